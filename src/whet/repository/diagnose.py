@@ -35,7 +35,7 @@ _SERVER = ("granian", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one thing, with a fix where it needs one."""
+    """The state of one part of the setup, with a fix where it needs one."""
 
     level: Literal["ok", "warning", "error"]
     what: str

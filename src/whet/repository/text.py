@@ -129,7 +129,7 @@ def as_written(old: str, new: str) -> str:
 
 
 def _alike(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many lines they begin with in common."""
+    """The number of lines that both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 

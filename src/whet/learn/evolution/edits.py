@@ -94,6 +94,8 @@ def operator(source: PythonSource, rng: random.Random) -> str | None:
     node: ast.expr = site.node
     if isinstance(node, ast.BinOp):
         if rng.random() < 0.25:
+            # New nodes, and no change of the old ones: `parsed` shares one tree among all that draw the
+            # parent.
             new: ast.expr = ast.BinOp(node.right, node.op, node.left)
         else:
             new = ast.BinOp(node.left, rng.choice(_other(_ARITHMETIC, node.op))(), node.right)

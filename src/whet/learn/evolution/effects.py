@@ -40,7 +40,7 @@ class Trial(NamedTuple):
     variance: float
     """Of one task's score between the candidates of the generation."""
     tasks: int
-    """How many tasks the mean is over."""
+    """The number of tasks that the mean is over."""
     generation: int
 
 

@@ -243,6 +243,7 @@ class Search:
 
     async def _begin(self) -> None:
         recorded = self.records.load(0)
+        # Also where the search goes on: stages and recorded calls are made here, and kept in no record.
         judged = await self.judge.prepare(self.start)
         if recorded is None:
             first = _Child(0, "start", Draw(Judged(0, self.start, 0.0), None), self.start)

@@ -96,6 +96,7 @@ class Functions:
 
         @wraps(original)
         def now(*args: Any, **kwargs: Any) -> Any:
+            # It blocks the caller's thread; the pool goes on, for its loop runs in a thread of its own.
             return self._value(called(args, kwargs).result())
 
         return now

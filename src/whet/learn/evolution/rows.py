@@ -213,10 +213,12 @@ class RowBench:
         scores: dict[str, float] = {}
         wrong: list[str] = []
         for run in self._runs:
+            # One is enough: a mean over the rest would be over other tasks than the other candidates'.
             if run.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 why = run.error.message if run.error is not None else "the machine failed"
                 return Judgement(failure=why, infrastructure=True)
             score = value_of(run, judge.score_name)
+            # Not 0: nobody judged it, so it is in no mean.
             if score is None:
                 continue
             scores[run.task.id] = score

@@ -60,7 +60,7 @@ class EvolveOptions:
     strength: float = 1.5
     """Mean number of knobs changed beyond the first."""
     finalists: int = 3
-    """How many of the best are run on validation before the search ends."""
+    """The number of the best that are run on validation before the search ends."""
     validation_share: float = 0.3
     """At most this share of the rollouts left at the start is kept for validation."""
     proposals: int = 60

@@ -188,6 +188,7 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 # `from scipy import optimize`: a module, or a name in one.
                 imports += [f"{node.module}.{alias.name}" for alias in node.names]
+    # Of openevolve a stand-in is loaded inside (`worker.stand_in_for_openevolve`).
     excluded = {*beside, "openevolve", "__future__", "whet"}
     modules = [_installed(name) for name in imports if name.partition(".")[0] not in excluded]
     return tuple(dict.fromkeys([*WARM, *filter(None, modules)]))
@@ -197,6 +198,7 @@ def _installed(name: str) -> str:
     """The part of a dotted name that is a module, found without importing it; "" if no part is."""
     root, *parts = name.split(".")
     try:
+        # The root alone: `find_spec` of a dotted name imports the packages above it.
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):
         spec = None
