@@ -75,6 +75,7 @@ class Bandit:
         self, name: str, *, cost: float, evaluated: bool, improved: bool, gain: float | None = None
     ) -> None:
         """Enter one proposal; `gain` is its addition to the best score, None without one."""
+        # All of them: an arm that is not drawn goes back to what is assumed of an unknown one.
         for arm in self.arms.values():
             arm.wins *= _FADE
             arm.losses *= _FADE

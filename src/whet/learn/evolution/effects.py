@@ -138,6 +138,7 @@ class Effects:
         # together only would else be taken for certain.
         spread = sum(trial.variance for trial in trials) / len(trials) if trials else 1.0
         scale = PRIOR**2 * spread
+        # The lower triangle, which is all that `_cholesky` reads.
         precision = [[0.0] * row_number + [1.0 / scale] for row_number in range(width)]
         right = [0.0] * width
         ages: dict[int, list[Trial]] = {}

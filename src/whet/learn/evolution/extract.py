@@ -207,6 +207,8 @@ class _Slicer:
                 if name in module.bindings:
                     self.need(module, name)
                     self._attributes(module, statement, name)
+                # The star of an installed package is taken to bring any name, so builtins must not be asked
+                # of it.
                 elif module.stars and not hasattr(builtins, name):
                     self.need(module, name)
             for node in ast.walk(statement):

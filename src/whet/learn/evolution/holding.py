@@ -77,6 +77,7 @@ class OpenCandidate:
         """Close the process, if one is open."""
         self._name, self._process = "", None
         self.ahead.clear()
+        # The stack can be entered again: closing it takes out what it held.
         await self._stack.aclose()
 
     async def settle(self, name: str, result: CallResult) -> None:

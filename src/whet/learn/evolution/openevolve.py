@@ -318,6 +318,7 @@ def write_checkpoint(
         The folder that was made.
     """
     last = max((record.number for record in records), default=0)
+    # The records of an outcome are without theirs (`engine.Search._enter`).
     artifacts = {member.number: member.artifacts for member in members}
     by_number = {
         record.number: replace(record, artifacts=artifacts.get(record.number, record.artifacts))

@@ -369,7 +369,7 @@ class PairJudge(Judging):
         return (f"Of the start program it says: {complaint}" if complaint else "") + self._seen()
 
     def _seen(self) -> str:
-        """The offer of the sandbox in a sentence: mostly an evaluator lacks a module or file that exists outside of it."""
+        """The offer of the sandbox: mostly an evaluator lacks something that exists outside of it."""
         if self.pair.trusted_only:
             return ""
         return (

@@ -235,6 +235,7 @@ def _hunk(lines: list[str], at: int, count: int, added: int) -> tuple[int, list[
     new: list[str] = []
     while at < len(lines) and (len(old) < count or len(new) < added):
         sign, rest = lines[at][:1], lines[at][1:]
+        # Editors take the blank off an empty line of context, which is a bare line feed then.
         if sign not in " -+\n":
             break
         if sign != "+":
@@ -293,6 +294,7 @@ def _shape(name: str, text: str) -> str:
     if not name.endswith(".py"):
         return text
     try:
+        # Not `source.parsed`: this tree is changed, and that one is shared.
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return text

@@ -151,6 +151,7 @@ async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pai
         for group in groups:
             trajectories.setdefault(group.task.id, []).extend(group.trajectories)
     rows: dict[str, Pairs] = {
+        # Where nothing changed a row has one run, which is both.
         name: [(trajectories[row.id][0], trajectories[row.id][-1]) for row in mine]
         for name, mine in run.rows.items()
     }

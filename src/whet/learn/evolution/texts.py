@@ -99,6 +99,7 @@ class Texts:
             meter=meter,
             progress=lambda record: context.progress("evolve", record.number, self.options.iterations),
         ).run()
+        # The start first: `finalist` settles ties by this order.
         finalists = [search.start, *population.members()[:FINALISTS]]
         best, before, after = await finalist(
             judge,
