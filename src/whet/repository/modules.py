@@ -317,8 +317,7 @@ class Repository:
         for base in dict.fromkeys((self.base(here), here.parent, self.root, self.root / "src")):
             stem = base.joinpath(*name.split("."))
             for path in (stem / "__init__.py", stem.with_suffix(".py")):  # a package goes before a module
-                # `base` is the folder above where the root is a package, and its other files are not the
-                # repository's.
+                # Where the root is a package `base` is the folder above: its other files are no part.
                 if path.is_file() and path.is_relative_to(self.root):
                     return self.load(path)
         return None

@@ -76,6 +76,7 @@ def defines(node: ast.stmt) -> list[str]:
     if isinstance(node, FunctionNode | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
+    # `x: int` alone binds nothing.
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         targets = [node.target]
     return [target.id for target in targets if isinstance(target, ast.Name)]

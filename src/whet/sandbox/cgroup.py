@@ -78,8 +78,7 @@ def find(
     except OSError as error:
         return Nowhere(str(error))
     for _, names, path in lines:
-        # Version 1 first: where both are mounted a controller is in one of them, and this one is in version
-        # 1.
+        # Version 1 first: where both are mounted, a controller listed here is not in version 2.
         if "memory" in names.split(","):
             return _version_1(path, mounted)
     own = next((path for number, names, path in lines if number == "0" and not names), None)

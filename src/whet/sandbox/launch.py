@@ -70,8 +70,7 @@ def interpreter(python: str | None) -> Interpreter:
         return Interpreter(sys.executable, sys.prefix, sys.base_prefix, folders)
     try:
         command = [python, "-s", "-E", "-c", _ASK]
-        # `-c` puts the current folder on sys.path, where somebody's json.py would be imported: hence the
-        # root.
+        # From the root: `-c` puts the current folder on sys.path, and somebody's json.py may lie there.
         done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd="/")
         return msgspec.json.decode(done.stdout, type=Interpreter)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:

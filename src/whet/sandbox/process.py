@@ -262,8 +262,7 @@ class ZygoteProcess:
         """End it and everything inside it."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                # All that is inside goes with it: the zygote dies with its parent, and its namespaces with
-                # the zygote.
+                # All inside goes with it: the zygote dies with its parent, its namespaces with the zygote.
                 self._process.kill()
             self._process.wait()
             self._process = None

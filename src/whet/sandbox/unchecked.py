@@ -76,8 +76,7 @@ class ProgramSession:
             if not self._lost:
                 # Sixteen characters, which the zygote cuts off by position.
                 head = kind + f"{allowed:16.6f}".encode()
-                # The event loop takes answers in meanwhile, so no full socket holds the zygote up while calls
-                # are written.
+                # The event loop takes answers in meanwhile, so no full socket holds the zygote up.
                 self._zygote.send(*self._opening, *(head + call for call in inputs))
                 self._opening, self._ended = [], kind == b"l"
                 for _ in inputs:

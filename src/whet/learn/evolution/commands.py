@@ -97,8 +97,7 @@ class CommandModel:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=asyncio.subprocess.STDOUT,
-                    # A process group of its own, so that `killpg` ends all that it starts and nothing of
-                    # ours.
+                    # Its own process group: `killpg` ends all that it starts and nothing of ours.
                     start_new_session=True,
                 )
             except OSError as error:

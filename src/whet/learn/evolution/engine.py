@@ -380,8 +380,8 @@ class Search:
             except (InputError, ModelError) as error:
                 failed = Judgement(failure=f"no usable answer: {error}")
             except BudgetExceeded as error:
-                # Waiting for one answer alone spent 5,488 to 7,000 of 9,000 tokens, as calls happened to
-                # arrive; waiting until none is under way spends 7,455 each time.
+                # One retry alone spent 5,488 to 7,000 of 9,000 tokens, as calls happened to arrive; waiting
+                # until none is under way spends 7,455 each time.
                 if self._asking > 1:
                     self._asking -= 1
                     await self._answered.wait()

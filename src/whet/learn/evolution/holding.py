@@ -135,8 +135,7 @@ class Holding:
         finally:
             live.holders -= 1
             if not live.holders:
-                # Before the await: who comes while it closes gets a process of its own, not one that is
-                # going.
+                # Before the await: who comes while it closes gets a process of its own.
                 del self.live[bundle.id]
                 await live.close()
 

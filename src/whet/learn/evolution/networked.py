@@ -128,8 +128,7 @@ class Networked(Inside):
         for path in self._files():
             copied = folder / path.relative_to(root)
             copied.parent.mkdir(parents=True, exist_ok=True)
-            # A link is copied as the file that it leads to: what an agent writes through it stays in the
-            # copy.
+            # A link is copied as its file: what an agent writes through it stays in the copy.
             shutil.copy2(path, copied)
         for name, text in changed.items():
             (folder / name).write_text(text, encoding="utf-8")

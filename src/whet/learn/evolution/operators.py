@@ -119,8 +119,7 @@ def put(value: Json, path: Path, part: Json) -> Json:
     if not path:
         return part
     if isinstance(value, Mapping):
-        # The keys stay in their order: where it changes, `targets.patch` writes the dict anew without its
-        # comments.
+        # In their order: where that changes, `targets.patch` writes the dict anew, its comments lost.
         return {key: put(held, path[1:], part) if key == path[0] else held for key, held in value.items()}
     return [put(held, path[1:], part) if index == path[0] else held for index, held in enumerate(value)]
 

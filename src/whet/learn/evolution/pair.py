@@ -97,6 +97,7 @@ class EvaluatorFile:
         parts: dict[str, str | bytes] = {
             file.relative_to(path.parent).as_posix(): file.read_bytes() for file in files
         }
+        # Over the bytes of the same file: `text_of` has read it without its byte order mark.
         parts[path.name] = text
         return cls(parts, path.name)
 

@@ -192,6 +192,7 @@ class Gradient(Asking):
             raise InputError("there is no failure or feedback to take a gradient from")
         text = draw.parent.program.text
         shown = f"# The text\n```\n{text.rstrip()}\n```\n\n# What failed with it\n" + "\n".join(failures)
+        # Both calls are sample `number`: the log tells them apart by their text.
         critique = await self.ask(f"{shown}\n\n# Task\n{rng.choice(_CRITIQUES)}", number)
         request = f"{shown}\n\n# Criticism\n{critique.strip()}\n\n# Task\n{rng.choice(_EDITS)} {_FENCE}"
         return apply_rewrite(draw.parent.program, await self.ask(request, number))

@@ -89,8 +89,7 @@ async def evolve_targets(
         store = run.store
         for search in pieces.searches.values():
             store.put_versions(*lineage_of(search, form))
-        # A lineage ends with what its search found; what was taken back afterwards makes a Version of its
-        # own.
+        # A lineage ends with its search; where changes were taken back since, this is another Version.
         store.put_versions(*improvement.bundle.values())
         write_bundle(
             run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record

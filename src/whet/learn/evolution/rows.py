@@ -201,6 +201,7 @@ class RowBench:
     async def score(self) -> Judgement:
         """The mean over the tasks, each task as an instance, and what went wrong in words."""
         judge = self.judge
+        # `Judging.score` comes here without `smoke`.
         if not self._runs:
             smoked = await self.smoke()
             if smoked.failure is not None:

@@ -286,6 +286,7 @@ def proposed(
             child, move = effects.drawn(base, rng), "drawn"
         else:
             child, move = _bred(base, parents, start, places, options, rng)
+        # Asked once: `fresh` also enters the child.
         if search.archive.fresh(child):
             children.append(Member(child, search.generation + 1, move))
         else:

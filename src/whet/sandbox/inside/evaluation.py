@@ -57,8 +57,8 @@ def settle(folder: str) -> None:
 def _cpu_of_children(pid: int) -> float:
     """CPU seconds of the processes that one has started and waited for, to the clock's tick."""
     with open(f"/proc/{pid}/stat", "rb") as file:
-        # The name stands in brackets and may hold blanks and brackets. Behind it 13 and 14 are cutime and
-        # cstime of proc(5).
+        # The name in brackets may hold blanks and brackets; counted behind it, proc(5)'s cutime and cstime
+        # are fields 13 and 14.
         fields = file.read().rpartition(b")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
@@ -266,8 +266,7 @@ class Evaluation:
         if self.status is not None:
             return self.cpu
         try:
-            # The clock of another process, as clock_getcpuclockid(3) makes its id; the time module has one
-            # for itself only.
+            # The clock of another process, its id made as clock_getcpuclockid(3) makes it.
             own = time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             return 0.0

@@ -130,8 +130,8 @@ def owned_by(uid: int) -> int:
             raise OSError("no user namespace can be made")
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
-                # Owners in the file system on the left, owners through the mount next to them: root's are
-                # this user's, the others stay.
+                # Owners in the file system on the left, owners through the mount next to them: root's become
+                # this user's, those in between stay.
                 file.write(f"0 {uid} 1\n1 1 {uid - 1}\n")
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     finally:

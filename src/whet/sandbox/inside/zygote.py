@@ -236,8 +236,7 @@ def main() -> None:
             kernel.forbid_new_privileges()
             seccomp.Filter(seccomp.program()).install()
         for name in plan["modules"]:
-            # Last: a module runs its code when it is imported, and by now root is given up and the filter is
-            # on.
+            # Last: an import runs the module's code, and by now root is given up and the filter is on.
             importlib.import_module(name)
     except BaseException as error:
         hello = {"ready": False, "error": f"{type(error).__name__}: {error}"}
