@@ -78,6 +78,7 @@ def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
     groups = {row.group for row in rows if row.split is Split.GATE} - {""}
     candidates = [run for run in runs if run.id not in scored and run.group not in groups]
     leaking = leaks([*candidates, *(row for row in rows if row.split is Split.GATE)])
+    # The first of a pair is the candidate: `leaks` has the gate's side second.
     near = {pair[0] for pair in (*leaking.same, *leaking.near)}
     return rated(run for run in candidates if run.id not in near)
 

@@ -94,8 +94,7 @@ def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
         if shared.chance <= _FALSE * rank / len(ranked)
         and shared.failing / len(shared.rows) > len(bad) / len(rows)
     ]
-    # All up to the last rank that passes, those before it that do not included: Benjamini and Hochberg's
-    # rule.
+    # All up to the last rank that passes, whether those before it pass or not (Benjamini-Hochberg).
     return ranked[: max(significant, default=0)]
 
 
