@@ -35,7 +35,7 @@ _SERVER = ("granian", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one thing, with a fix where it needs one."""
+    """The state of one part of the setup, with a fix where it needs one."""
 
     level: Literal["ok", "warning", "error"]
     what: str
@@ -152,6 +152,7 @@ def _conflicts(
         ):
             continue
         instrumented = distributions.get(canonicalize_name(requirement.name))
+        # Without `prereleases` a specifier excludes every pre-release, also one that is installed and meant.
         if instrumented is not None and not requirement.specifier.contains(
             instrumented.version, prereleases=True
         ):

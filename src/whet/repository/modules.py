@@ -124,6 +124,7 @@ class Module(SourceText):
         if not node.level:
             return node.module or ""
         parts = self.name.split(".") if self.package else self.name.split(".")[:-1]
+        # One dot is the package itself, so one level less is taken off than there are dots.
         base = parts[: len(parts) - node.level + 1]
         return ".".join([*base, *([node.module] if node.module else [])])
 
@@ -211,6 +212,7 @@ class Module(SourceText):
 
 
 def _unannotated(statement: ast.stmt) -> ast.stmt:
+    # The tree is shared with every other reader of the module.
     bare = copy.deepcopy(statement)
     for node in ast.walk(bare):
         if isinstance(node, ast.arg):
@@ -269,6 +271,7 @@ class Repository:
     def base(self, path: Path) -> Path:
         """The folder that the module in a file is imported from: the first above without `__init__.py`."""
         folder = path.parent
+        # The root itself may be a package; what lies above it is not looked at.
         while (folder / "__init__.py").is_file() and folder != self.root.parent:
             folder = folder.parent
         return folder
@@ -314,6 +317,7 @@ class Repository:
         for base in dict.fromkeys((self.base(here), here.parent, self.root, self.root / "src")):
             stem = base.joinpath(*name.split("."))
             for path in (stem / "__init__.py", stem.with_suffix(".py")):  # a package goes before a module
+                # Where the root is a package `base` is the folder above: its other files are no part.
                 if path.is_file() and path.is_relative_to(self.root):
                     return self.load(path)
         return None

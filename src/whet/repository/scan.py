@@ -111,6 +111,7 @@ def scan(root: Path | str) -> Scan:
     repository = Repository(Path(root))
     result = Scan(repository.root)
     for path in repository.paths:
+        # Relative: the repository may itself lie in a folder called tests.
         if path.suffix == ".py" and not _is_test(path.relative_to(repository.root)):
             result.files += 1
             # Read and dropped one by one: the trees of a large repository together slow every later parse down.
@@ -255,6 +256,7 @@ class _Reader:
         # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
+        # After the loop: who calls a tool that runs an agent runs one, too, and only the tool is no entry.
         runs -= tools
         # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.
         tops = {name for name in runs if not any(name in calls[caller] for caller in runs - {name})}

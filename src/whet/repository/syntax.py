@@ -35,6 +35,7 @@ def parameters(arguments: ast.arguments) -> Iterator[Parameter]:
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     rows += [(node, default, True) for node, default in keywords]
     for node, default, keyword_only in rows:
+        # An annotation in quotes is a forward reference: its text is the type.
         annotation = ast.unparse(node.annotation).strip("'\"") if node.annotation else ""
         value = literal(default)[1] if default is not None else None
         yield Parameter(node.arg, annotation, default is None, value, keyword_only)
@@ -75,6 +76,7 @@ def defines(node: ast.stmt) -> list[str]:
     if isinstance(node, FunctionNode | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
+    # `x: int` alone binds nothing.
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         targets = [node.target]
     return [target.id for target in targets if isinstance(target, ast.Name)]

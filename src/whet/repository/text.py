@@ -90,6 +90,7 @@ class SourceText:
 
 def plain(text: str) -> str:
     """A text with a line feed at the end of each line, as Python reads it."""
+    # In this order: the other way round a CRLF would become two lines.
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -117,6 +118,7 @@ def as_written(old: str, new: str) -> str:
     head = _alike(bare_lines, after)
     tail = _alike(bare_lines[head:][::-1], after[head:][::-1])
     stop, last = len(bare_lines) - tail, len(after) - tail
+    # From 200 lines on `autojunk` leaves common lines, such as blank ones, out of the comparison.
     matcher = difflib.SequenceMatcher(None, bare_lines[head:stop], after[head:last], autojunk=False)
     lines = before[:head]
     for operation, *bounds in matcher.get_opcodes():
@@ -127,7 +129,7 @@ def as_written(old: str, new: str) -> str:
 
 
 def _alike(first: Sequence[str], second: Sequence[str]) -> int:
-    """How many lines they begin with in common."""
+    """The number of lines that both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
@@ -149,6 +151,7 @@ def diff(path: str, old: str, new: str) -> str:
     before, after = ([line + "\n" for line in text.split("\n")] for text in (old, new))
     for lines in (before, after):
         lines[-1:] = [lines[-1].removesuffix("\n")] if lines[-1] != "\n" else []
+    # Without difflib's two lines of names, which it does not quote as git does.
     hunks = list(difflib.unified_diff(before, after, lineterm="\n"))[2:]
     header = [f"--- {_label('a/' + path)}\n", f"+++ {_label('b/' + path)}\n"]
     no_end = "\n\\ No newline at end of file\n"

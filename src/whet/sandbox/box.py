@@ -45,6 +45,7 @@ class Sandbox:
     isolated = True
 
     def __post_init__(self) -> None:
+        # Only where no backend is named: an image beside bubblewrap or namespaces is refused by `chosen`.
         if self.image is None and self.backend is None:
             object.__setattr__(self, "image", os.environ.get("WHET_SANDBOX_IMAGE") or None)
 
@@ -90,6 +91,7 @@ class Sandbox:
         """
         chosen = self.chosen
         root = launch.as_root()
+        # In a container `--user` has changed the user before the zygote starts.
         become = launch.UNPRIVILEGED if root and chosen != "docker" else None
         plan = _plan(self.limits, modules, isolate=True, box=launch.BOX, library=launch.LIBRARY)
         paths = launch.existing(self.paths)

@@ -78,6 +78,7 @@ def find(
     except OSError as error:
         return Nowhere(str(error))
     for _, names, path in lines:
+        # Version 1 first: where both are mounted, a controller listed here is not in version 2.
         if "memory" in names.split(","):
             return _version_1(path, mounted)
     own = next((path for number, names, path in lines if number == "0" and not names), None)
@@ -186,6 +187,7 @@ class Cgroup:
         self.path: Path | None = None
         if place.parent is not None:
             _sweep(place.parent)
+            # By the process id in the name `_sweep` knows whose it was.
             self.path = place.parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
             self.path.mkdir()
             try:
@@ -204,6 +206,7 @@ class Cgroup:
             prefix = (*self.place.scope, "--", "sh", "-c", f'{events}; exec "$@"', "sh")
             yield Entrance(prefix, {"enter": None, "events": _SCOPE_EVENTS}, ())
             return
+        # Opened here and inherited: inside there is no /sys to open them in.
         enter = os.open(self.path / "cgroup.procs", os.O_WRONLY)
         events_here = os.open(self.path / _FILES[self.place.version][3], os.O_RDONLY)
         try:
@@ -227,11 +230,13 @@ class Cgroup:
                 raise FileNotFoundError(f"systemd left process {process} in {scope}")
             self.path = scope
         first, second, used, _ = _FILES[self.place.version]
+        # After the imports: what the modules take is in use by then, and is not charged to an evaluation.
         limit = int((self.path / used).read_text()) + more
         limit -= limit % os.sysconf("SC_PAGESIZE")
         # In this order: the limit with swap may not be below the one without.
         (self.path / first).write_text(str(limit))
         with contextlib.suppress(FileNotFoundError):  # no swap, nothing to limit
+            # Version 1 counts memory and swap together in this file, version 2 swap alone.
             (self.path / second).write_text(str(limit) if self.place.version == 1 else "0")
         self.limit = limit
 

@@ -118,6 +118,7 @@ def _nothing(result: CallResult, bait: _Bait) -> str:
 
 
 def _no_host_value(result: CallResult, bait: _Bait) -> str:
+    # A short value, such as 1, is in many environments by chance.
     host = {value for value in os.environ.values() if len(value) >= 8} - bait.own
     leaked = [value for value in result.value or () if value in host]
     return f"{len(leaked)} values of the host's environment were read" if leaked else _ok(result)
@@ -201,6 +202,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
     source = launch.SOURCES["attacks.py"].decode()
     attempts = []
     with _baited(sandbox) as bait:
+        # Not `Pool`, whose `_admit` asks `require` and so would come back here.
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
             before = await pool.processes()
             bait.bound.append((await pool.bounded())[0])
@@ -240,6 +242,7 @@ async def require(sandbox: Sandbox | Local) -> None:
     if isinstance(sandbox, Local):
         return
     what_it_is = (sandbox.chosen, sandbox.image, sandbox.python, tuple(sandbox.paths))
+    # Limits are no part of it: the attacks run under their own.
     key = (*what_it_is, os.geteuid(), os.uname().release)
     if key in _passed:
         return

@@ -79,6 +79,7 @@ def command(
     # The running evaluation, the one before it while it is cleared away, the next one, the zygote.
     words += ["--pids-limit", str(2 * limits.processes + 4)]
     memory = str(most(limits))
+    # Docker's `--memory-swap` is memory and swap together: the same figure means no swap.
     words += ["--memory", memory, "--memory-swap", memory]
     words += ["--tmpfs", f"{folder}:rw,nosuid,nodev,noexec,size={size},mode=1777"]
     for source, target in binds.items():
@@ -87,6 +88,7 @@ def command(
         words += ["--mount", f"type=bind,source={source},target={target},readonly"]
     for variable, value in environment.items():
         words += ["--env", f"{variable}={value}"]
+    # `--entrypoint` takes one word; the arguments of the command stand behind the image.
     return [*words, "--entrypoint", start[0], image, *start[1:]]
 
 

@@ -70,6 +70,7 @@ def interpreter(python: str | None) -> Interpreter:
         return Interpreter(sys.executable, sys.prefix, sys.base_prefix, folders)
     try:
         command = [python, "-s", "-E", "-c", _ASK]
+        # From the root: `-c` puts the current folder on sys.path, and somebody's json.py may lie there.
         done = subprocess.run(command, capture_output=True, timeout=30, check=True, cwd="/")
         return msgspec.json.decode(done.stdout, type=Interpreter)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
@@ -137,6 +138,7 @@ def startable(python: Interpreter) -> None:
     Raises:
         SandboxError: it lies where only somebody else can look.
     """
+    # Without `effective_ids` the real user is asked about, who is not the one that starts it.
     if not os.access(python.executable, os.X_OK, effective_ids=True):
         raise SandboxError(
             f"the interpreter {python.executable} cannot be started by user {os.geteuid()}, who starts the sandbox: "
@@ -173,6 +175,7 @@ def binds(python: Interpreter, paths: Sequence[str]) -> list[Bind]:
         by_path.setdefault(path, Bind(path))
     outermost: list[Bind] = []
     for path in sorted(by_path):
+        # With the slash, or /usr/lib64 would count as lying in /usr/lib.
         covered = any(not bind.link and (path + "/").startswith(bind.path + "/") for bind in outermost)
         if not covered:
             outermost.append(by_path[path])
@@ -200,6 +203,7 @@ def settings(home: str = BOX) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
+        # Threads count as processes: a library that starts one per core would use up `Limits.processes`.
         **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")},
     }
 
@@ -271,6 +275,7 @@ def as_root() -> bool:
     """True if this process is root over more than itself, and so has to become another user inside."""
     if os.geteuid() != 0:
         return False
+    # Root of a user namespace that maps itself alone has no other user to become.
     with open("/proc/self/uid_map", encoding="ascii") as file:
         spans = [[int(word) for word in line.split()] for line in file]
     return any(first <= UNPRIVILEGED < first + count for first, _, count in spans)
@@ -291,6 +296,7 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     command = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
     if as_root():
+        # For `kernel.become` in the zygote; bwrap drops every capability that is not named.
         command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", str(UNPRIVILEGED), "--gid", str(UNPRIVILEGED)]

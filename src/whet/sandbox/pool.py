@@ -43,6 +43,7 @@ class Pool(UncheckedPool):
         self._admitting = asyncio.Lock()
 
     async def _admit(self) -> None:
+        # Without the lock the first calls, made at once, would each run all the attacks.
         async with self._admitting:
             if not self._admitted:
                 await require(self.sandbox)

@@ -71,6 +71,7 @@ class _Channel(asyncio.Protocol):
             TimeoutError: it did not come in time.
             ConnectionError: it will not come any more.
         """
+        # Frames that came before the channel was lost are still handed out.
         if not self._frames:
             async with asyncio.timeout(seconds):
                 while not self._frames:
@@ -129,6 +130,7 @@ class ZygoteProcess:
             # Everything but the exact limit works without, and is watched then.
             self.kill()
             cgroup.give_up(failed)
+            # Once only: after `give_up` no cgroup is made in this process.
             await self.start()
         elif not self.hello["ready"]:
             self.kill()
@@ -151,8 +153,11 @@ class ZygoteProcess:
             command = self.sandbox.command(self.modules, self._container or self._scratch, descriptors)
             ours, theirs = socket.socketpair()
             stack.enter_context(theirs)
+            # A file and not a pipe: nobody reads while the zygote runs, and a full pipe would stop it.
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by kill
             try:
+                # The zygote dies with the thread that starts it (PR_SET_PDEATHSIG), so this is never handed
+                # to a worker thread that may end before the pool.
                 self._process = subprocess.Popen(
                     [*prefix, *command],
                     stdin=theirs.fileno(),
@@ -161,6 +166,7 @@ class ZygoteProcess:
                     env=self._environment(bool(prefix)),
                     pass_fds=passed,
                     cwd="/",
+                    # Out of the terminal's process group: Ctrl-C is for this process alone.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -256,11 +262,13 @@ class ZygoteProcess:
         """End it and everything inside it."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
+                # All inside goes with it: the zygote dies with its parent, its namespaces with the zygote.
                 self._process.kill()
             self._process.wait()
             self._process = None
             if self._container:  # the process was its messenger alone
                 docker.remove(self._container)
+        # After the process: a cgroup that holds one cannot be removed.
         if self._cgroup is not None:
             self._cgroup.remove()
             self._cgroup = None

@@ -74,7 +74,9 @@ class ProgramSession:
         results: list[CallResult] = []
         try:
             if not self._lost:
+                # Sixteen characters, which the zygote cuts off by position.
                 head = kind + f"{allowed:16.6f}".encode()
+                # The event loop takes answers in meanwhile, so no full socket holds the zygote up.
                 self._zygote.send(*self._opening, *(head + call for call in inputs))
                 self._opening, self._ended = [], kind == b"l"
                 for _ in inputs:
@@ -272,6 +274,7 @@ class UncheckedPool:
     def _prepare(self, spec: bytes) -> None:
         """From now on start processes with an event loop loaded if the staged code may want one."""
         if b"async" in spec and "asyncio" not in self.modules:
+            # Never taken out again: each change of the modules replaces all processes that are warm.
             self.modules = (*self.modules, "asyncio")
 
     async def _fitting(self, co_resident: bool | None) -> ZygoteProcess:

@@ -1,1 +1,1 @@
-"""What evolution of readable resources shares: targets in source, operators, archive, outcomes."""
+"""The common parts of the evolution of readable resources: targets in source, operators, archive, outcomes."""

@@ -59,6 +59,7 @@ class RepositoryAgent:
         for mark in chosen:
             if self._callable(mark):
                 self.callees[mark.name] = self.callee(mark)
+        # After the loop: `_entry` asks which of the functions reach every piece.
         self.entry = self._outside() if self.network else self._entry()
         if self.entry is not None and not self.network:
             self.target(self.entry).build(self.start)  # says at once what cannot be reached
@@ -216,6 +217,7 @@ class RepositoryAgent:
                 self.callees[mark.name] = self.callee(mark)
                 if self.reaches(mark.name, piece):
                     users.append(mark.name)
+                # Only asked for: `rows` looks for a folder of each function in `callees`.
                 del self.callees[mark.name]
         return users
 
@@ -289,6 +291,7 @@ class RepositoryAgent:
             )
         for name, own in rows.items():
             for row in own:
+                # For its refusal: a row that the function does not take is named before anything is spent.
                 self.callees[name].signature.arguments(row.initial_state["input"])
         return {
             name: [replace(row, initial_state={"function": name, **row.initial_state}) for row in own]

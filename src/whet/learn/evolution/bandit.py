@@ -58,6 +58,7 @@ class Bandit:
 
     def choose(self, rng: random.Random, allowed: Sequence[str] | None = None) -> str:
         """The name of an arm, drawn with the generator given; one of `allowed` if that is given."""
+        # In the order of the arms, whatever that of `allowed`: draws go by position.
         names = [name for name in self.arms if allowed is None or name in allowed]
         even = rng.choice(names)  # also where it is not used, so that the draws after it are the same
         if rng.random() < _FLOOR:
@@ -74,6 +75,7 @@ class Bandit:
         self, name: str, *, cost: float, evaluated: bool, improved: bool, gain: float | None = None
     ) -> None:
         """Enter one proposal; `gain` is its addition to the best score, None without one."""
+        # All of them: an arm that is not drawn goes back to what is assumed of an unknown one.
         for arm in self.arms.values():
             arm.wins *= _FADE
             arm.losses *= _FADE

@@ -30,6 +30,7 @@ class ProgramCodec:
     def of(cls, pieces: Sequence[Piece]) -> ProgramCodec:
         """Pieces of a repository under the names of their targets, as traced code reads them."""
         called = [piece.mark.name for piece in pieces]
+        # A name that two pieces have names neither: as one resource they could not differ.
         names = {piece.part: piece.mark.name for piece in pieces if called.count(piece.mark.name) == 1}
         return cls(program_of(pieces), names, {piece.part: piece.mark.kind for piece in pieces})
 

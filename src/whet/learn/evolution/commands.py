@@ -83,9 +83,11 @@ class CommandModel:
     async def stream(self, messages: Messages, **settings: Any) -> Any:
         """Not offered: a command answers when it is done."""
         raise InputError(f"{self.name} is a command and does not stream; ask it with complete()")
+        # Makes it an asynchronous generator, as `Model.stream` is.
         yield
 
     async def _run(self, folder: Path) -> str:
+        # A file and not a pipe, which a process left behind would hold open: reading it would not end.
         with open(folder / "printed", "w+b") as out:
             try:
                 process = await asyncio.create_subprocess_exec(
@@ -95,6 +97,7 @@ class CommandModel:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=out,
                     stderr=asyncio.subprocess.STDOUT,
+                    # Its own process group: `killpg` ends all that it starts and nothing of ours.
                     start_new_session=True,
                 )
             except OSError as error:
@@ -181,6 +184,7 @@ def _read(folder: Path, name: str) -> str | None:
     if os.path.realpath(path) != os.path.normpath(path):
         return None  # a link, or below one: its target is not part of the program
     try:
+        # A fifo without a writer would hold up the opening; it is refused below, once it is open.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None

@@ -74,9 +74,11 @@ def pool_of(runs: Iterable[Task], rows: Sequence[Task]) -> list[Demonstration]:
         rows: all rows of the target as tasks, with their splits.
     """
     scored = {row.id for row in rows}
+    # Rows without a group are not of one group.
     groups = {row.group for row in rows if row.split is Split.GATE} - {""}
     candidates = [run for run in runs if run.id not in scored and run.group not in groups]
     leaking = leaks([*candidates, *(row for row in rows if row.split is Split.GATE)])
+    # The first of a pair is the candidate: `leaks` has the gate's side second.
     near = {pair[0] for pair in (*leaking.same, *leaking.near)}
     return rated(run for run in candidates if run.id not in near)
 
@@ -89,6 +91,7 @@ def set_aside(rows: Sequence[Task]) -> tuple[list[Task], list[Demonstration]]:
     able = {demonstration.id: demonstration for demonstration in rated(rows)}
     if len(able) < 10:
         return list(rows), []
+    # By a digest and not by a draw: every run sets the same rows aside.
     order = sorted(able, key=lambda id: digest(["shown", id]))
     shown = set(order[: min(24, len(able) // 5)])
     return [row for row in rows if row.id not in shown], [able[id] for id in sorted(shown)]

@@ -94,6 +94,7 @@ def operator(source: PythonSource, rng: random.Random) -> str | None:
     node: ast.expr = site.node
     if isinstance(node, ast.BinOp):
         if rng.random() < 0.25:
+            # A new node: the old ones are shared by all that draw this parent (`source.parsed`).
             new: ast.expr = ast.BinOp(node.right, node.op, node.left)
         else:
             new = ast.BinOp(node.left, rng.choice(_other(_ARITHMETIC, node.op))(), node.right)

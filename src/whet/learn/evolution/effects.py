@@ -40,7 +40,7 @@ class Trial(NamedTuple):
     variance: float
     """Of one task's score between the candidates of the generation."""
     tasks: int
-    """How many tasks the mean is over."""
+    """The number of tasks that the mean is over."""
     generation: int
 
 
@@ -59,6 +59,7 @@ def compared(
     means = {task: sum(values) / len(values) for task, values in tasks.items()}
     pairs = sum(len(values) - 1 for values in tasks.values())
     squares = sum((value - means[task]) ** 2 for task, values in tasks.items() for value in values)
+    # Equal scores would make it 0, and `_fit` divides by it.
     variance = max(1e-6, squares / pairs) if pairs else 1.0
     lifts_of: list[tuple[float, float, int] | None] = []
     for record in records:
@@ -137,6 +138,7 @@ class Effects:
         # together only would else be taken for certain.
         spread = sum(trial.variance for trial in trials) / len(trials) if trials else 1.0
         scale = PRIOR**2 * spread
+        # The lower triangle, which is all that `_cholesky` reads.
         precision = [[0.0] * row_number + [1.0 / scale] for row_number in range(width)]
         right = [0.0] * width
         ages: dict[int, list[Trial]] = {}
@@ -211,6 +213,7 @@ def _cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
             factor_row.append(
                 (value - sum(a * b for a, b in zip(factor_row, above, strict=False))) / above[-1]
             )
+        # Rounding can take the difference below zero.
         factor_row.append(math.sqrt(max(1e-12, row[-1] - sum(value * value for value in factor_row))))
         factor.append(factor_row)
     return factor

@@ -212,6 +212,7 @@ class Search:
             TrainingRefused: the evaluator cannot tell the start program from wreckage.
         """
         await self._begin()
+        # After `_begin`: the rollouts of the start are not the proposals'.
         self._rollouts = self.meter.left("rollouts")
         tasks: dict[int, asyncio.Task[ProposalRecord]] = {}
         stopped = "iterations"
@@ -235,12 +236,14 @@ class Search:
         finally:
             for task in tasks.values():
                 task.cancel()
+            # A cancelled task still closes its processes: it is waited for before the caller closes the pool.
             await asyncio.gather(*tasks.values(), return_exceptions=True)
             self.records.flush()
         return self._found(stopped, number)
 
     async def _begin(self) -> None:
         recorded = self.records.load(0)
+        # Also where the search goes on: stages and recorded calls are made here, and kept in no record.
         judged = await self.judge.prepare(self.start)
         if recorded is None:
             first = _Child(0, "start", Draw(Judged(0, self.start, 0.0), None), self.start)
@@ -280,6 +283,7 @@ class Search:
 
     def _propose(self, number: int) -> _Child:
         """Draw parents and an arm, and make the child if that takes no model."""
+        # A text seeds by its digest, alike in every process; its hash() would differ from one to the next.
         rng = random.Random(f"{self.options.seed}:{number}")
         draw = self.population.draw(number, rng)
         for _ in range(_TRIES):
@@ -288,6 +292,7 @@ class Search:
             if name in self._models:
                 return _Child(number, name, draw, None, _CHEAP + self._models[name].price)
             child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
+            # Not `_shapes`, which grows while proposals are under way, and so with the pace of the workers.
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)
@@ -350,6 +355,7 @@ class Search:
                 return self._record(child, smoked, rollouts=bench.rollouts)
             try:
                 judged = await bench.score()
+                # On a bench of its own: the process of this one may be what failed.
                 if judged.infrastructure:
                     judged = await self.judge.score(child.program)
             except BudgetExceeded as error:
@@ -374,6 +380,8 @@ class Search:
             except (InputError, ModelError) as error:
                 failed = Judgement(failure=f"no usable answer: {error}")
             except BudgetExceeded as error:
+                # One retry alone spent 5,488 to 7,000 of 9,000 tokens, as calls happened to arrive; waiting
+                # until none is under way spends 7,455 each time.
                 if self._asking > 1:
                     self._asking -= 1
                     await self._answered.wait()
@@ -390,6 +398,7 @@ class Search:
         """Pass the second turnstile; True if something before behaves the same."""
         await self._acts.wait(number)
         twin = bool(behaviour) and behaviour in self._behaviours
+        # Before it is scored: what behaves like one that is being scored is a duplicate, too.
         if behaviour:
             self._behaviours.add(behaviour)
         self._acts.leave(number)
@@ -467,6 +476,7 @@ class Search:
             history=self._history,
             records=self._entered,
             iterations=number,
+            # One more: the record of the start does not say `evaluated`.
             evaluations=sum(record.evaluated for record in self._entered) + 1,
             timeouts=sum(record.timeout for record in self._entered),
             duplicates=sum(record.status == "duplicate" for record in self._entered),

@@ -48,7 +48,7 @@ class Slice:
     requirements: tuple[str, ...]
     """Installed packages that it imports."""
     unsure: tuple[str, ...]
-    """Each thing that could not be followed, and why."""
+    """Each dependency that could not be followed, and why."""
 
 
 @dataclass(slots=True)
@@ -201,10 +201,12 @@ class _Slicer:
             module, index = self._queue.pop(0)
             statement = self._without_marks(module, module.tree.body[index])
             self._dynamic(module, statement)
+            # Sorted: a set of texts has another order in each process, and so would the dependencies.
             for name in sorted(module.references(statement)):
                 if name in module.bindings:
                     self.need(module, name)
                     self._attributes(module, statement, name)
+                # Any name is taken to come from an installed package's star: no builtin may be asked of it.
                 elif module.stars and not hasattr(builtins, name):
                     self.need(module, name)
             for node in ast.walk(statement):
@@ -352,6 +354,7 @@ class _Slicer:
             base = self.repository.base(self.repository.root / path)
             staged = (self.repository.root / path).relative_to(base)
             files[staged.as_posix()] = "".join(self._written(self.modules[path], part))
+            # Without the last, the staged folder itself; an `__init__` that is taken keeps its text.
             for package in list(staged.parents)[:-1]:
                 init = (package / "__init__.py").as_posix()
                 if (base / init).is_file():

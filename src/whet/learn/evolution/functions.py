@@ -96,6 +96,7 @@ class Functions:
 
         @wraps(original)
         def now(*args: Any, **kwargs: Any) -> Any:
+            # It blocks the caller's thread; the pool goes on, for its loop runs in a thread of its own.
             return self._value(called(args, kwargs).result())
 
         return now
@@ -146,6 +147,7 @@ class Functions:
         if self._closing is not None:
             self._closing.cancel()
         if self._pool is None:
+            # No lock: all calls come through the one loop, and nothing is awaited before.
             self._pool = Pool(self.sandbox, workers=_CALLS_AT_ONCE)
         self._calls += 1
         try:

@@ -77,6 +77,7 @@ class OpenCandidate:
         """Close the process, if one is open."""
         self._name, self._process = "", None
         self.ahead.clear()
+        # The stack can be entered again: closing it takes out what it held.
         await self._stack.aclose()
 
     async def settle(self, name: str, result: CallResult) -> None:
@@ -134,6 +135,7 @@ class Holding:
         finally:
             live.holders -= 1
             if not live.holders:
+                # Before the await: who comes while it closes gets a process of its own.
                 del self.live[bundle.id]
                 await live.close()
 

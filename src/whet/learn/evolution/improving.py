@@ -113,6 +113,7 @@ class Pieces(Searching):
         async with AsyncExitStack() as stack:
             self._proposers = await self.proposing.open(context, stack)
             self._writer = next((arm.model for arm in self._proposers if isinstance(arm, Proposer)), None)
+            # All around the start, before any is adopted: so none depends on what the others found.
             gains = [(piece, *await self._search(piece.mark.name, [piece], start, share)) for piece in own]
             # Largest gain first: an adopted piece changes the end-to-end score that the next piece must keep.
             for piece, best, before, after in sorted(gains, key=lambda gain: gain[3] - gain[2], reverse=True):
@@ -276,6 +277,7 @@ class Pieces(Searching):
         """Take back each change of lines that no row is worse without."""
         for piece in self.agent.pieces:
             while True:
+                # Anew after each change that is taken back: the others have moved.
                 for text in _without_one(piece.text, self._program.parts[piece.part]):
                     shorter = self._program.with_part(piece.part, text)
                     if await self._no_worse(shorter):
@@ -295,6 +297,7 @@ class Pieces(Searching):
         for name in judged_by(self.agent, self.comparers):
             try:
                 score = await self._end_to_end(name, shorter, spare=True)
+            # A change that cannot be tried stays.
             except (InputError, BudgetExceeded):
                 return False
             if score < await self._end_to_end(name, self._program) - _EQUAL:

@@ -91,6 +91,7 @@ def unreadable(program: Program, most: int) -> str | None:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # a blind edit subscripts numbers; that is its affair
+                    # Otherwise the text is compiled under the __future__ imports of this module.
                     compile(text, name, "exec", dont_inherit=True)
             except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
                 return f"SyntaxError: {error}"

@@ -97,6 +97,7 @@ def is_mark(module: Module, node: ast.expr) -> bool:
 
 
 def _of_comments(module: Module) -> Iterator[Mark]:
+    # Of bytes: `str.splitlines` also splits at form feeds, after which line numbers are others.
     lines = module.raw.splitlines()
     for statement in module.tree.body:
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or not defines(statement):

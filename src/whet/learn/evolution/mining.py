@@ -94,6 +94,7 @@ def contrasts(rows: Sequence[Task], wrong: Collection[str]) -> list[Shared]:
         if shared.chance <= _FALSE * rank / len(ranked)
         and shared.failing / len(shared.rows) > len(bad) / len(rows)
     ]
+    # All up to the last rank that passes, whether those before it pass or not (Benjamini-Hochberg).
     return ranked[: max(significant, default=0)]
 
 
@@ -102,6 +103,7 @@ def rules(rows: Sequence[Task], wrong: Collection[str]) -> list[str]:
     lines: dict[str, None] = {}
     by_id = {row.id: row for row in rows}
     for shared in contrasts(rows, wrong):
+        # Sorted: of equally frequent answers Counter takes the first, and a set's order differs by process.
         answers = [by_id[id].answer for id in sorted(shared.rows)]
         for then in _wanted(answers):
             line = f"{shared.text}, {then}." if shared.text else f"{then[0].upper()}{then[1:]}."

@@ -128,6 +128,7 @@ class Networked(Inside):
         for path in self._files():
             copied = folder / path.relative_to(root)
             copied.parent.mkdir(parents=True, exist_ok=True)
+            # A link is copied as its file: what an agent writes through it stays in the copy.
             shutil.copy2(path, copied)
         for name, text in changed.items():
             (folder / name).write_text(text, encoding="utf-8")
@@ -242,6 +243,7 @@ class Caller:
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
         ours, theirs = socket.socketpair()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        # Closed here once it is inherited: while this process holds it, no end of the other is seen.
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", text, str(theirs.fileno()), self._target.entry],
@@ -254,6 +256,7 @@ class Caller:
                 start_new_session=True,  # so that killpg ends all that the agent started
             )
         ours.setblocking(False)
+        # Above the limit, by default 64 KiB, `readline` raises a ValueError.
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
 
     def _say(self, message: dict[str, Json]) -> None:
@@ -341,6 +344,7 @@ def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     passed = "".join(f"{argument}, " for argument in args)
     ask = f"({name!r}, ({passed}), {{{', '.join(keywords)}}})"
     asynchronous = isinstance(node, ast.AsyncFunctionDef)
+    # An import statement would bind a name, which a parameter may have.
     body = (
         f"await __import__('whet_pieces').later{ask}"
         if asynchronous

@@ -273,6 +273,7 @@ def _model(section: Mapping[str, Any], where: str) -> ModelConfig:
     return ModelConfig(
         name=section["name"],
         api_base=options.get("api_base", str, "https://api.openai.com/v1"),
+        # Not through `options`, whose errors show the value.
         api_key=_resolved(section.get("api_key"), where),
         weight=options.number("weight", 1.0),
         settings={name: value for name, value in settings.items() if value is not None},
@@ -283,6 +284,7 @@ def _model(section: Mapping[str, Any], where: str) -> ModelConfig:
 def _retry(section: _Section) -> Retry:
     usual = Retry()
     seconds = section.number("timeout", usual.attempt_seconds, low=0.001)
+    # Their `retries` counts the attempts after the first.
     attempts = 1 + int(section.number("retries", usual.attempts - 1))
     total = max(usual.total_seconds, seconds * attempts)
     return Retry(attempts=attempts, attempt_seconds=seconds, total_seconds=total)
@@ -316,6 +318,7 @@ def write_checkpoint(
         The folder that was made.
     """
     last = max((record.number for record in records), default=0)
+    # The records of an outcome are without theirs (`engine.Search._enter`).
     artifacts = {member.number: member.artifacts for member in members}
     by_number = {
         record.number: replace(record, artifacts=artifacts.get(record.number, record.artifacts))

@@ -119,6 +119,7 @@ def put(value: Json, path: Path, part: Json) -> Json:
     if not path:
         return part
     if isinstance(value, Mapping):
+        # In their order: where that changes, `targets.patch` writes the dict anew, its comments lost.
         return {key: put(held, path[1:], part) if key == path[0] else held for key, held in value.items()}
     return [put(held, path[1:], part) if index == path[0] else held for index, held in enumerate(value)]
 
@@ -144,6 +145,7 @@ def _move(now: Json, domain: Domain, rng: random.Random) -> Json:
     if domain.kind == "bool":
         return not now
     if domain.kind == "choice":
+        # By type, too: True equals 1, and is another choice.
         others = [choice for choice in domain.choices if choice != now or type(choice) is not type(now)]
         return rng.choice(others) if others else now
     if domain.kind == "int":

@@ -120,6 +120,7 @@ class Comparer:
             equal = exact(answer, task.answer)
             return float(equal), "" if equal else "another answer"
         key = digest([task.id, task.answer, answer])
+        # One session judges all answers, and takes one call at a time.
         async with self._lock:
             if key not in self._scores:
                 self._scores[key] = await self._judged(self.evaluator, task, answer)
@@ -236,6 +237,7 @@ class Targets(Holding):
             live.expected = deque(
                 (function, task.initial_state["input"])
                 for task in tasks
+                # The condition is evaluated before the pair above, and binds its `function`.
                 if not self.ways[function := task.initial_state["function"]].varies
             )
 

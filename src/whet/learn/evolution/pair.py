@@ -97,6 +97,7 @@ class EvaluatorFile:
         parts: dict[str, str | bytes] = {
             file.relative_to(path.parent).as_posix(): file.read_bytes() for file in files
         }
+        # Over the bytes of the same file: `text_of` has read it without its byte order mark.
         parts[path.name] = text
         return cls(parts, path.name)
 
@@ -217,6 +218,7 @@ class EvaluatedProgram(Holding):
             answer = await self._call(live, bundle, "evaluate", [self.path, stage, self.at], last=last)
             printed += answer.stdout
             if answer.failure is not None:
+                # A later stage that fails leaves the program the score of those before it.
                 if not number or answer.failure.fault is Fault.SANDBOX:
                     raise CandidateCallFailed(answer.failure)
                 name = stage.removeprefix("evaluate_")
@@ -315,6 +317,7 @@ class PairJudge(Judging):
             )
         await self._refuse_blind(start, judged)
         smoked = []
+        # Each on a bench of its own: in one process the second run would see what the first one left.
         for _ in range(2):
             async with self.bench(start) as bench:
                 smoked.append(await bench.smoke())
@@ -367,7 +370,7 @@ class PairJudge(Judging):
         return (f"Of the start program it says: {complaint}" if complaint else "") + self._seen()
 
     def _seen(self) -> str:
-        """What the sandbox offers: mostly the evaluator lacks something that exists outside of it."""
+        """The offer of the sandbox: mostly an evaluator lacks something that exists outside of it."""
         if self.pair.trusted_only:
             return ""
         return (

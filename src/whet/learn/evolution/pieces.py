@@ -224,6 +224,7 @@ def replaced(
     for piece in pieces:
         path, text = piece.mark.path, program.parts[piece.part]
         if text != piece.text or (staged and piece.mark.how == "resource"):
+            # One after the other in the same file: each is found by its name, for positions have moved.
             before = changed[path] if path in changed else file(path)
             changed[path] = put(piece.mark, before, text, staged=staged)
     return changed

@@ -125,10 +125,12 @@ class Islands:
         """Enter it on its island, and the start program on all; migrate when it is time."""
         if self._length is None:  # the start program is entered first
             self._length = max(1, sum(map(len, judged.program.parts.values())))
+        # Once per candidate: `_diversity` keeps the lines of the first twenty that it sees.
         values = self._features(judged)
         for name, value in values.items():
             low, high = self._ranges.get(name, (value, value))
             self._ranges[name] = (min(low, value), max(high, value))
+        # By the ranges as they are now: an elite stays in its cell when a later candidate widens them.
         cell = tuple(self._bin(name, value) for name, value in values.items())
         home = judged.island % self.options.num_islands
         for island in range(self.options.num_islands) if judged.number == 0 else (home,):
@@ -159,6 +161,7 @@ class Islands:
         # Every call of rng below is part of a search's random stream: one more or less changes all searches.
         options = self.options
         island = number % options.num_islands
+        # Never empty: the start is entered on every island.
         elites = sorted(self.grids[island].values(), key=_rank)
         way = rng.random() * (
             options.elite_selection_ratio + options.exploration_ratio + options.exploitation_ratio

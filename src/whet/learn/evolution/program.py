@@ -133,6 +133,7 @@ def keep_outside(original: str, changed: str) -> str:
     if not _MARKER.search(original):
         return changed
     old, new = regions(original), regions(changed)
+    # A text without marks has one region as well, the whole of it.
     if len(old) != len(new) or not _MARKER.search(changed):
         raise InputError(f"the program has {len(old)} evolve blocks, the proposal does not keep them")
     out, last = [], 0
@@ -234,6 +235,7 @@ def _hunk(lines: list[str], at: int, count: int, added: int) -> tuple[int, list[
     new: list[str] = []
     while at < len(lines) and (len(old) < count or len(new) < added):
         sign, rest = lines[at][:1], lines[at][1:]
+        # Editors take the blank off an empty line of context, which is a bare line feed then.
         if sign not in " -+\n":
             break
         if sign != "+":
@@ -292,6 +294,7 @@ def _shape(name: str, text: str) -> str:
     if not name.endswith(".py"):
         return text
     try:
+        # Not `source.parsed`: this tree is changed, and that one is shared.
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return text

@@ -203,6 +203,7 @@ async def _opened(
     text = text_of(path, "program")
     regions(text)
     start = Program({path.name: text}, path.name)
+    # What an earlier run wrote beside it would be staged with it, and make this another search.
     evaluator = EvaluatorFile.read(judge, without=(output, record))
     output.mkdir(parents=True, exist_ok=True)
     code = path.suffix == ".py"
@@ -244,6 +245,7 @@ def _write(path: Path, output: Path, outcome: SearchOutcome) -> tuple[Path, str]
     """Write the best program and its metrics; its path, and the patch."""
     best = output / "best" / f"best_program{path.suffix}"
     best.parent.mkdir(exist_ok=True)
+    # Not `text_of`, which drops the byte order mark and the line ends: the patch has to fit the file.
     original = path.read_bytes().decode()
     changed = as_written(original, outcome.best.program.text)
     best.write_bytes(changed.encode())

@@ -185,12 +185,14 @@ class Gradient(Asking):
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """See `Proposes`; two calls."""
+        # By the number alone: a search that goes on makes the same request, whose answer is in the log.
         rng = random.Random(f"gradient:{number}")
         failures = evidence(draw.parent, self.examples, rng) if self.feedback else []
         if not failures:
             raise InputError("there is no failure or feedback to take a gradient from")
         text = draw.parent.program.text
         shown = f"# The text\n```\n{text.rstrip()}\n```\n\n# What failed with it\n" + "\n".join(failures)
+        # Both calls are sample `number`: the log tells them apart by their text.
         critique = await self.ask(f"{shown}\n\n# Task\n{rng.choice(_CRITIQUES)}", number)
         request = f"{shown}\n\n# Criticism\n{critique.strip()}\n\n# Task\n{rng.choice(_EDITS)} {_FENCE}"
         return apply_rewrite(draw.parent.program, await self.ask(request, number))

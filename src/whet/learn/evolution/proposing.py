@@ -96,6 +96,7 @@ class Proposing:
             ensemble = Ensemble(
                 [(model, model_config.weight) for model, model_config in pairs], seed=config.seed
             )
+            # One arm has one set of settings: those of the first model are sent to all of them.
             pairs = [(ensemble, pairs[0][1])]
         recorded = [
             (RecordedModel(model, context.log), model_config.settings) for model, model_config in pairs

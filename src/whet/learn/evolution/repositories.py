@@ -89,6 +89,7 @@ async def evolve_targets(
         store = run.store
         for search in pieces.searches.values():
             store.put_versions(*lineage_of(search, form))
+        # A lineage ends with its search; where changes were taken back since, this is another Version.
         store.put_versions(*improvement.bundle.values())
         write_bundle(
             run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
@@ -149,6 +150,7 @@ async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pai
         for group in groups:
             trajectories.setdefault(group.task.id, []).extend(group.trajectories)
     rows: dict[str, Pairs] = {
+        # Where nothing changed a row has one run, which is both.
         name: [(trajectories[row.id][0], trajectories[row.id][-1]) for row in mine]
         for name, mine in run.rows.items()
     }
@@ -313,6 +315,7 @@ def _shown(
     agent: RepositoryAgent, rows: Mapping[str, Sequence[Task]], store: Store
 ) -> dict[str, Sequence[Demonstration]]:
     """Function → rated runs of the record that its prompts may show, without those of earlier searches."""
+    # First: what users let show in their sessions rates the runs that are read below.
     hear(store)
     runs = [run for run in store.trajectories() if "function" not in run.task.initial_state]
     demonstrations: dict[str, Sequence[Demonstration]] = {}
@@ -328,6 +331,7 @@ async def _evaluator(source: RepositoryInput, name: str, rows: Sequence[Task]) -
     path = source.evaluators
     if path is not None and path.is_file():
         evaluator = load(str(path))
+        # An evaluator that was chosen by the gate's rows would be judged there by what admitted it.
         goals = [row for row in rows if row.answer_known and row.split is not Split.GATE]
         proof = await prove(evaluator, rows=goals)
         if not proof.admitted:

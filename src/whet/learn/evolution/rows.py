@@ -201,6 +201,7 @@ class RowBench:
     async def score(self) -> Judgement:
         """The mean over the tasks, each task as an instance, and what went wrong in words."""
         judge = self.judge
+        # `Judging.score` comes here without `smoke`.
         if not self._runs:
             smoked = await self.smoke()
             if smoked.failure is not None:
@@ -213,10 +214,12 @@ class RowBench:
         scores: dict[str, float] = {}
         wrong: list[str] = []
         for run in self._runs:
+            # One is enough: a mean over the rest would be over other tasks than the other candidates'.
             if run.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 why = run.error.message if run.error is not None else "the machine failed"
                 return Judgement(failure=why, infrastructure=True)
             score = value_of(run, judge.score_name)
+            # Not 0: nobody judged it, so it is in no mean.
             if score is None:
                 continue
             scores[run.task.id] = score

@@ -60,7 +60,7 @@ class EvolveOptions:
     strength: float = 1.5
     """Mean number of knobs changed beyond the first."""
     finalists: int = 3
-    """How many of the best are run on validation before the search ends."""
+    """The number of the best that are run on validation before the search ends."""
     validation_share: float = 0.3
     """At most this share of the rollouts left at the start is kept for validation."""
     proposals: int = 60
@@ -196,6 +196,7 @@ class Archive:
         """A member of the archive, or of `novel`, that behaves the same on all of `tasks`."""
         behaviours = [member.record[task].behaviour for task in tasks]
         for earlier in (*novel, *self.members.values()):
+            # None is no digest: a member that did not run on a task is nobody's twin there.
             if behaviours == [
                 earlier.record[task].behaviour if task in earlier.record else None for task in tasks
             ]:
@@ -275,6 +276,7 @@ def proposed(
     for _ in range(count * _TRIES):
         if len(children) >= count:
             break
+        # Drawn before the move, whichever that is: the order of draws is part of what a seed reproduces.
         base = rng.choices(parents, weights)[0]
         if len(places) <= FEW and rng.random() < 0.5:
             child, move = stepped(base, places, rng), "step"
@@ -284,6 +286,7 @@ def proposed(
             child, move = effects.drawn(base, rng), "drawn"
         else:
             child, move = _bred(base, parents, start, places, options, rng)
+        # Asked once: `fresh` also enters the child.
         if search.archive.fresh(child):
             children.append(Member(child, search.generation + 1, move))
         else:

@@ -128,6 +128,7 @@ class Settings:
             iterations=iterations,
             seed=config.seed if self.seed is None else self.seed,
             workers=workers,
+            # More workers than this change what is found; fewer do not.
             in_flight=max(in_flight, workers),
             edits=() if self.models_only else (*EDITS,) * code + (*BLOCKS,) * text,
             target=self.target_score,
@@ -188,6 +189,7 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 # `from scipy import optimize`: a module, or a name in one.
                 imports += [f"{node.module}.{alias.name}" for alias in node.names]
+    # Of openevolve a stand-in is loaded inside (`worker.stand_in_for_openevolve`).
     excluded = {*beside, "openevolve", "__future__", "whet"}
     modules = [_installed(name) for name in imports if name.partition(".")[0] not in excluded]
     return tuple(dict.fromkeys([*WARM, *filter(None, modules)]))
@@ -197,9 +199,12 @@ def _installed(name: str) -> str:
     """The part of a dotted name that is a module, found without importing it; "" if no part is."""
     root, *parts = name.split(".")
     try:
+        # The root alone: `find_spec` of a dotted name imports the packages above it.
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError):
         spec = None
+    # To the last dot: loading that before the fork, and the evaluator once per candidate, took 0.85 ms of 7.2
+    # off the processor time of an evaluation in benchmarks/evolution.py.
     module = ""
     while spec is not None:
         module = spec.name

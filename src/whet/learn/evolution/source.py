@@ -43,6 +43,7 @@ class PythonSource(SourceText):
         super().__init__(text)
         self._sites: list[Site] | None = None
         bare = self.raw.decode()
+        # `regions` counts characters, the tree counts bytes.
         self._regions = [
             (len(bare[: region.start].encode()), len(bare[: region.stop].encode()))
             for region in regions(bare)

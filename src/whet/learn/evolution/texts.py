@@ -99,6 +99,7 @@ class Texts:
             meter=meter,
             progress=lambda record: context.progress("evolve", record.number, self.options.iterations),
         ).run()
+        # The start first: `finalist` settles ties by this order.
         finalists = [search.start, *population.members()[:FINALISTS]]
         best, before, after = await finalist(
             judge,
@@ -128,6 +129,7 @@ class Texts:
         if rollouts_left is None:
             return _drawn(context, train, self.tasks), validation, context.meter
         runs = FINALISTS + 2  # the start and, once more, the winner
+        # Before the training tasks: the order of draws is part of what a seed reproduces.
         validation_tasks = _drawn(context, validation, int(self.validation_share * rollouts_left / runs))
         spend = int(rollouts_left) - runs * len(validation_tasks)
         count = self.tasks

@@ -62,6 +62,7 @@ def measured(value: Any) -> dict[str, Any]:
             f"the evaluator returned {type(value).__name__}, not a dict of numbers or an EvaluationResult"
         )
     numbers = {str(name): _number(measure) for name, measure in metrics.items()}
+    # Refused, for it would be left out below, and the mean of the other numbers be the score.
     if numbers.get(_SCORE, 0.0) is None:
         raise ValueError(
             f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is not a finite number"

@@ -49,6 +49,7 @@ def _build(plan: dict[str, Any], owner: int | None) -> None:
         owner: a descriptor of `kernel.owned_by`, for what only root may read.
     """
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV
+    # Where mounts are shared, those below would else appear on the host, too.
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("base", _BASE, "tmpfs", quiet, "size=1m,mode=0755")
     for name in (_NEW, _OLD):
@@ -75,9 +76,11 @@ def _build(plan: dict[str, Any], owner: int | None) -> None:
     os.makedirs(_NEW + "/proc")
     kernel.mount("proc", _NEW + "/proc", "proc", quiet | kernel.MS_NOEXEC)
     os.chdir(_NEW)
+    # Stacks the old root on the new one, from where it is taken off: pivot_root(2) without a folder for it.
     kernel.pivot(".", ".")
     kernel.detach(".")
     os.chdir("/")
+    # Last: all mount points above are folders and files made in it.
     kernel.set_mount_attributes("/", still, recursive=False)
 
 
@@ -104,10 +107,13 @@ def main() -> None:
     try:
         if any(private for _, _, private in plan["binds"]):
             with contextlib.suppress(OSError):
+                # Before `_leave`: this forks, and the first child after unshare(NEWPID) is the init without
+                # which the namespace takes no further process.
                 owner = kernel.owned_by(plan["user"])
         _leave(plan)
     except OSError as error:
         sys.exit(f"{error}")
+    # Under the caller's umask, such as 077, nobody could enter the folders of the new root.
     os.umask(0o022)
     pid = os.fork()
     if pid:

@@ -57,6 +57,8 @@ def settle(folder: str) -> None:
 def _cpu_of_children(pid: int) -> float:
     """CPU seconds of the processes that one has started and waited for, to the clock's tick."""
     with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name in brackets may hold blanks and brackets; counted behind it, proc(5)'s cutime and cstime
+        # are fields 13 and 14.
         fields = file.read().rpartition(b")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
@@ -115,6 +117,7 @@ class Evaluation:
             os.dup2(answers, _ANSWERS, inheritable=False)
             os.closerange(5, 256)
             if isolated:
+                # Opened before `enter` covers /proc, and written once there is a program.
                 victim = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
                 self._walls.enter()
             code, temporary = f"{self.folder}/code", f"{self.folder}/tmp"
@@ -211,6 +214,7 @@ class Evaluation:
                 return None, "output"
             if len(self._incoming) >= 4:
                 length = int.from_bytes(self._incoming[:4], "little")
+                # The length is the program's own word: a larger one would be waited for, and kept.
                 if length > self.limits["output_bytes"]:
                     return None, "output"
                 if len(self._incoming) >= 4 + length:
@@ -262,6 +266,7 @@ class Evaluation:
         if self.status is not None:
             return self.cpu
         try:
+            # The clock of another process, its id made as clock_getcpuclockid(3) makes it.
             own = time.clock_gettime((~self.pid << 3) | 2)
         except OSError:
             return 0.0
@@ -277,6 +282,7 @@ class Evaluation:
         if not self.plan["isolate"]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
+        # Where it is isolated it is the first process of its namespace, which takes all others along.
         os.kill(self.pid, signal.SIGKILL)
 
     def reap(self, *, wait: bool) -> bool:

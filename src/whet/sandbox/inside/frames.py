@@ -9,6 +9,7 @@ def read_exactly(descriptor: int, count: int) -> bytes:
     """`count` bytes, or fewer at the end of the stream."""
     parts = []
     while count:
+        # os.read allocates as much as it is asked for, and the count may be a program's word.
         part = os.read(descriptor, min(count, 1 << 20))
         if not part:
             break

@@ -60,6 +60,7 @@ def fork_into(namespaces: int) -> int:
     """
     before, in_child, in_parent = _FORKS
     before()
+    # The last two arguments change places between the machines; both stay 0.
     pid: int = _libc.syscall(_NUMBERS[MACHINE]["clone"], namespaces | signal.SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
         in_child()
@@ -129,6 +130,8 @@ def owned_by(uid: int) -> int:
             raise OSError("no user namespace can be made")
         for name in ("uid_map", "gid_map"):
             with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+                # Owners in the file system on the left, owners through the mount next to them: root's become
+                # this user's, those in between stay.
                 file.write(f"0 {uid} 1\n1 1 {uid - 1}\n")
         return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     finally:
@@ -170,6 +173,7 @@ def detach(target: str) -> None:
 def map_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:
     """Give the user namespace this process is in the one identity that it has outside."""
     for name, text in (
+        # First: without privilege outside the kernel takes gid_map only once this is denied.
         ("setgroups", "deny"),
         ("uid_map", f"{inside_uid} {outside_uid} 1"),
         ("gid_map", f"{inside_gid} {outside_gid} 1"),
@@ -195,6 +199,7 @@ def forbid_new_privileges() -> None:
 
 def become(uid: int) -> None:
     """Change for good from root to an unprivileged user and group of that number."""
+    # The user last: who is root no more changes no group.
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

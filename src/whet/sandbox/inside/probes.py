@@ -61,6 +61,7 @@ def record(evaluator: str, function: str, program: str) -> dict[str, Any]:
         if slot >= _CALLS:
             return
         try:
+            # Encoded here and now: the function may change what it is called with.
             arguments = [
                 _encode(frame.f_locals[variable]) for variable in code.co_varnames[: code.co_argcount]
             ]

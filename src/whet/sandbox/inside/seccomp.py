@@ -19,6 +19,7 @@ import sys
 from .kernel import MACHINE, _checked, _libc
 
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+# To be raised only with a judgement of every call up to the new number.
 _LAST_JUDGED = 462
 _X32 = 0x40000000
 
@@ -110,6 +111,8 @@ _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type on the user's t
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+# Offsets in `struct seccomp_data`. An argument has eight bytes, of which a load takes the first four: the low
+# ones on a little-endian machine alone.
 _ARCH, _NUMBER, _ARGUMENTS = 4, 0, 16
 
 
@@ -148,6 +151,7 @@ def program(machine: str = MACHINE) -> bytes:
         if number is not None:
             code += [_instruction(_EQUAL, number, 0, 1), refuse]
     code += [
+        # The last two figures are instructions to skip: one more in a block changes those before it.
         _instruction(_EQUAL, _SOCKETPAIR[column], 0, 3),
         _instruction(_LOAD, _ARGUMENTS),
         _instruction(_EQUAL, _AF_UNIX, 1, 0),
@@ -195,6 +199,7 @@ class Filter:
     """
 
     def __init__(self, code: bytes) -> None:
+        # Kept here: the program holds its bare address, which ctypes does not count as a use.
         self._buffer = ctypes.create_string_buffer(code, len(code))
         address = ctypes.cast(self._buffer, ctypes.c_void_p).value
         self._program = ctypes.byref(_Program(len(code) // 8, address))

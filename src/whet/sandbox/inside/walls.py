@@ -49,6 +49,7 @@ class Walls:
 def _mounts(plan: dict[str, Any]) -> list[kernel.Mount]:
     file_bytes: int = plan["limits"]["file_bytes"]
     quiet = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    # Empty files take memory of the kernel that `size` does not count.
     size = f"size={file_bytes},nr_inodes={max(64, file_bytes // 1024)},mode=0700"
     mounts = [kernel.Mount("box", plan["box"], "tmpfs", quiet, size)]
     for path in ("/proc", *plan["hidden"]):

@@ -36,6 +36,7 @@ def crossing(value: Any, path: str = "the value") -> None:
     Raises:
         CannotCross: names the place and the type.
     """
+    # The exact type: numpy.float64 is an instance of float, and would come back as another type.
     kind = type(value)
     if kind in _PLAIN or kind is int:
         return
@@ -67,6 +68,7 @@ def encode(value: Any) -> bytes:
     """
     try:
         crossing(value, "the returned value")
+        # A value that contains itself has ended in `crossing` with a RecursionError.
         return json.dumps(value, ensure_ascii=False, check_circular=False, separators=(",", ":")).encode()
     except RecursionError:
         raise CannotCross("the returned value is nested too deep, or contains itself") from None
@@ -149,12 +151,14 @@ def load(name: str, path: str) -> Any:
     module.__spec__ = spec = machinery.ModuleSpec(name, loader, origin=path)
     spec.has_location = True
     module.__file__, module.__loader__, module.__package__ = path, loader, spec.parent
+    # Before its body runs, as import does: dataclasses look their module up by its name.
     sys.modules[name] = module
     try:
         exec(loader.source_to_code(loader.get_data(path), path), vars(module))
     except BaseException:
         sys.modules.pop(name, None)
         raise
+    # A module may put another object in its place there.
     return sys.modules.get(name, module)
 
 

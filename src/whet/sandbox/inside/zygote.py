@@ -48,6 +48,7 @@ class Zygote:
 
     def __init__(self, incoming: int, outgoing: int, plan: dict[str, Any]) -> None:
         self.incoming, self.outgoing, self.plan = incoming, outgoing, plan
+        # After the imports: the limit is on address space, and the modules' is in it.
         self._walls = Walls(plan, memory.mapped() + plan["limits"]["memory"])
         self._warm = memory.proportional_of("self")
         self._spare: Evaluation | None = None
@@ -235,6 +236,7 @@ def main() -> None:
             kernel.forbid_new_privileges()
             seccomp.Filter(seccomp.program()).install()
         for name in plan["modules"]:
+            # Last: an import runs the module's code, and by now root is given up and the filter is on.
             importlib.import_module(name)
     except BaseException as error:
         hello = {"ready": False, "error": f"{type(error).__name__}: {error}"}
@@ -245,5 +247,6 @@ def main() -> None:
     if plan["isolate"]:
         settle(plan["box"])
     gc.collect()
+    # A collection in a fork would write to every object, and so copy its page.
     gc.freeze()
     Zygote(incoming, outgoing, plan).serve()
