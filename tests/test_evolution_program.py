@@ -87,6 +87,11 @@ def test_a_part_cannot_leave_the_folder_of_its_program(name: str) -> None:
         Program({name: ""}, name)
 
 
+def test_an_expression_too_deep_to_be_dumped_has_a_shape() -> None:
+    deep = "x = " + " + ".join(["1"] * 1500) + "\n"
+    assert program(deep).shape() != program(deep + "y = 2\n").shape()
+
+
 def test_the_shape_ignores_comments_and_formatting_and_nothing_else() -> None:
     shape = program("def f(x):\n    return x + 1\n").shape()
     assert program('def f( x ):\n    """Says."""\n    return (x+1)  # one\n').shape() == shape

@@ -178,7 +178,15 @@ def apply_rewrite(program: Program, answer: str) -> Program:
     fenced = [body for _, body in _FENCE.findall(answer)]
     if not fenced:
         raise InputError("the answer holds no fenced block of code")
-    text = fenced[-1]
+    return rewritten(program, fenced[-1])
+
+
+def rewritten(program: Program, text: str) -> Program:
+    """The program with its main part, or its only block, replaced by a text.
+
+    Raises:
+        InputError: the text marks no block, and the program has several.
+    """
     blocks = regions(program.text)
     if _MARKER.search(program.text) and not _MARKER.search(text):
         if len(blocks) != 1:
@@ -307,4 +315,7 @@ def _shape(name: str, text: str) -> str:
                 and isinstance(first.value.value, str)
             ):
                 node.body = node.body[1:]
-    return ast.dump(tree)
+    try:
+        return ast.dump(tree)
+    except RecursionError:  # a sum of a thousand terms parses, and compiles, and is too deep to be dumped
+        return text

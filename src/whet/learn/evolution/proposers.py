@@ -19,7 +19,7 @@ from ...models.base import Messages, Model
 from ...models.recorded import RecordedModel
 from ...types import Json
 from .population import Draw, Judged
-from .program import Program, apply_diff, apply_rewrite
+from .program import Program, apply_diff, apply_rewrite, rewritten
 
 SYSTEM = (
     "You improve a program step by step. Each program is judged by an evaluator and the score is to be "
@@ -230,8 +230,7 @@ class Gepa(Asking):
         new = str(signature.output_extractor(answer)["new_instruction"])
         if not new.strip():
             raise InputError("the answer holds no new instruction")
-        end = "\n" if parent.program.text.endswith("\n") else ""
-        return apply_rewrite(parent.program, f"```\n{new.rstrip()}{end or chr(10)}```")
+        return rewritten(parent.program, f"{new.rstrip()}\n")
 
 
 def _signature() -> Any:
