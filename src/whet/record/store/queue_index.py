@@ -123,6 +123,8 @@ class QueueIndex:
         again: list[QueuedRollout] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             at, fence, entry = heapq.heappop(self._deadlines)
+            # What is out of date is skipped here and not taken out of the heap: of a lease
+            # that was shortened and lengthened both deadlines are in it.
             if entry.fence == fence and entry.listed == at:
                 (expired if entry.change is None and entry.until <= now else again).append(entry)
         for entry in again:
@@ -140,6 +142,8 @@ class QueueIndex:
     def _list(self, entry: QueuedRollout, at: float) -> None:
         if entry.fence is not None:
             entry.listed = at
+            # The fence stands before the entry because it is unique:
+            # entries have no order to compare them by.
             heapq.heappush(self._deadlines, (at, entry.fence, entry))
         if len(self._deadlines) > 2 * len(self.entries) + 1000:  # mostly of leases that have ended
             self._deadlines = [
@@ -253,7 +257,9 @@ class Commits:
 
         try:
             size = change.size + 200 * len(change.entries)
+            # `finished` may run right here, under the caller's lock, if the commit is done by then.
             self._database.write(change.writes, size).add_done_callback(finished)
+        # Nothing was queued, so no news will come: it is undone here, where the caller has the lock.
         except BaseException as problem:
             apply(problem)
             raise
