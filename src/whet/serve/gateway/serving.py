@@ -108,6 +108,7 @@ class ServedBundle:
         Raises:
             UpstreamFailed: a parameter that the API does not have, which must not be left out silently.
         """
+        # Shallow: what is changed below gets new lists and dicts, never the caller's changed in place.
         body = dict(request)
         if self.model is not None:
             body["model"] = self.model

@@ -215,6 +215,7 @@ class UpstreamAnswer:
             try:
                 async with asyncio.timeout(self._upstream.idle_seconds):
                     chunk = await stream.readany()
+            # First, for it is an OSError.
             except TimeoutError:
                 raise UpstreamFailed(
                     Fault.MODEL,
@@ -248,8 +249,10 @@ class Upstreams:
         self._session = aiohttp.ClientSession(
             # Below the five seconds after which common servers close an idle connection: one that is
             # closed while a request is on its way fails the request.
+            # limit=0 is none: with aiohttp's 100 further calls would wait for those under way.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
             cookie_jar=aiohttp.DummyCookieJar(),
+            # aiohttp's own total of 300 seconds would cut a long answer.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
             skip_auto_headers=("User-Agent",),
         )
@@ -280,6 +283,7 @@ class Upstreams:
                     proxy=self._proxies[upstream.url],
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
                 )
+        # First: a ConnectionTimeoutError is a TimeoutError, and both are OSErrors.
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
             problem = f"{where} cannot be reached ({type(exception).__name__})"
             raise UpstreamFailed(Fault.MODEL, "upstream_unreachable", problem) from exception

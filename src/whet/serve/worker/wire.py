@@ -17,6 +17,7 @@ from ...types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Vers
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
+# A new field is refused by an older server: omit_defaults sends it only where it is used.
 class StrictBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A body in which a misspelt field is refused rather than ignored."""
 
