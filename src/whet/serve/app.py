@@ -175,8 +175,8 @@ class Server:
                 task.cancel()
             await asyncio.wait({self._serving}, timeout=1.0)
             self._serving.cancel()
-        # The parts end after the last request, whose handler may need what they run.
         await asyncio.gather(self._serving, return_exceptions=True)
+        # The parts end after the last request, whose handler may need what they run.
         await self._lifespans.aclose()
         self._closing = self._granian = self._serving = None
         return len(cut)

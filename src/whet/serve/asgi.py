@@ -474,6 +474,7 @@ class Router:
             NotFoundError: no route has this path.
             Refused: the path is known, the method is not: 405.
         """
+        # Exact paths first: `/api/rollouts/finished` is not the rollout with that id.
         methods = self._exact.get(path)
         if methods is not None and method in methods:
             return methods[method], {}

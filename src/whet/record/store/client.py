@@ -85,8 +85,8 @@ def ask_to_yield(path: str) -> bool:
             connection.connect(address(path))
             send(connection, YIELD)
             body = receive(connection)
-        # First, for it is an OSError: an owner that is only slow still has the file.
         except TimeoutError:
+            # Caught first, for it is an OSError: an owner that is only slow still has the file.
             return False
         except (OSError, ValueError):
             return True

@@ -170,8 +170,8 @@ def decode(body: bytes, noun: type[Noun]) -> Noun:
     """
     try:
         decoded: Noun = _decoders[noun].decode(body)
-    # Before DecodeError, whose subclass it is: only a body that is JSON is read leniently.
     except msgspec.ValidationError:
+        # Caught before DecodeError, whose subclass it is: only a body that is JSON is read leniently.
         decoded = _lenient(body, noun)
     except (msgspec.DecodeError, ValueError) as exception:
         raise StoreError(f"a stored {noun.__name__} cannot be read: {exception}") from exception

@@ -289,6 +289,7 @@ def _erase_tasks(
         "AND NOT EXISTS (SELECT 1 FROM trajectories WHERE task_id = t.id)",
         listed(tasks),
     )
+    # Cast, here as elsewhere: from 3.45 on a BLOB is JSONB to SQLite's JSON functions, if it can be read so.
     derived = connection.execute(
         "SELECT DISTINCT t.id, t.body FROM tasks t, json_each(CAST(t.body AS TEXT), '$.meta.trajectories') AS source "
         f"WHERE source.value IN {LISTED}",

@@ -115,9 +115,8 @@ def claim(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    with contextlib.suppress(
-        OSError
-    ):  # the holder's pid is for messages only; a full disk is no reason to fail here
+    # The holder's pid is for messages only; a full disk is no reason to fail here.
+    with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
@@ -248,9 +247,8 @@ class Owner:
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute(
-            "PRAGMA synchronous = FULL"
-        )  # NORMAL would lose acknowledged commits with the power
+        # NORMAL would lose acknowledged commits with the power.
+        self.connection.execute("PRAGMA synchronous = FULL")
         # Pages, so 32 MB; SQLite's own 1,000 would checkpoint four times as often.
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
 
@@ -332,9 +330,8 @@ class Owner:
             # OR ROLLBACK in a statement may have ended the transaction already.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            connection.execute(
-                "PRAGMA secure_delete = ON"
-            )  # retention sets it to FAST and may have failed there
+            # Retention sets it to FAST and may have failed there.
+            connection.execute("PRAGMA secure_delete = ON")
             self._segments.reload()
             raise
         # Callbacks before the futures are done: whoever waits for one finds the queue up to date.
@@ -357,9 +354,8 @@ class Owner:
         """Erase, or apply retention, within the transaction."""
         # The position first: what deletes changes it in the file, and `reload` reads it back from there.
         self._segments.note()
-        settle(
-            self.connection
-        )  # before rows go, for the count; and after, for the last of a table may have gone
+        # Before rows go, for the count; and after, for the last of a table may have gone.
+        settle(self.connection)
         for row in rows:
             delete(self.connection, *row)
         settle(self.connection)

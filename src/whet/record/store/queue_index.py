@@ -134,9 +134,8 @@ class QueueIndex:
     def extend(self, entry: QueuedRollout, until: float) -> None:
         """Move the end of a lease."""
         entry.until = until
-        if (
-            until < entry.listed
-        ):  # a later end is noticed when the earlier deadline comes: no heap work per heartbeat
+        # A later end is noticed when the earlier deadline comes: no heap work per heartbeat.
+        if until < entry.listed:
             self._list(entry, until)
 
     def _list(self, entry: QueuedRollout, at: float) -> None:
@@ -259,8 +258,8 @@ class Commits:
             size = change.size + 200 * len(change.entries)
             # `finished` may run right here, under the caller's lock, if the commit is done by then.
             self._database.write(change.writes, size).add_done_callback(finished)
-        # Nothing was queued, so no news will come: it is undone here, where the caller has the lock.
         except BaseException as problem:
+            # Nothing was queued, so no news will come: it is undone here, where the caller has the lock.
             apply(problem)
             raise
         return settled

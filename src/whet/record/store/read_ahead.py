@@ -116,9 +116,8 @@ class ReadAhead:
         with self._lock:
             if changes != self._changes:
                 return
-            if (
-                len(self._rows) > 4 * AHEAD or self._size >= BYTES
-            ):  # of rollouts that were cancelled, or claimed while they were read
+            # Of rollouts that were cancelled, or claimed while they were read.
+            if len(self._rows) > 4 * AHEAD or self._size >= BYTES:
                 self._clear()
             for seq, row in read.items():
                 if seq not in self._rows and self._size < BYTES:

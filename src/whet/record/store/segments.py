@@ -43,6 +43,7 @@ CREATE TABLE spans_{0} (
 def _insert(number: int, rows: int) -> str:
     """The statement that puts `rows` spans into a segment unless it or the one before has them."""
     values = ", ".join(["(" + ", ".join("?" * _WIDTH) + ")"] * rows)
+    # Without the WHERE SQLite would take ON CONFLICT for the ON of a join.
     return (
         f"WITH given ({_COLUMNS}) AS (VALUES {values}) INSERT OR ROLLBACK INTO spans_{number} "
         f"({_COLUMNS}) "

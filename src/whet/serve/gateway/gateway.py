@@ -291,9 +291,8 @@ class Gateway:
             await self._catch_up()  # this process has released or rolled back: new runs have it at once
         recorded = None
         try:
-            with contextlib.suppress(
-                StoreError
-            ):  # the agent goes on without a record, and the status says so
+            # The agent goes on without a record, and the status says so.
+            with contextlib.suppress(StoreError):
                 recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:

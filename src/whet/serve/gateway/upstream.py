@@ -215,8 +215,7 @@ class UpstreamAnswer:
             try:
                 async with asyncio.timeout(self._upstream.idle_seconds):
                     chunk = await stream.readany()
-            # First, for it is an OSError.
-            except TimeoutError:
+            except TimeoutError:  # caught first, for it is an OSError
                 raise UpstreamFailed(
                     Fault.MODEL,
                     "upstream_stalled",
@@ -283,8 +282,8 @@ class Upstreams:
                     proxy=self._proxies[upstream.url],
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
                 )
-        # First: a ConnectionTimeoutError is a TimeoutError, and both are OSErrors.
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
+            # Caught first: a ConnectionTimeoutError is a TimeoutError, and both are OSErrors.
             problem = f"{where} cannot be reached ({type(exception).__name__})"
             raise UpstreamFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
         except TimeoutError:

@@ -168,6 +168,7 @@ class Worker:
                     await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
                     leases = await (claiming if claiming.done() else self._withdrawn(claiming))
                 finally:
+                    # Nothing is awaited from here to `_begin`, or `_room` would count these places as free.
                     self._asked -= n
                 self._begin(leases)
         finally:

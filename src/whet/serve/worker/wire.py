@@ -14,6 +14,7 @@ import msgspec
 from ...record.store.rollouts import MOST, Claim, Id, Seconds
 from ...types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Version
 
+# SQLite's integers end there: a greater one was an error of the record and not of the request.
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
