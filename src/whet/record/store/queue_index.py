@@ -152,7 +152,7 @@ class QueueIndex:
 
     @property
     def deadline(self) -> float | None:
-        """When the next lease may end, on the queue's clock."""
+        """The time at which the next lease may end, on the queue's clock."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def counts(self) -> tuple[int, int]:
