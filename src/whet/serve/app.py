@@ -140,6 +140,7 @@ class Server:
         Raises:
             InputError: the address cannot be had.
         """
+        # Before any part runs: an address that is in use must not have started their threads.
         bound = listen(self.host, self.port)
         self.port = bound.getsockname()[1]
         self._closing = asyncio.Event()
@@ -162,9 +163,11 @@ class Server:
         """
         if self._closing is None or self._granian is None or self._serving is None:
             return 0
+        # First: long polls end by it, and Granian waits for requests that are under way.
         self._closing.set()
         self._granian.stop()  # type: ignore[no-untyped-call]
         cut: set[asyncio.Task[None]] = set()
+        # Not wait_for, which would cancel the serving itself when the time is up.
         done, _ = await asyncio.wait({self._serving}, timeout=patience)
         if not done:
             cut = set(self._active)
@@ -173,6 +176,7 @@ class Server:
             await asyncio.wait({self._serving}, timeout=1.0)
             self._serving.cancel()
         await asyncio.gather(self._serving, return_exceptions=True)
+        # The parts end after the last request, whose handler may need what they run.
         await self._lifespans.aclose()
         self._closing = self._granian = self._serving = None
         return len(cut)
@@ -220,6 +224,7 @@ class Server:
 
     async def _answer(self, request: Request) -> Response | None:
         try:
+            # A server that drains still says that it is alive.
             if request.path == "/healthz" or not self._closing or not self._closing.is_set():
                 route, request.params = self._router.find(
                     request.method, request.path, request.scope["raw_path"].decode("latin-1")
@@ -228,6 +233,7 @@ class Server:
                 return await route.handler(request)
             raise Refused(503, "closing", "the server is stopping; try again", headers={"retry-after": "1"})
         except WhetError as error:
+            # The head of an answer is out; a second one would break the connection's protocol.
             if request.started:
                 return None
             return refusal_of(error)

@@ -105,6 +105,7 @@ def refusal(status: int, kind: str, message: str, headers: Mapping[str, str] | N
     return Response(status, body, headers=headers or {})
 
 
+# The first that fits decides: NotFoundError is an InputError, and two of the others are StoreErrors.
 _STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (InputError, 400, "invalid_request"),
@@ -363,6 +364,8 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
         value = read_json(decoder.decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
         raise InputError(f"the body cannot be used: {exception}") from exception
+    # After the decoder, for `deeper` is right about valid JSON only;
+    # the count alone settles nearly every body.
     if body.count(b"[") + body.count(b"{") > nesting and deeper(body, nesting):
         raise InputError(f"the body is nested deeper than {nesting} levels")
     return value
@@ -374,6 +377,7 @@ _DROPPED = bytes(byte for byte in range(256) if byte not in b"[]{}")
 def deeper(body: bytes, limit: int) -> bool:
     """True if valid JSON is nested deeper than `limit`."""
     if b'"' in body:  # brackets inside strings do not count
+        # Escaped backslashes first: the quote after one of them ends the string.
         pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         body = b"".join(pieces[::2])
     brackets = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
@@ -470,6 +474,7 @@ class Router:
             NotFoundError: no route has this path.
             Refused: the path is known, the method is not: 405.
         """
+        # Exact paths first: `/api/rollouts/finished` is not the rollout with that id.
         methods = self._exact.get(path)
         if methods is not None and method in methods:
             return methods[method], {}

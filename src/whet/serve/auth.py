@@ -93,6 +93,7 @@ def make_tokens(store: str | os.PathLike[str]) -> dict[Role, str]:
     )
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
+        # Private from its first byte: a chmod afterwards leaves a moment in which others can open it.
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(body + b"\n")
@@ -145,6 +146,7 @@ class Access:
             Refused: 401 without a known token, 403 for a role, host, origin or peer that is not allowed,
                 429 for more than the rate.
         """
+        # Before the token: a page in the user's own browser can reach a loopback port.
         self.check_host(request)
         if route.local_only and not is_loopback(request.scope["client"][0]):
             raise Refused(403, "local_only", f"{route.path} is served to this machine only")
@@ -177,6 +179,7 @@ class Access:
         allowed = self._known.get(host)
         if allowed is None:
             allowed = self._allows(host)
+            # Bounded, because a client may make up Host headers without end.
             if len(self._known) < _REMEMBERED:
                 self._known[host] = allowed
         if not allowed:
@@ -223,6 +226,7 @@ class Access:
         return name is not None and self._knows(request, request.params.get(name, ""), "path")
 
     def _knows(self, request: Request, shown: str, credential: str) -> bool:
+        # Bytes: compare_digest raises for a str that is not ASCII.
         shown_token = shown.strip().encode("latin-1", "replace")
         identity = None
         for role, name, token in self._tokens:  # every one is compared, so that timing tells nothing
@@ -237,6 +241,7 @@ class Access:
     def _count(self, token: str | None) -> None:
         """Take one from the token's bucket, which holds a second's worth."""
         rate, now = self.limits.rate, time.monotonic()
+        # Under None lie all requests without a token: they share one bucket.
         level, since = self._buckets.get(token, (rate, now))
         level = min(rate, level + (now - since) * rate)
         if level < 1.0:

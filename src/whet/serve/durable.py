@@ -25,6 +25,7 @@ class _Bridge:
     """Waiters of one loop whose futures have settled, woken together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Weak, for the bridge is the value of this loop's key in `_bridges`: it would keep its own key alive.
         self._loop = weakref.ref(loop)
         self._lock = threading.Lock()
         self._settled: list[asyncio.Future[None]] = []
@@ -42,6 +43,7 @@ class _Bridge:
         with self._lock:
             settled, self._settled = self._settled, []
         for waiter in settled:
+            # A waiter whose request was cancelled is done already, and would raise InvalidStateError.
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -73,6 +75,7 @@ class Backlog:
     """Bounds the bytes that wait for the disk: a slow one makes clients retry, and memory does not grow."""
 
     def __init__(self) -> None:
+        # Read and changed in the server's loop alone, so there is no lock.
         self._waiting = 0
 
     async def durable(self, future: Future[Any], size: int) -> Any:
@@ -81,6 +84,7 @@ class Backlog:
         try:
             return await settled(future)
         finally:
+            # A caller that is cancelled gives its bytes back too, though their commit goes on.
             self._waiting -= size
 
     def admit(self) -> None:

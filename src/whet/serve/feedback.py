@@ -103,6 +103,7 @@ class FeedbackPart(Passive):
         return answer(FoundFeedback(await asyncio.to_thread(read)))
 
     def _noun(self, number: int, sent: Said) -> Feedback:
+        # Left out, not passed as None: `Feedback.at` has a default of its own, the time of now.
         more = {} if sent.at is None else {"at": sent.at}
         try:
             noun = Feedback(

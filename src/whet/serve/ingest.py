@@ -81,6 +81,7 @@ class Trajectories(Passive):
         )
 
     async def _put(self, request: Request) -> Response:
+        # Before the body is read: a client that has to come again should cost no memory.
         self._backlog.admit()
         body = await request.body()
         sent: TrajectoriesBody = request.parsed(body, TrajectoriesBody)
@@ -172,6 +173,7 @@ class OTLP(Passive):
         body = await request.body()
         size = len(body)
         try:
+            # By the size as it was sent: a small body that gzip packed well is still read in the loop.
             if size > _LARGE:
                 decoded = await asyncio.to_thread(self._read, request, body, media, logs)
             else:
@@ -222,6 +224,8 @@ class Assembly:
             yield
         finally:
             stop.set()
+            # In a thread: the run that is being assembled is finished first, and
+            # the loop must not stand still for it.
             await asyncio.to_thread(thread.join)
 
     def _run(self, stop: threading.Event) -> None:

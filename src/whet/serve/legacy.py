@@ -30,6 +30,7 @@ from .worker.lit import LitReport, input_of, served, trajectory_of
 LEASE = 300.0
 """Seconds until a rollout that was not reported goes to another worker; this client cannot send a
 heartbeat.  The original server's own figure."""
+# 18 digits at most, so that the number fits SQLite's 64 bits.
 _FENCE = re.compile("[0-9]{1,18}")
 _SERVED = ("llm", "prompt_template")
 """Kinds of resources that its client can read; it fails on any other."""
@@ -131,12 +132,15 @@ class Legacy(Passive):
     async def _rollout(self, request: Request) -> Response:
         body = await request.body()
         report = request.parsed(body, LitReport)
+        # From the right: the rollout's own id may have a colon in it.
         id, _, fence = report.rollout_id.rpartition(":")
         if not id or not _FENCE.fullmatch(fence):
             raise InputError(
                 f"rollout_id {report.rollout_id[:200]!r} does not come from GET /task, which gives ID:NUMBER"
             )
         trajectory = await asyncio.to_thread(self._trajectory, report, id, int(fence))
+        # The bytes are the key: `seconds` is another at each reading, and
+        # a repeated report must be known as one.
         finish = Finish(id, int(fence), self._redactor.trajectory(trajectory), key=body)
         (problem,) = await settled(self._store.queue.finish_many([finish]))
         if problem is not None:

@@ -49,6 +49,7 @@ def document(routes: Sequence[HttpRoute], *, version: str) -> dict[str, Json]:
 
 def _key(kind: Any) -> Any:
     try:
+        # A type without a hash goes by its id: the routes keep it alive, so no other type gets the same one.
         hash(kind)
     except TypeError:
         return id(kind)

@@ -21,6 +21,7 @@ from ..types import Json
 from .asgi import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .worker.wire import Added
 
+# The words of `retention.KEEP`, written out because a type needs literals.
 Kept = Literal["feedback", "experiment", "lineage"]
 HOUR = 3_600.0
 

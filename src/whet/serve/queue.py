@@ -111,6 +111,7 @@ class QueuePart:
         try:
             yield
         finally:
+            # Where it has attached by now, cancelling does nothing and its result is what detaches.
             attaching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 (await attaching)()
@@ -150,6 +151,7 @@ class QueuePart:
 
     async def _add(self, request: Request) -> Response:
         sent = (await request.json(_Add)).rollouts
+        # Before anything is queued: a rollout under a Bundle that is not there would fail at every worker.
         await asyncio.to_thread(self._known, {new.resources for new in sent})
         rollouts = [
             Rollout(
@@ -180,6 +182,8 @@ class QueuePart:
     async def _claim(self, request: Request) -> Response:
         claim = await request.json(Claim)
         leases = await self._claimed(claim)
+        # A claim that finds nothing is answered without giving way to the loop, and nothing is
+        # awaited from there to `wait`: so no wake-up falls between the two.
         if leases or claim.wait <= 0 or self._waiters is None:
             return answer(wire.Claimed(leases))
         deadline = time.monotonic() + min(claim.wait, self._limits.wait)

@@ -186,6 +186,7 @@ def _bundle(sent: wire.NewBundle, request: Request) -> Bundle:
         InputError: a content has no JSON form, or a Version is not what its id says.
         Refused: a Version is of a kind that only the role admin may bring.
     """
+    # `resources` need no look: by name alone only prompts and values are made (`bundle_of`).
     strange = sorted({version.kind for version in sent.versions} - set(PLAIN_KINDS))
     if strange and request.role is not Role.ADMIN:
         raise Refused(

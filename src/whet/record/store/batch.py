@@ -43,6 +43,7 @@ def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tup
         trajectory.started,
         trajectory.session,
         trajectory.subject,
+        # The body stands last: `schema.portions` weighs a row by its last value.
         encode(trajectory),
     )
 
@@ -83,6 +84,8 @@ class Batch:
         """
         if self._database is None:
             raise StoreError("this batch has no store to commit to")
+        # A fresh list: the writer's thread reads the old one, which later
+        # calls on this batch must not change.
         writes, self._writes = self._writes, []
         if not writes:
             return ready(None)
@@ -105,6 +108,7 @@ class Batch:
         self._add("trajectory", [row])
 
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
+        # Only neighbours of one kind are joined: the owner applies the writes in the order of the calls.
         if rows and self._writes and self._writes[-1][0] == key:
             self._writes[-1][1].extend(rows)  # one statement writes them all
         elif rows:
@@ -192,12 +196,14 @@ class Batch:
             verdict: id of the Verdict that it is released on.
             unproven: None derives it: True if something is released without a Verdict.
         """
+        # Read before the commit, not in it: two releases at the same moment both name the one before them.
         if previous == "":
             live = [] if self._database is None else history(self._database, name, 1)
             previous = live[0].id if live else None
         if unproven is None:
             unproven = verdict is None and bool(bundle)
         release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
+        # In the same commit: a claim hands out the id of what is live, and the Bundle must be found by it.
         self.put_bundle(bundle)
         row = (
             release.id,

@@ -39,6 +39,8 @@ class BundleFile:
 class _File(msgspec.Struct, omit_defaults=True):
     bundle: list[Version]
     baseline: list[Version] | None = None
+    # Not a Verdict: an infinite e-value is written as null, which
+    # `codec.decode` takes and this decoder would not.
     verdict: dict[str, Json] | None = None
     store: str | None = None
 
@@ -82,10 +84,12 @@ def write_bundle(
         None if store is None else os.fspath(store),
     )
     target = Path(path)
+    # In the same folder: a rename is atomic only within one file system.
     part = target.with_name(f".{target.name}.{new_id()}")
     with open(part, "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n")
         file.flush()
+        # Before the rename: else the name may stand for an empty file after a power failure.
         os.fsync(file.fileno())
     os.replace(part, target)
 
@@ -113,6 +117,7 @@ def read_bundle(path: str | os.PathLike[str]) -> BundleFile:
         checked(content.bundle, str(file)),
         None if content.baseline is None else checked(content.baseline, str(file)),
         None if content.verdict is None else read_verdict(content.verdict, str(file)),
+        # A relative path is relative to the file; pathlib leaves an absolute one as it is.
         None if content.store is None else file.parent / content.store,
     )
 

@@ -37,6 +37,8 @@ class OwnerClient:
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # `address` may raise StoreError, which is an OSError: caught as
+            # LinkLost it would be tried for PATIENCE seconds.
             self._socket.connect(address(path))
         except StoreError:
             self._socket.close()
@@ -50,6 +52,8 @@ class OwnerClient:
             send(self._socket, [submission.writes for submission in group])
             body = receive(self._socket)
         except OSError as exception:
+            # The owner may have committed before it was lost; the group is sent
+            # again all the same (`schema.STATEMENTS`).
             raise LinkLost(str(exception)) from exception
         if body is None:
             raise LinkLost("the owner closed the store")
@@ -57,10 +61,14 @@ class OwnerClient:
             reply = _reply.decode(body)
         except msgspec.MsgspecError as exception:
             raise LinkLost(f"the owner answered something else: {exception}") from exception
+        # Not LinkLost: the writer would send the same frame to the next
+        # owner, which refuses it too, without end.
         if reply.refused:
             return [StoreError(f"the store's owner refused: {reply.refused}")] * len(group)
         if len(reply.errors) != len(group):
             raise LinkLost("the owner answered something else")
+        # An exception's type does not cross the socket: what was an
+        # InputError at the owner is a StoreError here.
         return [None if error is None else StoreError(error) for error in reply.errors]
 
     def close(self) -> None:
@@ -78,6 +86,7 @@ def ask_to_yield(path: str) -> bool:
             send(connection, YIELD)
             body = receive(connection)
         except TimeoutError:
+            # Caught first, for it is an OSError: an owner that is only slow still has the file.
             return False
         except (OSError, ValueError):
             return True
@@ -104,9 +113,12 @@ def append_to_spool(path: str, writes: Writes) -> None:
             try:
                 frame = memoryview(struct.pack(">I", len(body)) + body)
                 while frame:
+                    # A write may be short, as on a disk that is nearly full.
                     frame = frame[os.write(descriptor, frame) :]
                 os.fsync(descriptor)
             except OSError:
+                # Half a frame would hide every later one from `absorb_spool`; under
+                # the lock nobody has appended since.
                 os.ftruncate(descriptor, before)
                 raise
             return
@@ -133,6 +145,8 @@ def absorb_spool(path: str, write: Callable[[Writes], None]) -> None:
             return  # in use; the next owner takes it
         while len(header := spool.read(4)) == 4:
             (length,) = struct.unpack(">I", header)
+            # A length that no frame has is damage, not an unfinished frame: b""
+            # does not decode, so the file is set aside.
             body = spool.read(length) if length <= FRAME else b""
             if length <= FRAME and len(body) < length:
                 break  # unfinished: its process was killed while writing
@@ -145,4 +159,6 @@ def absorb_spool(path: str, write: Callable[[Writes], None]) -> None:
                 return
             write(writes)
         with contextlib.suppress(OSError):
+            # Still locked: whoever waits in `append_to_spool` sees that
+            # no link is left and begins a new file.
             os.unlink(path)

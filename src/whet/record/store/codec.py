@@ -51,6 +51,8 @@ def plain(value: Any) -> Json:
         return dict(value)
     if isinstance(value, Sequence | Set):
         return list(value)
+    # Scalars of numpy and torch alike, without an import of either; an
+    # array of one element has another shape.
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         return item()
@@ -89,6 +91,7 @@ def recordable(trajectory: Trajectory) -> Trajectory:
         encode(trajectory)
         return trajectory
     except InputError as exception:
+        # The message may quote the text that could not be encoded.
         error = Failure(Fault.AGENT, "InputError", clean(str(exception)))
     try:
         return decode(write_json(_encoder, trajectory), Trajectory)
@@ -168,6 +171,7 @@ def decode(body: bytes, noun: type[Noun]) -> Noun:
     try:
         decoded: Noun = _decoders[noun].decode(body)
     except msgspec.ValidationError:
+        # Caught before DecodeError, whose subclass it is: only a body that is JSON is read leniently.
         decoded = _lenient(body, noun)
     except (msgspec.DecodeError, ValueError) as exception:
         raise StoreError(f"a stored {noun.__name__} cannot be read: {exception}") from exception
@@ -180,6 +184,7 @@ def decode(body: bytes, noun: type[Noun]) -> Noun:
 
 def _settle(trajectory: Trajectory) -> None:
     """Make tuples of the lists that JSON gave; done in place, before anyone has seen the object."""
+    # The nouns are frozen; `dataclasses.replace` would copy every step for it.
     put = object.__setattr__
     put(trajectory, "steps", tuple(trajectory.steps))
     put(trajectory, "feedback", tuple(trajectory.feedback))

@@ -48,6 +48,7 @@ class DatabaseReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        # The pool needs no lock: append and pop of a deque are atomic.
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = False
 
@@ -65,6 +66,8 @@ class DatabaseReader:
             except IndexError:
                 connection = self._open()
             try:
+                # All rows at once: a cursor left open would hold a read
+                # transaction, and the log could not be reset.
                 rows = connection.execute(query, values).fetchall()
             except BaseException:
                 connection.close()
@@ -81,6 +84,7 @@ class DatabaseReader:
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
+            # Quoted: a `?`, `#` or `%` in the path would mean something else in a URI.
             f"file:{quote(self.path)}?mode=ro",
             uri=True,
             isolation_level=None,
@@ -116,6 +120,7 @@ class Database(DatabaseReader):
         if not self.in_memory:
             self._check(serve)
         if serve_file:
+            # Before the file is opened: a second server must not become its owner, however briefly.
             self._server = claim(self.path + ".server")
             if self._server is None:
                 raise StoreBusyError(
@@ -196,6 +201,7 @@ class Database(DatabaseReader):
         """Commit all that waits, then let go of the file.  Repeating it does nothing."""
         if self._closed:
             return
+        # They may still write: `_closed` is set by the base class's close, below.
         for callback in self._closing:
             callback()
         super().close()  # readers first, so that the writer is the last and leaves no WAL behind
@@ -242,6 +248,7 @@ class Database(DatabaseReader):
         # A process that was asked to give the file up lets the other have it, and takes it back if nobody comes.
         polite = began + COURTESY if isinstance(lost_link, Owner) and lost_link.gave_way else began
         while True:
+            # The lock before the socket: a killed owner leaves its socket behind, but never its lock.
             lock = claim(self.path + ".lock") if time.monotonic() >= polite else None
             if lock is not None:
                 owner = Owner(self.path, lock, writer.submit, segment=self._segment)
@@ -259,6 +266,7 @@ class Database(DatabaseReader):
                         f"{self.path} is owned by process {holder(self.path)}, which does not answer "
                         f"({exception}). Stop it, or wait until it is done."
                     ) from exception
+            # An owner that has the lock may not listen yet, so a refused connection is tried again.
             time.sleep(0.02)
 
     def _release_server(self) -> None:
@@ -269,6 +277,8 @@ class Database(DatabaseReader):
     def forked(self) -> None:
         """In a forked child: the file, its lock and its socket are the parent's; connect anew when needed."""
         if self._writer is not None and not self.in_memory:
+            # Kept for ever: sqlite3 closes a connection that is collected, and
+            # that of the parent must not be touched.
             _inherited.append(self._writer)
             self._writer.link.forget()
             self._writer = None

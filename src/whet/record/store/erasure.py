@@ -76,6 +76,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     report: dict[str, Any] = {"at": at, **dict.fromkeys(FIGURES, 0), "open_rollouts": [], "_shared": 0}
     ids: list[str] = []
     programs: set[str] = set()
+    # Before anything is deleted: it reads whole traces to tell a person's calls from those of others.
     of = up_to_now(connection, subject, msgspec.json.decode(naming, type=Naming))
     mixed = _mixed(connection, of)
     rows += [row for row in mixed if row not in rows]
@@ -86,6 +87,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
         programs |= {row.process_run for row in rows if row.process_run is not None}
         counts, shared = _erase_rows(connection, rows, of, at, {row.id for row in mixed})
         programs |= shared
+        # After the trajectories: a task came from them alone if no other trajectory of it is left.
         tasks, gone = _erase_tasks(connection, fresh, sorted({row.task_id for row in rows}))
         for figures in (counts, tasks):
             report |= {name: report[name] + value for name, value in figures.items()}
@@ -97,6 +99,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     )
     delete(connection, "states WHERE key = ?", f"{SUBJECTS}{subject}")
     report |= _mark_versions(connection, ids, at)
+    # Last: it reads the figures above, and takes `_shared` out of the report that is stored.
     report["remains"] = [
         *_unclaimed(connection, sorted(programs)),
         *_went_along(mixed),
@@ -104,6 +107,7 @@ def erase(connection: sqlite3.Connection, id: str, subject: str, at: float, nami
     ]
     connection.execute("INSERT INTO erasures VALUES (?, ?, ?)", (id, at, msgspec.json.encode(report)))
     connection.execute(
+        # In the transaction of the deletion, so that `Batch.as_of` never sees the one without the other.
         "INSERT INTO counters VALUES ('erasures', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
     )
 
@@ -195,7 +199,9 @@ def _erase_rows(
             body = msgspec.json.decode(row.body)
             trace_ids.update(body.get("trace_ids", ()))
             single += _taken_over(body)
+    # After the loop: a trajectory may name a trace that other people are in too.
     trace_ids -= named.shared
+    # A run that goes on gets no tombstone: that would keep out what the others in it send next.
     names = sorted({*ids, *runs} - shared - again)
     connection.executemany(
         "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
@@ -225,6 +231,7 @@ def _erase_programs(connection: sqlite3.Connection, runs: Sequence[str]) -> int:
     """Delete revisions of runs of whole programs: their model calls may have been in one."""
     gone = 0
     for run in runs:
+        # Bodies are the compact JSON of `codec.py`, so bytes are found in them without decoding.
         mark = b'"run":' + msgspec.json.encode(run)
         gone += delete(
             connection,
@@ -282,6 +289,7 @@ def _erase_tasks(
         "AND NOT EXISTS (SELECT 1 FROM trajectories WHERE task_id = t.id)",
         listed(tasks),
     )
+    # Cast, here as elsewhere: from 3.45 on a BLOB is JSONB to SQLite's JSON functions, if it can be read so.
     derived = connection.execute(
         "SELECT DISTINCT t.id, t.body FROM tasks t, json_each(CAST(t.body AS TEXT), '$.meta.trajectories') AS source "
         f"WHERE source.value IN {LISTED}",
@@ -397,6 +405,7 @@ def needles(subject: str) -> list[bytes]:
         for literal in sorted({text, json.dumps(subject).encode()}):
             marks.append(b'"%b","value":{"stringValue":%b' % (key, literal))
             marks.append(b'"%b", "value": {"stringValue": %b' % (key, literal))
+        # Protobuf's KeyValue: 0x0a is field 1, the key; 0x12 field 2, an AnyValue whose field 1 is the text.
         inner = b"\x0a" + _varint(len(value)) + value
         marks.append(b"\x0a" + _varint(len(key)) + key + b"\x12" + _varint(len(inner)) + inner)
     return marks
@@ -425,6 +434,7 @@ def named(
     shared = {
         trace
         for trace, id, encoding, body in bodies
+        # Without a space after the colon, as `gateway/record.py` encodes its calls.
         if (trace, id) not in own and encoding.startswith("call") and b'"subject":"' in body
     } - whole_traces(mentioned)
     single = [row for row in mentioned if row[0] in shared]

@@ -92,6 +92,8 @@ class CommitThread:
         self._size = 0
         self._closed = False
         self._changed = threading.Condition()
+        # Last but for the thread: an owner's socket is public before this
+        # returns, and peers may submit through it.
         self.link = connect(self)
         self._thread = threading.Thread(target=self._run, name="whet-store-writer", daemon=True)
         self._thread.start()
@@ -116,6 +118,8 @@ class CommitThread:
         submission = Submission(writes, rows, size)
         submission.future.set_running_or_notify_cancel()  # a queued submission cannot be cancelled
         with self._changed:
+            # Asked before the own bytes are added: a submission of any size
+            # is let in once little enough waits.
             while self._size > WAITING and not self._closed:
                 self._changed.wait()
             if self._closed:
@@ -139,6 +143,7 @@ class CommitThread:
                 self._changed.wait()
             group: list[Submission] = []
             rows = 0
+            # `not group`: a submission of more than GROUP rows is a group of its own.
             while self._waiting and (not group or rows + self._waiting[0].rows <= GROUP):
                 group.append(self._waiting.popleft())
                 rows += group[-1].rows
@@ -169,6 +174,7 @@ class CommitThread:
                 return self.link.commit(group)
             except LinkLost:
                 self.link.close()
+                # If this raises, the closed link stays, and the next commit on it is LinkLost again.
                 self.link = self._connect(self)
 
 

@@ -48,6 +48,7 @@ Arrival = tuple[int, str, Mode, int]
 """seq, id, mode and max_attempts of a rollout that was not known before."""
 _request = msgspec.msgpack.Decoder(list[list[tuple[str, list[list[Any]]]]] | str)
 _encoder = msgspec.msgpack.Encoder()
+# Of the disk or the file, not of one row: writing a group's submissions one by one would not help.
 _FATAL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY)
 
 
@@ -103,6 +104,7 @@ def claim(path: str) -> int | None:
         StoreError: the folder is missing or not writable.
     """
     try:
+        # O_CLOEXEC: an flock lasts as long as any copy of its descriptor, and a child program would keep one.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError as exception:
         raise StoreError(f"the folder {os.path.dirname(path)} does not exist. Make it first.") from exception
@@ -113,9 +115,8 @@ def claim(path: str) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
-    with contextlib.suppress(
-        OSError
-    ):  # the holder's pid is for messages only; a full disk is no reason to fail here
+    # The holder's pid is for messages only; a full disk is no reason to fail here.
+    with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
     return descriptor
@@ -172,6 +173,7 @@ def check(writes: Writes) -> None:
             if len(row) != width:
                 raise ValueError(f"a row of {key} has {width} values, {len(row)} were given")
             for value in row:
+                # Not isinstance: a bool is an int, and no row of whet's own has one.
                 if value is not None and type(value) not in (str, int, float, bytes):
                     raise ValueError(f"a row of {key} holds a {type(value).__name__}")
 
@@ -202,6 +204,7 @@ class Owner:
         self.on_release: Callable[[], None] | None = None
         """Called so when something was released or rolled back."""
         self.lock = lock
+        # Reentrant: `commit` calls itself for each submission of a group that failed.
         self.mutex = threading.RLock()
         """Held while the connection is in use: in memory, the readers share it."""
         self.gave_way = False
@@ -226,6 +229,7 @@ class Owner:
                 raise
         except (sqlite3.Error, OSError) as exception:
             self._unlock()
+            # StoreError is an OSError, so one of `_prepare` comes by here too.
             raise exception if isinstance(exception, StoreError) else failure(path, exception) from exception
         except BaseException:
             self._unlock()
@@ -233,6 +237,7 @@ class Owner:
 
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA busy_timeout = 10000")
+        # The page size must come first: it is fixed once the file has a table or a write-ahead log.
         # For a new file: five spans of 1.4 KB to a page, where the usual 4 KB take two and waste a third.
         self.connection.execute("PRAGMA page_size = 8192")
         self.connection.execute("PRAGMA cache_size = -32768")  # KiB: two segments' indexes
@@ -242,9 +247,9 @@ class Owner:
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")
-        self.connection.execute(
-            "PRAGMA synchronous = FULL"
-        )  # NORMAL would lose acknowledged commits with the power
+        # NORMAL would lose acknowledged commits with the power.
+        self.connection.execute("PRAGMA synchronous = FULL")
+        # Pages, so 32 MB; SQLite's own 1,000 would checkpoint four times as often.
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
 
     def listen(self) -> None:
@@ -298,6 +303,7 @@ class Owner:
                     if gathered.takes(key, rows):
                         continue
                     if key == "rollout":
+                        # SQLite promises no order for RETURNING; the queue wants that of `seq`.
                         arrivals += sorted(run(connection, key, rows))
                         continue
                     if key == "as_of":
@@ -321,11 +327,11 @@ class Owner:
             self._segments.note()
             connection.execute("COMMIT")
         except BaseException:
+            # OR ROLLBACK in a statement may have ended the transaction already.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            connection.execute(
-                "PRAGMA secure_delete = ON"
-            )  # retention sets it to FAST and may have failed there
+            # Retention sets it to FAST and may have failed there.
+            connection.execute("PRAGMA secure_delete = ON")
             self._segments.reload()
             raise
         # Callbacks before the futures are done: whoever waits for one finds the queue up to date.
@@ -346,10 +352,10 @@ class Owner:
 
     def _delete(self, delete: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
         """Erase, or apply retention, within the transaction."""
+        # The position first: what deletes changes it in the file, and `reload` reads it back from there.
         self._segments.note()
-        settle(
-            self.connection
-        )  # before rows go, for the count; and after, for the last of a table may have gone
+        # Before rows go, for the count; and after, for the last of a table may have gone.
+        settle(self.connection)
         for row in rows:
             delete(self.connection, *row)
         settle(self.connection)
@@ -368,6 +374,7 @@ class Owner:
                 peer.shutdown(socket.SHUT_RDWR)
         with self.mutex, contextlib.suppress(sqlite3.Error):
             self.connection.close()
+        # The lock goes last: whoever waits for it opens the file at once.
         self._unlock()
 
     def forget(self) -> None:
@@ -380,6 +387,8 @@ class Owner:
 
     def _unlock(self) -> None:
         if self.lock is not None:
+            # Closed, never LOCK_UN: a forked child shares the parent's
+            # lock and would take it from the parent.
             os.close(self.lock)
             self.lock = None
 
@@ -422,6 +431,7 @@ class Owner:
                     send(peer, OwnerReply(refused=f"not a request: {exception}"))
                     continue
                 try:
+                    # All are submitted before one is waited for, so that they share a commit.
                     futures = [self._submit(writes) for writes in group]
                 except StoreError:
                     return  # closing: without an answer the client looks for the next owner

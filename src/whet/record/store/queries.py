@@ -49,12 +49,14 @@ def read_trajectories(
         values += [listed(ids)] * 3
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     remaining = limit
+    # By pages: a cursor held open while the caller takes its time would keep the log from being reset.
     while remaining is None or remaining > 0:
         size = _PAGE if remaining is None else min(_PAGE, remaining)
         page = reader.rows(query, [last, *values, size])
         feedback = _feedback(reader, {key for _, id, run, _ in page for key in (id, run) if key})
         for seq, id, run, body in page:
             last = seq
+            # Where the trajectory has its run's id, that feedback is in the first list already.
             of_run = feedback.get(run, []) if run != id else []
             yield _joined(decode(body, Trajectory), feedback.get(id, []) + of_run)
         if len(page) < size:

@@ -129,6 +129,7 @@ class Queue(Rollouts):
         claim = Claim(worker, n, lease, None if modes is None else [*modes])
         claim.check()
         # Not `turn` without reports: what it does about them would make a claim a third dearer.
+        # `live` before the lock is taken: the first look after a release reads the file.
         change, now, live = Change(), self._clock(), self._live.get()
         with self._commits.held():
             self._expire(now)
@@ -303,9 +304,11 @@ class Queue(Rollouts):
         ahead = self._index.next(AHEAD, modes) if self._read_ahead.lacks(entries) else []
         claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
         for entry in entries:
+            # A claim that cannot be written gives the attempt back, never the fence: fences only grow.
             entry.attempts += 1
             self._index.fence += 1
             self._index.hold(entry, self._index.fence, claim.worker, now + claim.lease, claim.lease)
+            # The numbers beside the entry: once the claim is durable another thread may change the entry.
             claimed.append((entry, entry.attempts, self._index.fence))
         if claimed:
             at = time.time()
@@ -390,6 +393,7 @@ class Queue(Rollouts):
         return [("rollout_state", states), ("counter", [("done", self._index.done)]), ("count", counted)]
 
     def _next(self) -> int:
+        # A change that fails leaves a gap: `finished` needs the numbers in order, not without gaps.
         self._index.done += 1
         return self._index.done
 
@@ -451,6 +455,7 @@ class Queue(Rollouts):
     def _arrived(self, arrivals: builtins.list[Arrival]) -> None:
         def apply(_: BaseException | None) -> None:
             for seq, id, mode, max_attempts in arrivals:
+                # `_load` may have read it already: the callback is set before the file is read.
                 if id not in self._index.entries:
                     self._index.wait(QueuedRollout(seq, id, mode, max_attempts))
 
@@ -479,6 +484,8 @@ class Queue(Rollouts):
                     deadline = self._index.deadline
                     self._sleeps_until = float("inf") if deadline is None else deadline
                 self._wake.wait(None if deadline is None else max(0.0, deadline - self._clock()))
+                # Before the index is looked at again, so that a shorter lease which
+                # comes meanwhile is not slept over.
                 self._wake.clear()
                 self.expire()
 

@@ -123,6 +123,8 @@ class QueueIndex:
         again: list[QueuedRollout] = []
         while self._deadlines and self._deadlines[0][0] <= now:
             at, fence, entry = heapq.heappop(self._deadlines)
+            # What is out of date is skipped here and not taken out of the heap: of a lease
+            # that was shortened and lengthened both deadlines are in it.
             if entry.fence == fence and entry.listed == at:
                 (expired if entry.change is None and entry.until <= now else again).append(entry)
         for entry in again:
@@ -132,14 +134,15 @@ class QueueIndex:
     def extend(self, entry: QueuedRollout, until: float) -> None:
         """Move the end of a lease."""
         entry.until = until
-        if (
-            until < entry.listed
-        ):  # a later end is noticed when the earlier deadline comes: no heap work per heartbeat
+        # A later end is noticed when the earlier deadline comes: no heap work per heartbeat.
+        if until < entry.listed:
             self._list(entry, until)
 
     def _list(self, entry: QueuedRollout, at: float) -> None:
         if entry.fence is not None:
             entry.listed = at
+            # The fence stands before the entry because it is unique:
+            # entries have no order to compare them by.
             heapq.heappush(self._deadlines, (at, entry.fence, entry))
         if len(self._deadlines) > 2 * len(self.entries) + 1000:  # mostly of leases that have ended
             self._deadlines = [
@@ -149,7 +152,7 @@ class QueueIndex:
 
     @property
     def deadline(self) -> float | None:
-        """When the next lease may end, on the queue's clock."""
+        """The time at which the next lease may end, on the queue's clock."""
         return self._deadlines[0][0] if self._deadlines else None
 
     def counts(self) -> tuple[int, int]:
@@ -253,8 +256,10 @@ class Commits:
 
         try:
             size = change.size + 200 * len(change.entries)
+            # `finished` may run right here, under the caller's lock, if the commit is done by then.
             self._database.write(change.writes, size).add_done_callback(finished)
         except BaseException as problem:
+            # Nothing was queued, so no news will come: it is undone here, where the caller has the lock.
             apply(problem)
             raise
         return settled

@@ -88,6 +88,8 @@ class ReadAhead:
         """
         with self._lock:
             row_of = {entry.seq: self._pop(entry.seq) for entry, _ in claimed}
+            # Under the same lock as the rows: a task that changes from here
+            # on makes the read below out of date.
             changes = self._changes
         # A row that was read while another claimed it is of the attempt before.
         missing = [e.seq for e, number in claimed if (row := row_of[e.seq]) is None or row[9] != number - 1]
@@ -106,6 +108,7 @@ class ReadAhead:
             if tasks is None:
                 self._clear()
             for task in tasks or ():
+                # A copy, for `_pop` takes from the list.
                 for seq in self._seqs.get(task, [])[:]:
                     self._pop(seq)
 
@@ -113,9 +116,8 @@ class ReadAhead:
         with self._lock:
             if changes != self._changes:
                 return
-            if (
-                len(self._rows) > 4 * AHEAD or self._size >= BYTES
-            ):  # of rollouts that were cancelled, or claimed while they were read
+            # Of rollouts that were cancelled, or claimed while they were read.
+            if len(self._rows) > 4 * AHEAD or self._size >= BYTES:
                 self._clear()
             for seq, row in read.items():
                 if seq not in self._rows and self._size < BYTES:

@@ -58,6 +58,7 @@ def history(reader: DatabaseReader, name: str, last: int | None) -> list[Release
     rows = reader.rows(
         "SELECT id, previous, at, reason, verdict, unproven, body FROM releases WHERE name = ? "
         "ORDER BY seq DESC LIMIT ?",
+        # To SQLite a LIMIT of -1 is none.
         [name, -1 if last is None else last],
     )
     return [
@@ -113,6 +114,7 @@ def refuse_unknown(reader: DatabaseReader, bundle: Bundle, live: Bundle) -> None
         "json_each(CAST(t.body AS TEXT), '$.versions') v",
         [_NEWEST],
     )
+    # "0" follows "/": the range of the keys with the prefix.
     states = reader.rows("SELECT key FROM states WHERE key >= ? AND key < ?", [DECLARED, DECLARED[:-1] + "0"])
     names = {*live, *declared, *GATEWAY, POLICY, *(str(name) for (name,) in recorded)}
     names |= {str(key).removeprefix(DECLARED) for (key,) in states}

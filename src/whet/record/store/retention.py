@@ -25,6 +25,7 @@ def retain(connection: sqlite3.Connection, id: str, before: float, keep: str, at
     """Delete one portion of what is older than `before` (Unix seconds), and keep the count under `id`."""
     if connection.execute("SELECT 1 FROM erasures WHERE id = ?", (id,)).fetchone():
         return
+    # Counts of portions whose process ended before it read them; others are read right after the commit.
     connection.execute("DELETE FROM erasures WHERE id LIKE ? AND at < ?", (PORTION + "%", at - 3_600))
     rules = msgspec.json.decode(keep, type=list[str])
     where = ["started < ?"]
@@ -79,6 +80,8 @@ def _retain_spans(connection: sqlite3.Connection, before: float) -> int:
         if newest < before:
             connection.execute(f"DROP TABLE spans_{number}")
             connection.execute("DELETE FROM segments WHERE number = ?", (number,))
+            # A context is marked with the newest segment that uses it
+            # (`Segments._context`), so none in use goes.
             connection.execute("DELETE FROM contexts WHERE segment <= ?", (number,))
             total += rows
     for number in numbers[-2:]:

@@ -18,6 +18,7 @@ from .database import Database
 from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
 
+# `read_ahead.py` reads columns by their place: task_id, body, meta, attempts and seq.
 ROLLOUT = (
     "SELECT r.id, r.task_id, t.body, r.mode, r.resources, r.max_attempts, r.created, r.meta, r.status, "
     "r.attempts, r.trajectory, r.error, r.done, r.seq FROM rollouts r LEFT JOIN tasks t ON t.id = r.task_id "
@@ -206,6 +207,7 @@ class Rollouts:
         """
         rollout = _NUMBERED.sub("", run)
         rows = self._database.rows(
+            # A rollout whose own id ends in a number comes before the one that the id without it would name.
             "SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE a.rollout = r.id "
             "ORDER BY a.fence DESC LIMIT 1)) FROM rollouts r WHERE r.id IN (?, ?) ORDER BY r.id = ? DESC LIMIT 1",
             [run, rollout, run],

@@ -202,12 +202,14 @@ MIGRATIONS: tuple[str, ...] = (
     + _totals_of("bundles", "releases", "verdicts"),
 )
 
+# DO UPDATE and never REPLACE, which deletes the row and gives it another `seq`: `totals` counts by `seq`.
 _TRAJECTORY = (
     "INSERT OR ROLLBACK INTO trajectories "
     "(id, run, task_id, experiment, bundle, outcome, started, session, subject, body) VALUES {0} ON CONFLICT (id) DO "
 )
 STATEMENTS: dict[str, str] = {
     "trajectory": _TRAJECTORY + "NOTHING",
+    # A replacement that names no experiment keeps the one that is recorded.
     "trajectory_again": _TRAJECTORY
     + "UPDATE SET run = excluded.run, experiment = coalesce(excluded.experiment, experiment), "
     "bundle = excluded.bundle, outcome = excluded.outcome, session = excluded.session, "
@@ -224,6 +226,7 @@ STATEMENTS: dict[str, str] = {
     "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
     "preference": "INSERT OR ROLLBACK INTO preferences (id, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
+    # RETURNING gives only rows that are new: a rollout that is known must not be queued a second time.
     "rollout": "INSERT OR ROLLBACK INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) "
     "VALUES {0} ON CONFLICT (id) DO NOTHING RETURNING seq, id, mode, max_attempts",
 }
@@ -295,6 +298,7 @@ a row, and the statement for any number of rows, in the order in which a transac
 HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
 """Writes that take more than one statement (`owner.py`): key → columns of a row."""
 
+# Counted in the text: the first parenthesis of a statement must close its list of columns.
 WIDTHS = {key: sql.partition(")")[0].count(",") + 1 for key, sql in STATEMENTS.items()} | HANDLED
 """Key → values in a row, for all that another process may send."""
 
@@ -369,6 +373,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
         )
     for number in range(version, len(MIGRATIONS)):
         connection.executescript(
+            # The pragmas are in the transaction: a migration that fails leaves the file's version as it was.
             f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA application_id = {APPLICATION}; "
             f"PRAGMA user_version = {number + 1}; COMMIT;"
         )

@@ -43,6 +43,7 @@ CREATE TABLE spans_{0} (
 def _insert(number: int, rows: int) -> str:
     """The statement that puts `rows` spans into a segment unless it or the one before has them."""
     values = ", ".join(["(" + ", ".join("?" * _WIDTH) + ")"] * rows)
+    # Without the WHERE SQLite would take ON CONFLICT for the ON of a join.
     return (
         f"WITH given ({_COLUMNS}) AS (VALUES {values}) INSERT OR ROLLBACK INTO spans_{number} "
         f"({_COLUMNS}) "
@@ -67,6 +68,7 @@ class Segments:
         ).fetchone()
         state: tuple[int, float, int, int] = newest or (-1, 0.0, 0, 0)
         self._number, self._opened, self._last, self._rows = state
+        # A rollback takes back contexts too, whose ids must not be used again.
         self._contexts: dict[bytes, int] = {}
         self._changed = False
         tombs = self._connection.execute("SELECT kind, id FROM tombstones").fetchall()
@@ -82,10 +84,13 @@ class Segments:
                 if span[0] not in self._erased_traces and span[9] not in self._erased_runs
             ]
         now = time.time()
+        # abs: a clock that was set back must not keep a segment open.
         if self._number < 0 or self._rows >= self._limit or abs(now - self._opened) > SECONDS:
             self._open(now)
+        # After `_open`: each context is marked with the segment that its span goes into.
         contexts = {span[8]: self._context(span[8]) for span in spans}
         last = self._last
+        # Repeated spans take numbers too: `seq` has gaps, so it does not count spans.
         self._last += len(spans)
         rows = [
             (

@@ -63,6 +63,7 @@ class BloomFilter:
             self._filter = bytearray(self._bits // 8)
         filled, mask = self._filter, self._bits - 1
         for key in keys:
+            # hash() is another in each process, so the filter is never written to a file.
             hashed = hash(key)
             bit, stride = hashed & mask, (hashed >> 32) | 1
             # Written out: three bits for each of millions of keys.
@@ -74,6 +75,7 @@ class BloomFilter:
 
     def close(self, segment: int) -> None:
         """Note that every key of this segment was added."""
+        # A new set in place of the old one, over which a reader in another thread may be iterating.
         self.segments |= {segment}
 
     def __contains__(self, key: Value) -> bool:
@@ -161,6 +163,7 @@ class Spans:
         Returns:
             False if all of them are noted.
         """
+        # The newest segment still takes spans, so it is never noted.
         fresh = [number for number in self._segments()[:-1] if number not in self._older.segments]
         if not fresh:
             return False
@@ -176,6 +179,7 @@ class Spans:
                 )
                 self._older.add(key for (key,) in page)
                 last = page[-1][0] if len(page) == _NOTED else None
+        # Only now that both columns were read to their end: a segment noted by halves would hide traces.
         self._older.close(number)
         return True
 
@@ -186,6 +190,8 @@ class Spans:
         serves many makes if it gives its calls no run each: of that only their own calls are.
         """
         where, marks = mentions(subject)
+        # Before the search: a span that comes meanwhile has a greater
+        # number, and `erasure.up_to_now` sees it.
         ((newest,),) = self._database.rows("SELECT coalesce(max(last), 0) FROM segments")
         mentioned: list[Mention] = []
         for number in self._segments():

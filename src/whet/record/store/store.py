@@ -68,6 +68,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, serve: bool = False, segment: int = SEGMENT) -> None:
         name = os.fspath(path)
+        # Resolved, so that two names of one file meet at one lock and one socket.
         self.path = name if name == ":memory:" else os.path.realpath(name)
         self.database = Database(self.path, serve=serve, segment=segment)
         self.spans = Spans(self.database)
@@ -207,6 +208,8 @@ class Store:
             raise InputError(f"days is {days}; give 0 or more.")
         if unknown := sorted(set(keep) - set(KEEP)):
             raise InputError(f"retention cannot keep {unknown[0]!r}; it knows {', '.join(KEEP)}.")
+        # One time for all portions: with one that moves on, rows that
+        # age meanwhile would keep the loop going.
         now = time.time()
         sums = dict.fromkeys(FIGURES, 0)
         while True:
@@ -218,6 +221,7 @@ class Store:
     def _delete(self, key: str, id: str, *row: str | float) -> Erased:
         """Have the owner erase or apply retention, and read the report that it kept under `id`."""
         self.database.write([(key, [(id, *row)])]).result()
+        # From the file: the owner may be another process, and a commit gives nothing back but errors.
         ((body,),) = self.database.rows("SELECT body FROM erasures WHERE id = ?", [id])
         return msgspec.json.decode(body, type=Erased)
 
@@ -246,6 +250,7 @@ class Store:
         """
         equal = {
             "experiment =": experiment,
+            # The plus keeps SQLite from the index of outcomes: pages are read in the order of `seq`.
             "+outcome =": None if outcome is None else outcome.value,
             "session =": session,
             "subject =": subject,
@@ -400,6 +405,7 @@ class Store:
             raise InputError(
                 "an empty Bundle releases nothing. To go back to the agent as it came, roll back."
             )
+        # Read before the commit: of two releases at once the later one does not have what the other added.
         log = self.history(last=1)
         live = log[0].bundle if log else EMPTY
         merged = live.put(*bundle.values())
@@ -440,6 +446,7 @@ class Store:
                 before.bundle,
                 name,
                 reason=reason,
+                # Not the release that was just left: a second rollback goes further back and not to and fro.
                 previous=before.previous,
                 verdict=before.verdict,
                 unproven=before.unproven,

@@ -82,6 +82,7 @@ class Log:
         if key in self:
             return ready(None)
         body = encode_json(value)
+        # In memory until it is durable: no reader of the file sees it sooner.
         self._entries[key] = body
         if self.store is None:
             return ready(None)

@@ -125,6 +125,7 @@ class Assignments:
             return assigned
 
     def _served(self, bundle: Bundle) -> ServedBundle:
+        # A Bundle's id is the hash of its content, so what was compiled for it does not go out of date.
         compiled = self._compiled.get(bundle.id)
         if compiled is None:
             compiled = self._compiled[bundle.id] = served(bundle, self._upstreams)

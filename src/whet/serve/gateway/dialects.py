@@ -18,6 +18,7 @@ from ...types import Fault, Json
 from .failures import UpstreamFailed
 
 encode = msgspec.json.Encoder().encode
+# Must name every field that `take_out` removes: an answer with none of these is not looked at.
 _MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
 """Names in every answer that has something to be taken out: searching costs a fraction of taking out."""
 

@@ -110,6 +110,7 @@ class Exchange:
     def _prepare(self, raw: bytes) -> bytes:
         """The body for the upstream; the agent's own bytes where nothing has to be changed."""
         call, served = self._call, self._served
+        # Before it is noted: the record embeds the request as JSON unchecked, and must not get what is none.
         body = self._body = read_request(raw)
         call.request, call.versions = raw, served.versions
         try:
@@ -395,6 +396,7 @@ async def watched(request: Request) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
+        # Only our own cancellation becomes ClientGone; where the server has cancelled too, that goes on.
         if gone and task.uncancel() == 0:
             raise ClientGone from None
         raise

@@ -127,6 +127,7 @@ class Gateway:
         finally:
             follower.cancel()
             await self._client.close()
+            # In a thread: it waits for the disk, for PATIENCE seconds if need be.
             await asyncio.to_thread(self.recorder.close)
 
     # -- calls --------------------------------------------------------------------------------
@@ -171,7 +172,9 @@ class Gateway:
         self.calls += 1
         exchange: Exchange | None = None
         try:
+            # Before `watched`, which reads the same messages and would drop the body's.
             raw = await request.body()
+            # Watched outermost: a call that is held by a pause must end when its agent hangs up.
             async with watched(request), self.traffic.call():
                 exchange = await self._exchange(request, dialect, call)
                 assert self._client is not None
@@ -191,6 +194,7 @@ class Gateway:
                 dialect, UpstreamFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status)
             )
         except BaseException as error:
+            # BaseException: a call that the stopping server cuts off is recorded too.
             call.status = call.status or 500
             call.failure = Failure(Fault.ENVIRONMENT, type(error).__name__, str(error))
             raise
@@ -243,6 +247,7 @@ class Gateway:
         async def handle(request: Request) -> Response:
             caller_api = "messages" if request.header("anthropic-version") else api
             model = request.params.get("model", "")
+            # Quoting leaves dots as they are, and a client library would resolve them.
             if model in (".", ".."):
                 raise NotFoundError(f"no model is called {model!r}")
             # The name is quoted again: one that holds `../` must not become another path of the upstream.
@@ -286,9 +291,8 @@ class Gateway:
             await self._catch_up()  # this process has released or rolled back: new runs have it at once
         recorded = None
         try:
-            with contextlib.suppress(
-                StoreError
-            ):  # the agent goes on without a record, and the status says so
+            # The agent goes on without a record, and the status says so.
+            with contextlib.suppress(StoreError):
                 recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
@@ -324,6 +328,7 @@ class Gateway:
         Raises:
             InputError: it cannot be served; new runs get what they got before.
         """
+        # Read first: a release that comes while the log is read is then looked for again.
         before = releases_written()
         bundle = await asyncio.to_thread(self._store.live, self._name)
         self._written = before  # not sooner: whoever comes meanwhile waits for the answer too

@@ -67,6 +67,7 @@ def identify(request: Request) -> Identity:
     traceparent = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
     if traceparent is not None:
         trace, parent = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
+        # Ids of zeros are invalid by W3C: taken as they are, strangers' calls would share one trace.
         if trace != _NONE[0] and parent != _NONE[1]:
             return Identity(run, trace, parent, session, subject, agent)
     fresh = run is None

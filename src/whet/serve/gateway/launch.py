@@ -127,6 +127,7 @@ def run_child(command: Sequence[str], environ: Mapping[str, str]) -> int:
         elif number != signal.SIGINT or not _in_foreground():
             started[0].send_signal(number)
 
+    # Before the program is started: a signal that comes in between is kept in `early`.
     numbers = [getattr(signal, name) for name in (*_FORWARDED, "SIGINT") if hasattr(signal, name)]
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
@@ -167,6 +168,8 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
             while child.returncode is None:
                 awaited.recv(64)
         finally:
+            # While the sockets are open: the interpreter would write to a
+            # descriptor that may be another's by then.
             signal.set_wakeup_fd(before)
             if child.returncode is not None:
                 thread.join()

@@ -110,6 +110,7 @@ class ModelCall:
 
 
 def _raw(body: bytes | None) -> msgspec.Raw:
+    # Raw is written as it is: bytes that are no JSON would spoil the whole span.
     return _NULL if body is None else msgspec.Raw(whole(body))
 
 
@@ -208,6 +209,7 @@ class Recorder:
                 self._lose(len(spans), self.error)
             with self._changed:
                 self._writing = 0
+                # Sizes are computed anew here: a call must not change once it was added.
                 self._size -= sum(call.size for call in calls)
                 self._changed.notify_all()
 

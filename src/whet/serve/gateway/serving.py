@@ -108,6 +108,7 @@ class ServedBundle:
         Raises:
             UpstreamFailed: a parameter that the API does not have, which must not be left out silently.
         """
+        # Shallow: what is changed below gets new lists and dicts, never the caller's changed in place.
         body = dict(request)
         if self.model is not None:
             body["model"] = self.model
@@ -131,6 +132,7 @@ class ServedBundle:
                     "does not have. Release one without it, or route to a chat upstream.",
                     status=500,
                 )
+            # Two names of one limit: the agent's under the other name would stand beside the Bundle's.
             if word in ("max_tokens", "max_completion_tokens"):
                 body.pop("max_tokens", None)
                 body.pop("max_completion_tokens", None)

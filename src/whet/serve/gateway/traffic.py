@@ -62,6 +62,7 @@ class Traffic:
         """
         if self.paused:
             await self._wait()
+        # Nothing is awaited since the pause was over, or `drain` could see an idle moment in between.
         self.in_flight += 1
         self._idle.clear()
         try:

@@ -215,7 +215,7 @@ class UpstreamAnswer:
             try:
                 async with asyncio.timeout(self._upstream.idle_seconds):
                     chunk = await stream.readany()
-            except TimeoutError:
+            except TimeoutError:  # caught first, for it is an OSError
                 raise UpstreamFailed(
                     Fault.MODEL,
                     "upstream_stalled",
@@ -248,8 +248,10 @@ class Upstreams:
         self._session = aiohttp.ClientSession(
             # Below the five seconds after which common servers close an idle connection: one that is
             # closed while a request is on its way fails the request.
+            # limit=0 is none: with aiohttp's 100 further calls would wait for those under way.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
             cookie_jar=aiohttp.DummyCookieJar(),
+            # aiohttp's own total of 300 seconds would cut a long answer.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
             skip_auto_headers=("User-Agent",),
         )
@@ -281,6 +283,7 @@ class Upstreams:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
                 )
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
+            # Caught first: a ConnectionTimeoutError is a TimeoutError, and both are OSErrors.
             problem = f"{where} cannot be reached ({type(exception).__name__})"
             raise UpstreamFailed(Fault.MODEL, "upstream_unreachable", problem) from exception
         except TimeoutError:

@@ -83,6 +83,7 @@ class Choice:
         tool_calls: list[Json] = [
             chat.tool_call(f"call_{new_id()}", call["name"], call["arguments"]) for call in calls
         ]
+        # Not where a stop text cut it: the sampled ids then say more than the text that comes back.
         if query.prompt is not None and self.words.stop is None:
             self._text.remember(query.prompt, generation.output, content, tool_calls)
         return content, tool_calls, "tool_calls" if tool_calls else (generation.finish or "stop")

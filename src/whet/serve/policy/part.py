@@ -77,6 +77,7 @@ class PolicyPart:
         name = body.get("model")
         if not isinstance(name, str):
             raise InputError(f"model must name what is served here: {', '.join(self.host.names)}")
+        # Taken once for all choices: a swap meanwhile must not divide them between two policies.
         served = self.host.served(name)
         query = read(body, served.text, served.max_length)
         choices = self._begin(query, served)

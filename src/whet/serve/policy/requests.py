@@ -177,6 +177,7 @@ def _samplings(request: Common, text: TextCodec, limit: int, top: int) -> list[S
         top_logprobs=top,
         forcing=_forcing(request.budget_forcing, text),
     )
+    # The first choice keeps the seed: it is the answer that n=1 gives.
     further = [replace(first, seed=int(digest([seed, number], 12), 16)) for number in range(1, count)]
     return [first, *further]
 

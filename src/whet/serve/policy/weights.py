@@ -115,6 +115,7 @@ class WeightLoader:
         )
 
     def _folder(self, path: str) -> Path:
+        # Resolved first: neither `..` nor a link may lead out of the allowed folders.
         folder = Path(path).resolve()
         if not any(folder.is_relative_to(allowed) for allowed in self._allowed):
             allowed_folders = (
@@ -178,6 +179,8 @@ def watch(
                 released, refused = version, ""
             if serving or version_id == refused:
                 continue
+            # Set before it is tried: weights that cannot be loaded are said
+            # once, not loaded again each second.
             refused = version_id
             loaded = from_version(version) if version is not None else _base(store, released, base)
             host.publish(

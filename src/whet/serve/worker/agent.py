@@ -100,6 +100,7 @@ class _Called:
     async def __call__(self, lease: Lease, bundle: Bundle) -> FinishRequest:
         seed = lease.rollout.meta.get("seed")
         if not isinstance(seed, int):
+            # Of the rollout and not of the attempt: one that is tried again gets the same seed.
             seed = int(digest(lease.rollout.id, 8), 16)
         with noting() as read, timing():
             done = await rollout(
@@ -109,6 +110,8 @@ class _Called:
                 seed=seed,
                 id=_id(lease),
             )
+        # What was read wins over what the Bundle names: a function that the
+        # sandbox cannot take runs as in the source.
         return _finish(lease, replace(done, versions={**bundle.ids, **read}))
 
 
@@ -129,9 +132,12 @@ class _Lit:
                 if self._awaits:
                     result = await getattr(self._agent, f"{name}_async")(*arguments)
                 else:
+                    # to_thread carries the context along; with run_in_executor the agent
+                    # would run without its Bundle.
                     result = await asyncio.to_thread(getattr(self._agent, name), *arguments)
             done = trajectory_of(reported(result, id), task, id)
         except Exception as exception:
+            # A CancelledError is no Exception: it goes on to the worker, which knows why it cancelled.
             failure = blame(exception)
             done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure)
         seconds = time.perf_counter() - clock

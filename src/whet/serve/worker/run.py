@@ -116,6 +116,7 @@ class Worker:
         """
         self._left, self._patience = limit, float("inf") if patience is None else patience
         loop = asyncio.get_running_loop()
+        # asyncio's own has 32 threads at most: agents that block would wait for each other.
         loop.set_default_executor(ThreadPoolExecutor(self._concurrency + 4, "whet-agent"))
 
         def lost(held: Held) -> None:
@@ -129,15 +130,19 @@ class Worker:
             finally:
                 for _, task in self._running.values():
                     task.cancel()
+                # Reports that are done are delivered before the reporter ends.
                 await self._done.join()
                 reporter.cancel()
         return self.tally
 
     def _held(self) -> list[Held]:
+        # Called in the heart's thread: list() copies in one step of the
+        # interpreter, where a loop over the dict could meet a change.
         running = [Held(lease.rollout.id, lease.fence) for lease, _ in list(self._running.values())]
         return running + list(self._undelivered.values())
 
     def _cancel(self, held: Held) -> None:
+        # Taken out before it is cancelled: so `_one` tells a lost lease from a worker that stops.
         running = self._running.pop(held.fence, None)
         if running is not None:
             self._report(f"{held.id}: its lease went to another worker; stopped")
@@ -163,6 +168,7 @@ class Worker:
                     await asyncio.wait([stop, claiming], return_when=asyncio.FIRST_COMPLETED)
                     leases = await (claiming if claiming.done() else self._withdrawn(claiming))
                 finally:
+                    # Nothing is awaited from here to `_begin`, or `_room` would count these places as free.
                     self._asked -= n
                 self._begin(leases)
         finally:

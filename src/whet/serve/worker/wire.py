@@ -14,9 +14,11 @@ import msgspec
 from ...record.store.rollouts import MOST, Claim, Id, Seconds
 from ...types import Failure, Json, Lease, Mode, Rollout, Task, Trajectory, Version
 
+# SQLite's integers end there: a greater one was an error of the record and not of the request.
 Fence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
+# A new field is refused by an older server: omit_defaults sends it only where it is used.
 class StrictBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A body in which a misspelt field is refused rather than ignored."""
 
