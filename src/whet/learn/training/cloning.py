@@ -150,6 +150,7 @@ def _from_json(saved: Json) -> list[Chosen]:
     try:
         chosen: list[Chosen] = []
         for unit, (task, sequences) in enumerate(saved):
+            # Log-probabilities are not kept, as cloning reads none: NaN has an RL method refuse them.
             merged = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
             tokens, targets = (sum(len(part) for part in parts) for parts in _columns(merged))
             chosen.append(
@@ -186,6 +187,7 @@ def read_kept(folder: Path, name: str) -> list[Chosen]:
     """
     if not name:
         return []
+    # The name comes from a saved state: it must not lead out of the folder.
     if name != Path(name).name or not (folder / name).is_file():
         raise InputError(f"what earlier rounds kept is not in {folder} as {name!r}; start again")
     saved = msgspec.json.decode((folder / name).read_bytes())
@@ -307,12 +309,14 @@ class FromBase(ABC, Generic[Recloning]):
         version = starting(bundle, options.resource)
         run = resumed(context.state, KeptFromBase(base=msgspec.to_builtins(version)), self.name)
         chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
+        # From the base and not from `version`, which names the parent alone: errors of a round do not add up.
         learner = learner_of(self.models, msgspec.convert(run.base, Version), options.optim)
         figures |= await clone(learner, chosen, options, context)
         meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
         checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)
         run.round += 1
         if self.accumulates:
+            # Another file each round: the state before, from which a killed run goes on, still names its own.
             run.file = write_kept(context.folder, chosen)
         done = run.round >= options.steps
         return Update(

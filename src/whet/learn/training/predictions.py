@@ -69,6 +69,7 @@ class Predictions:
         self.output = output
         self.temperature = temperature
         self.device = part.targets.device
+        # Targets and losses are on the part's device, states on the network's; only rows of numbers cross.
         self._targets = part.targets.to(output.states.device)
         self._rows = max(1, piece // output.vocabulary)
         self._both: tuple[Tensor, Tensor] | None = None
@@ -137,7 +138,9 @@ class _Read(torch.autograd.Function):
         for some in _pieces(len(states), rows):
             scores = output.logprobs(some, temperature)
             chosen.append(scores.gather(1, targets[some].unsqueeze(1)).squeeze(1))
+            # A logit of −∞ would be 0 · −∞ = NaN here: networks must give every id a finite logit.
             entropies.append(-torch.linalg.vecdot(scores.exp(), scores))
+            # Kept only where one piece is all: kept pieces together would be the rows that this avoids.
             whole_scores = scores if len(states) <= rows else None
         entropy = torch.cat(entropies)
         ctx.save_for_backward(states, weight, bias, targets, entropy, whole_scores)

@@ -62,9 +62,11 @@ async def monte_carlo(
                 bundle,
                 [trajectory.task],
                 completions,
+                # Every prefix draws by itself, as long as trajectories have fewer than 1,000 steps.
                 seed=seed + 1000 * number + length,
                 prefix=actions[:length],
             )
+            # None is no failure: completions that nothing has judged are left out of the share.
             verdicts = [succeeded(completion) for completion in groups[0].trajectories]
             judged = [float(verdict) for verdict in verdicts if verdict is not None]
             if judged:
@@ -169,6 +171,7 @@ def _solutions(
         human = step.get("human_completion")
         if chosen is None and human is None:
             break
+        # A person's own step is taken for right: it replaced those that were rated.
         rating = 1 if chosen is None else step["completions"][chosen].get("rating")
         text = human["text"] if human is not None and chosen is None else step["completions"][chosen]["text"]
         written = _written(text, context, encode, number)

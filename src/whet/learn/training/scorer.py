@@ -81,6 +81,7 @@ class Scorer:
         """Write network and head to a folder of their own and return the Version, of kind `reward`."""
         path = folder / f"reward-{new_id()}"
         inner = saved(self.network, resource, path, None, {})
+        # After the network: `saved` wants a folder with nothing in it.
         model.save_tensors(self.head.state_dict(), path / HEAD)
         content = {
             "network": inner.content,

@@ -131,6 +131,7 @@ def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
     ]
     if tokenizer is None or not answers:
         return
+    # Rounded up, so that no more than LOOKED_AT are tried.
     answers = answers[:: -(-len(answers) // LOOKED_AT)]
     losses = [why for ids in answers if (why := _lost(tokenizer, ids))]
     if len(losses) > LOST * len(answers):
