@@ -253,10 +253,12 @@ class Head:
         seed = context.rng.getrandbits(30)
         accept, settle = version.content["accept"], version.content["settle"]
         tried: list[tuple[float, Version]] = []
+        # The record's own thresholds first: `max` keeps them in a tie, and a budget that ends early has them.
         for up, down in ((0, 0), (0.1, 0), (-0.1, 0), (0, 0.1), (0, -0.1), (0.1, 0.1), (-0.1, -0.1)):
             if (up and "more" not in words) or (down and "unknown" not in words):
                 continue
             content = {**version.content, "accept": accept + up, "settle": settle + down}
+            # With the old id the new content would be taken for the old Version.
             trial = replace(version, content=content, id="")
             try:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
@@ -274,6 +276,7 @@ class Head:
 
 
 def _index(action: Json) -> bool:
+    # True is an int to Python, and no index.
     return isinstance(action, int) and not isinstance(action, bool) and action >= 0
 
 
@@ -315,6 +318,7 @@ class _Learned:
         ]
         self.fit = self._fit(rows)
         if options.unknowns != "ignore" and (unknowns := self._from_unknowns()):
+            # Fitted twice: the first model, of accepted candidates alone, says which candidate an `unknown` is about.
             self.fit = self._fit([*rows, *unknowns])
         self.fit.choose_size()
         gains = self.fit.gains()
@@ -355,6 +359,7 @@ class _Learned:
             return []
         probabilities = self._predicted(first, [run for _, run in unknown])
         return [
+            # `max` asks for one key a candidate, in order, and `_predicted` gives the probabilities in that order.
             (index, max(run.decided.candidates, key=lambda _: next(probabilities)), not run.right)
             for index, run in unknown
         ]
@@ -371,6 +376,7 @@ class _Learned:
         for fold in range(self.options.folds):
             members = [index for index, own in enumerate(self.folds) if own == fold]
             runs = [self.runs[index] for index in members]
+            # A fold that holds every row leaves none to train on.
             if not any(run.decided.candidates for run in runs) or all(self.fit.fold == fold):
                 continue
             booster = self.fit.train(self.fit.leaves, self.fit.trees, without=fold)
@@ -412,6 +418,7 @@ class _Learned:
         right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
         least = right * len(rights) / len(self.runs)
         prior = min(max(share, least), least + wrong / len(self.runs))
+        # Not below .05: a record without doubts would make every refusal right.
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
     def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
@@ -428,15 +435,18 @@ class _Learned:
         earned: dict[tuple[float, float], Any] = {}
         for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
             for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
+                # Above `accept`, `settle` would refuse at the end what was accepted on the way.
                 if settle <= accept:
                     earnings = [
                         self._replayed(index, accept, settle, unknown) for index in range(len(self.runs))
                     ]
                     earned[accept, settle] = np.array(earnings)
+        # Sorted, so that ties go to the lower thresholds and not to the order of the grid.
         best = max(sorted(earned), key=lambda pair: float(earned[pair].mean()))
         close = []
         for pair, values in earned.items():
             lost = earned[best] - values
+            # Paired: both earn on the same runs, whose differences vary far less than their earnings.
             if lost.mean() <= lost.std() / math.sqrt(len(lost)):
                 close.append(pair)
         chosen = min(close, key=lambda pair: (abs(pair[0] - 0.7) + abs(pair[1] - 0.5), pair))

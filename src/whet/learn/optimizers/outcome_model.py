@@ -112,6 +112,7 @@ class OutcomeModel:
             if good is not None and features is not None:
                 rows.append(features)
                 right.append(good)
+                # Folds are by group: runs of one group in two folds would be recognised instead of judged.
                 owners.append(trajectory.task.group or trajectory.task.id)
         return rows, right, owners
 
@@ -149,6 +150,7 @@ class OutcomeModel:
         return names
 
     def _vouched(self, name: str) -> bool:
+        # `judge.leaks` also looks at whether a feature is there, under this name.
         return name.removesuffix(" is known") in self.options.vouched
 
     def _version(self, bundle: Bundle, names: list[str], fitted: Boosted) -> Version:

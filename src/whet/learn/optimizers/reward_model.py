@@ -77,6 +77,7 @@ class RewardModel(Offline[RewardModelOptions]):
             groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
         )
         pairs, left_out = with_preferences(compared, context.preferences, self._encode, len(groups))
+        # After pairing: identical answers are known by all their targets, which `marked` replaces.
         pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 

@@ -118,6 +118,7 @@ class Route:
             if gain > 0.0 and gain > needed * error and (best is None or gain > best[0] + 1e-12):
                 best = (gain, error, gain / error if error else math.inf, by)
         table = self._fit(rows, best[3] if best else ())
+        # A gain in folds may come of tables that differ; on all rows this one sends everything to one arm.
         if best and all(arm == table.default for arm in table.table.values()):
             best, table = None, self._fit(rows, ())
         old = bundle.get(self.options.resource)
@@ -163,6 +164,7 @@ class Route:
         return rows
 
     def _folds(self, rows: Sequence[_Row], seed: int) -> list[int]:
+        # By hash, because the order of a set of strings is another in every process.
         groups = sorted({row.group for row in rows}, key=lambda group: digest([seed, group]))
         fold = {group: rank % self.options.folds for rank, group in enumerate(groups)}
         return [fold[row.group] for row in rows]
@@ -189,6 +191,7 @@ class Route:
                 if prior is not None and (len(values) >= self.options.minimum or arm == default):
                     weight = self.options.shrinkage
                     shrunk[arm] = (sum(values) + weight * prior) / (len(values) + weight)
+            # The default is in `shrunk` however few tasks it has in the cell, so there is always an arm.
             table[key] = max(shrunk, key=lambda arm: (shrunk[arm], arm == default))
         return _Table(by, default, table)
 
@@ -197,6 +200,7 @@ class Route:
         shared = [row for row in rows if len(row.values) == len(self.arms)]
         chosen = shared if len(shared) >= self.options.minimum else rows
         means = {arm: mean for arm in self.arms if (mean := self._mean(chosen, arm)) is not None}
+        # `max` keeps the first of equals, and `arms` stand in the caller's order, the cheaper first.
         return max(means, key=lambda arm: means[arm])
 
     @staticmethod
@@ -209,6 +213,7 @@ class Route:
         sums: dict[str, float] = defaultdict(float)
         counted = 0
         for fold in sorted(set(folds)):
+            # The default arm is chosen within the fold too: chosen on all rows it would have seen the held-out ones.
             table = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
             for row, own in zip(rows, folds, strict=True):
                 arm = table.table.get(cell(row.features, by), table.default)

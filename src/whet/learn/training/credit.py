@@ -95,7 +95,7 @@ def credit(
         shares = _by_step(group, rewards, gains, plan, baseline)
         by_step = (share for own in shares if own for share in own)
         same = (
-            # Exactly equal: a mean of equal floats may be off by its last bit, and centred they are not all 0.
+            # Rewards and not advantages: a mean of equal floats may be off by a bit, and they then are not 0.
             _flat(known_rewards)
             if assignment == "broadcast"
             else all(abs(share) < 1e-12 for share in by_step)

@@ -115,7 +115,7 @@ def step_pairs(
             if len(answers) < 2:
                 continue
             left_out["nodes"] += 1
-            # Equal worth is ordered by the ids, so that the best answer does not depend on the order of the record.
+            # Equal worth is ordered by ids: the best answer does not depend on the record's order.
             worth = sorted((fmean(rewards), output) for output, rewards in answers.items())
             high, best = worth[-1]
             for low, worse in worth[:-1]:

@@ -171,7 +171,7 @@ def _solutions(
         human = step.get("human_completion")
         if chosen is None and human is None:
             break
-        # A person's own step is taken for right: it replaced those that were rated.
+        # A step that a person wrote has no rating, and is taken for right.
         rating = 1 if chosen is None else step["completions"][chosen].get("rating")
         text = human["text"] if human is not None and chosen is None else step["completions"][chosen]["text"]
         written = _written(text, context, encode, number)

@@ -138,14 +138,14 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     job.output.mkdir(parents=True, exist_ok=True)
     with Store(job.output / STORE) as store:
         optimizer = make()
-        # Before the view and the record: a folder of another run is refused with nothing in it changed.
+        # Before the view and the record: a folder of another run is refused with its rows as they were.
         parent = _parent(job, store, optimizer)
         view = _View(job, _rounds(store, optimizer))
         record = _recorded(job)
         try:
             done = await _improved(job, store, optimizer, parent, view)
         except BaseException as error:
-            # Ctrl-C and a cancelled task too: a record that says `running` is of a process that lives or was killed.
+            # Ctrl-C and cancelling too: only a process that lives or was killed leaves `running`.
             _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
             raise
         store.put_versions(*parent.values(), *done.bundle.values())
@@ -294,7 +294,7 @@ def _parent(job: TrainingJob, store: Store, optimizer: Optimizer) -> Bundle:
     }
     if not optimizer.on_policy:  # one that is goes on with what is new in the record
         about["trajectories"] = digest([trajectory.id for trajectory in job.trajectories])
-    # Through JSON, as the saved one went: tuples are lists there, and would differ.
+    # Through JSON, as the saved one went, so that equal settings compare equal.
     about = {"method": job.name, **msgspec.json.decode(msgspec.json.encode(about))}
     saved = store.state(BEGUN)
     if saved is not None:
