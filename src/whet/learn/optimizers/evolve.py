@@ -281,7 +281,7 @@ class _Run:
     async def generation(self, places: Sequence[Knob]) -> bool:
         """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
-        # A stream for each generation, so that one that the budget cut off is run again with the same children.
+        # A stream for each generation: one that the budget cut off is run again with the same children.
         rng = random.Random(f"{search.seed}:{search.generation}")
         # A copy: `proposed` adds to `seen` as it goes.
         proposed_before, before = set(search.archive.seen), search.duplicates
@@ -304,7 +304,7 @@ class _Run:
             # As if never proposed: with a larger budget the generation is run again, and the same.
             search.archive.seen, search.duplicates = proposed_before, before
             raise
-        # Nothing of a generation is kept before it is whole; from here on no rollout can overshoot the budget.
+        # Kept only once the generation is whole: no rollout follows that could overshoot the budget.
         search.trials += trials
         search.archive.admit(finished, self.start, options.parents)
         search.generation += 1

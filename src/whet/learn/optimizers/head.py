@@ -318,7 +318,7 @@ class _Learned:
         ]
         self.fit = self._fit(rows)
         if options.unknowns != "ignore" and (unknowns := self._from_unknowns()):
-            # Fitted twice: the first model, of accepted candidates alone, says which candidate an `unknown` is about.
+            # Fitted twice: a first model, of accepted candidates, says which one an `unknown` is about.
             self.fit = self._fit([*rows, *unknowns])
         self.fit.choose_size()
         gains = self.fit.gains()
@@ -359,7 +359,7 @@ class _Learned:
             return []
         probabilities = self._predicted(first, [run for _, run in unknown])
         return [
-            # `max` asks for one key a candidate, in order, and `_predicted` gives the probabilities in that order.
+            # `max` asks for one key a candidate, in the order in which `_predicted` gives them.
             (index, max(run.decided.candidates, key=lambda _: next(probabilities)), not run.right)
             for index, run in unknown
         ]
@@ -418,7 +418,7 @@ class _Learned:
         right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
         least = right * len(rights) / len(self.runs)
         prior = min(max(share, least), least + wrong / len(self.runs))
-        # Not below .05: a record without doubts would make every refusal right.
+        # Not below .05: in a record with hardly a doubt the rate would grow without bound.
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
     def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
@@ -435,18 +435,17 @@ class _Learned:
         earned: dict[tuple[float, float], Any] = {}
         for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
             for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
-                # Above `accept`, `settle` would refuse at the end what was accepted on the way.
+                # Beyond `accept` every `settle` is the same: what reaches it was accepted on the way.
                 if settle <= accept:
                     earnings = [
                         self._replayed(index, accept, settle, unknown) for index in range(len(self.runs))
                     ]
                     earned[accept, settle] = np.array(earnings)
-        # Sorted, so that ties go to the lower thresholds and not to the order of the grid.
         best = max(sorted(earned), key=lambda pair: float(earned[pair].mean()))
         close = []
         for pair, values in earned.items():
             lost = earned[best] - values
-            # Paired: both earn on the same runs, whose differences vary far less than their earnings.
+            # Paired: the standard error is that of the differences on the same runs.
             if lost.mean() <= lost.std() / math.sqrt(len(lost)):
                 close.append(pair)
         chosen = min(close, key=lambda pair: (abs(pair[0] - 0.7) + abs(pair[1] - 0.5), pair))

@@ -87,7 +87,7 @@ class KTO(Offline[KTOOptions]):
     def _verdict(self, trajectory: Trajectory) -> bool | None:
         options = self.options
         if options.judged_by == "thumbs":
-            # Neither None nor 0 is a thumb; of several the last one counts.
+            # Neither None nor 0 judges; of several values, of whatever kind of Feedback, the last one counts.
             values = [thumb.value for thumb in trajectory.feedback if thumb.value]
             return values[-1] > 0 if values else None
         return succeeded(
@@ -138,7 +138,7 @@ def _crossed(answers: Sequence[list[Merged]], numbers: Sequence[int], room: int)
     """The first prompt of each with what the one before it in the batch wrote to its own, cut to fit."""
     crossed = []
     for position, number in enumerate(numbers):
-        # The first one's partner is the last (index −1); a batch of one is its own partner, and not mismatched.
+        # The first one's partner is the last (index −1); a batch of one is its own, and not mismatched.
         own, donor = answers[number][0], answers[numbers[position - 1]][0]
         prompt, answer = own.ids[: own.targets[0]], donor.ids[donor.targets[0] :]
         answer = answer[: max(1, room - len(prompt))]

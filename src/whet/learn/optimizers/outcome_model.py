@@ -24,7 +24,7 @@ from ..loop import Context, Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeModelOptions:
-    """How to learn a reward from outcomes."""
+    """Settings of learning a reward from outcomes."""
 
     reward: str = "outcome_model"
     """Name of the learned reward in the Bundle."""
@@ -39,7 +39,7 @@ class OutcomeModelOptions:
     vouched: tuple[str, ...] = ()
     """Features that may tell as much as they do: someone knows why, and that they exist when deployed."""
     boosting: BoostingOptions = field(default_factory=BoostingOptions)
-    """How the trees are grown."""
+    """Settings of the trees."""
     seed: int = 0
     """Of the folds and the trees."""
 

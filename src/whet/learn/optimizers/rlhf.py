@@ -29,7 +29,7 @@ MakeReward = Callable[[Version], ScoreMany]
 
 @dataclass(frozen=True, kw_only=True)
 class RLHFOptions:
-    """How the stages are chained."""
+    """Settings of the chain of stages."""
 
     reward: str = "reward_model"
     """Name of the learned reward in the Bundle."""

@@ -164,7 +164,7 @@ class Route:
         return rows
 
     def _folds(self, rows: Sequence[_Row], seed: int) -> list[int]:
-        # By hash, because the order of a set of strings is another in every process.
+        # Sorted by hash: the order of a set of strings is another in every process.
         groups = sorted({row.group for row in rows}, key=lambda group: digest([seed, group]))
         fold = {group: rank % self.options.folds for rank, group in enumerate(groups)}
         return [fold[row.group] for row in rows]
@@ -213,7 +213,7 @@ class Route:
         sums: dict[str, float] = defaultdict(float)
         counted = 0
         for fold in sorted(set(folds)):
-            # The default arm is chosen within the fold too: chosen on all rows it would have seen the held-out ones.
+            # With the default arm too, which on all rows would be chosen by the held-out ones as well.
             table = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
             for row, own in zip(rows, folds, strict=True):
                 arm = table.table.get(cell(row.features, by), table.default)

@@ -186,8 +186,8 @@ class WebRL:
         scored = zip(
             likely(actor, [s for _, (s, _) in before], self.options.part_tokens), before, strict=True
         )
+        # By likelihood and number: trajectories themselves have no order to break a tie by.
         inside = sorted(
-            # By likelihood and number: trajectories themselves have no order to break a tie by.
             ((p, n, earlier) for n, (p, earlier) in enumerate(scored) if low < p <= high), key=lambda x: x[:2]
         )
         return [earlier for _, _, earlier in inside[:room]]
@@ -226,7 +226,7 @@ def phase_loss(log_ratio: Tensor, advantage: Tensor, options: WebRLOptions) -> T
     positive = (advantage > 0).float()
     target = torch.where(advantage > 0, 1.0, -0.6)
     beta = torch.where(target > 0, 1.0, 5.0)
-    # Detached: β is a weight of the released code, through which nothing is learned.
+    # Detached: where it caps, β times the log-ratio would be the constant ±target, with no gradient.
     cap = (target / log_ratio.detach().abs().clamp(min=1e-6)).abs()
     beta = torch.minimum(beta, cap)
     return positive * F.smooth_l1_loss(beta * log_ratio, target, reduction="none")

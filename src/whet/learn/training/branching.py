@@ -98,7 +98,7 @@ class RecalledSession:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
-    """How a tree is grown."""
+    """Settings of a tree's growth."""
 
     rollouts: int = 16
     """Trajectories in a tree, each played to its end."""

@@ -39,7 +39,7 @@ BLOCKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What was captured of one trajectory."""
+    """The findings on one captured trajectory."""
 
     id: str
     calls: int

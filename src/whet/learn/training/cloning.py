@@ -121,11 +121,11 @@ _LEFT = {
     ),
     "without_tokens": ("without token ids", "record through whet's gateway or sample with whet's policies"),
 }
-"""Why nothing of a trajectory is cloned: in words, and what to do about it."""
+"""Reasons for which nothing of a trajectory is cloned: in words, and what to do about each."""
 
 
 def _refusal(left_out: Mapping[str, int]) -> str:
-    """Why no trajectory is left; one that is repeated or over a cap is not a reason, for another was chosen."""
+    """The reasons why none is left; one that is repeated or over a cap is none, for another was chosen."""
     reasons = {name: left_out[name] for name in _LEFT if left_out[name]}
     if not reasons:
         return (

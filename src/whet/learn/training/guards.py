@@ -27,7 +27,7 @@ from .network import Network
 
 @dataclass(frozen=True, kw_only=True)
 class GuardOptions:
-    """How to hold on to what is known."""
+    """Settings of a guard against forgetting."""
 
     ewc: float = 0.0
     """λ of elastic weight consolidation; 0 switches it off."""

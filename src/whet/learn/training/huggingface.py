@@ -273,9 +273,9 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
         raise MissingExtra("transformers", "train") from error
     try:
         with _bars_on_a_terminal():
+            # transformers 5 takes the file's own dtype by default, and bfloat16 moves log-probabilities by
+            # some hundredths of a nat (decision 063).
             model = AutoModelForCausalLM.from_pretrained(
-                # transformers 5 takes the file's own dtype by default, and bfloat16 moves log-probabilities by some
-                # hundredths (decision 063).
                 str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
             )
     except (OSError, ValueError, SafetensorError) as error:

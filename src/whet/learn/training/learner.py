@@ -219,8 +219,8 @@ class Learner:
         """Write weights, moments and `extra` to one file; what is returned finds it again in that folder."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"learner-{new_id()}.safetensors"
+        # Under FSDP every process has to ask for whole weights, though the first alone keeps the file.
         tensors: dict[str, Tensor] = {
-            # Under FSDP every process has to ask for whole weights, though the first alone keeps the file.
             f"weights/{name}": sharding.whole(weight) for name, weight in self.decoder.weights().items()
         }
         tensors |= {f"heads/{name}": weight for name, weight in self._head_weights().items()}

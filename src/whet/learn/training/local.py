@@ -26,7 +26,7 @@ from .sampler import Sampler
 
 
 def use_threads(count: int) -> None:
-    """How many threads torch computes with, in this process."""
+    """Set the number of threads that torch computes with in this process."""
     torch.set_num_threads(count)
 
 

@@ -27,7 +27,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """Whether generated tokens survive a chat template, and where they do not."""
+    """An answer's way through a chat template and back."""
 
     survives: bool
     first: int | None = None

@@ -19,7 +19,7 @@ from .sampling import Generation, draw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How much is done at once."""
+    """Bounds of the work done at once."""
 
     batch: int = 64
     """Answers under way at once."""

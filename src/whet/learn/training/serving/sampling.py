@@ -61,7 +61,7 @@ class Forcing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How one answer is to be generated."""
+    """Settings of one answer."""
 
     max_tokens: int = 256
     min_tokens: int = 0

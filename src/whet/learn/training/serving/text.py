@@ -325,7 +325,7 @@ class _Pieces(TextWriter):
 
 
 def text_of(folder: Path, vocabulary: Path | None = None) -> TextCodec:
-    """How a model's folder reads and writes text: its `vocabulary.json`, else its tokenizer, else ids alone.
+    """The TextCodec of a model's folder: its `vocabulary.json`, else its tokenizer, else ids alone.
 
     Args:
         vocabulary: a file that `Vocabulary.save` wrote, where the folder has none.

@@ -19,7 +19,7 @@ from ....types import Json
 
 
 class ToolForm(Enum):
-    """How a family of models writes a call: what it begins with, and what it ends with."""
+    """A family's way of writing a call: the markers that it begins and ends with."""
 
     HERMES = ("<tool_call>", "</tool_call>")
     MISTRAL = ("[TOOL_CALLS]", "")
