@@ -98,6 +98,7 @@ class Candidates(ActorCritic[CandidateOptions]):
         assert step.tokens is not None
         actions = [tuple(ids) for _, ids in self._admissible(step.observation)]
         action = tuple(step.tokens.output_ids)
+        # Computed anew from the observation: an `admissible` that has changed since would shift every choice.
         if action not in actions or not step.tokens.logprobs:
             raise InputError(
                 f"trajectory {trajectory.id}: the action of step {step.id} is not among the {len(actions)} "

@@ -235,6 +235,7 @@ class Evolve:
         options = self.options
         # Drawn once for the whole search and kept in its state: a resumed search draws the same children.
         seed = context.rng.getrandbits(31)
+        # Apart from the streams of generations: a change of `tasks` leaves those as they are.
         rng = random.Random(f"{seed}:tasks")
         tasks = rng.sample([task.id for task in context.train], min(options.tasks, len(context.train)))
         room = len(context.validation)
@@ -497,6 +498,7 @@ class _Run:
             return
         cost = len(tasks) * options.n
         remaining = self.context.meter.left("rollouts")
+        # The last validation may spend what was kept for it.
         reserved = 0 if final else self._reserve()
         # Before anything is spent: half a candidate's rollouts would be paid for and compared with nothing.
         if remaining is not None and remaining - reserved < cost:

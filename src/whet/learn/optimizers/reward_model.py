@@ -104,6 +104,7 @@ class RewardModel(Offline[RewardModelOptions]):
         judged: list[tuple[Trajectory, bool]] = []
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             good = succeeded(trajectory, options.score, options.threshold)
+            # A trajectory without tokens has no place to be read at, and [0] below would fail.
             if good is not None and scorer.ends(trajectory, 0):
                 judged.append((trajectory, good))
         if len({good for _, good in judged}) < 2:

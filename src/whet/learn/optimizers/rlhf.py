@@ -124,7 +124,7 @@ class RLHF:
                 "reinforcing samples fresh trajectories, and the context has no train tasks"
             )
         version = bundle[options.reward]
-        # Made once: it loads a network.
+        # Made once for a Version: making it loads a network.
         if self._reward is None or self._reward[0] != version.id:
             self._reward = version.id, self._make_reward(version)
         todo = list(context.train)

@@ -200,7 +200,7 @@ class Route:
         shared = [row for row in rows if len(row.values) == len(self.arms)]
         chosen = shared if len(shared) >= self.options.minimum else rows
         means = {arm: mean for arm in self.arms if (mean := self._mean(chosen, arm)) is not None}
-        # `max` keeps the first of equals, and `arms` stand in the caller's order, the cheaper first.
+        # `max` keeps the first of equals: the arm that the caller named first keeps ties.
         return max(means, key=lambda arm: means[arm])
 
     @staticmethod
@@ -217,6 +217,7 @@ class Route:
             table = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
             for row, own in zip(rows, folds, strict=True):
                 arm = table.table.get(cell(row.features, by), table.default)
+                # Tasks that both arms tried alone: others would compare tasks and not arms.
                 if own == fold and arm in row.values and table.default in row.values:
                     sums[row.group] += row.values[arm] - row.values[table.default]
                     counted += 1
@@ -224,6 +225,7 @@ class Route:
             return 0.0, math.inf
         total = sum(sums.values())
         share = total / len(sums)
+        # Of sums by group: tasks of one group are alike, and counted one by one they would feign certainty.
         variance = sum((value - share) ** 2 for value in sums.values()) * len(sums) / (len(sums) - 1)
         return total / counted, math.sqrt(variance) / counted
 

@@ -156,6 +156,7 @@ class WebRL:
     ) -> dict[str, float]:
         """The actor's update over calls."""
         options = self.options
+        # `_by_call` makes new sequences, so numbering them anew leaves those of the phase alone.
         calls = [call for sequence in steps for call in _by_call(sequence)]
         for number, call in enumerate(calls):
             call.unit = number

@@ -84,6 +84,7 @@ def estimate(
         advantages[rows], returns[rows] = torch.tensor(gains), torch.tensor(targets)
     explained = _explained(values, returns)
     if options.whiten:
+        # After the returns, which the value head learns and which stay in the reward's unit.
         advantages = whiten(advantages)
     for sequence in everything:
         rows = [int(row) for row in sequence.extra["row"]]

@@ -154,6 +154,7 @@ class Cache:
         member = np.repeat(np.arange(len(counts)), counts)
         position = torch.from_numpy(past[member] + offset)
         view = _View(self, rows, past, counts, member, offset)
+        # Keys are kept rotated, at the position that they have in their own context.
         rotation = rotations(options, self.options.max_length)[position]
         last = torch.from_numpy(ends - 1)
         x = F.embedding(ids, fused.embedding)

@@ -64,7 +64,7 @@ class Guard:
         """
         options = self.options
         terms: list[Callable[[], Tensor]] = []
-        # A copy, because weights change in place.
+        # A copy: these tensors are the weights themselves, which change in place.
         anchor = {name: weight.detach().clone() for name, weight in learner.decoder.weights().items()}
         if options.l2sp:
             terms.append(quadratic(learner.decoder, anchor, None, options.l2sp))

@@ -140,6 +140,7 @@ class Rounds(Generic[Options]):
         metrics |= self._compare(self._learner, credited, groups, run)
         metrics |= await self._learn(self._learner, credited, run)
         run.round += 1
+        # Measured by the weights that training began with: alarms compare with these.
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
         run.held, stop = check(options.alarms, metrics, run.first, run.held)
         context.progress(self.name, run.round, options.steps, **_shown(metrics))

@@ -149,6 +149,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
             _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
             raise
         store.put_versions(*parent.values(), *done.bundle.values())
+    # Last, with its Versions in the store: by this file a folder is a run that ended, and a model to others.
     write_bundle(job.output / BUNDLE_FILE, done.bundle, baseline=parent)
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
@@ -266,6 +267,7 @@ def _rounds(store: Store, optimizer: Optimizer) -> int:
 
 def checkpointed(output: Path) -> bool:
     """True if an output folder holds a run with a checkpoint to resume from."""
+    # Looked for first: opening a store would make one.
     if not (output / STORE).is_file():
         return False
     with Store(output / STORE) as store:

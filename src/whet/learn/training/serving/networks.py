@@ -83,6 +83,7 @@ class EmbeddedSteps:
         ]
         rows = [slot.row for slot in slots]
         if rows != sorted(rows):  # neighbours in the cache are to be neighbours in the batch
+            # Seats are taken by now; the second call finds them again.
             order = np.argsort(rows)
             logits_BV = self.logits([generations[position] for position in order.tolist()])
             return logits_BV[torch.from_numpy(order.argsort())]
@@ -159,6 +160,7 @@ class CausalSteps:
 
     def logits(self, generations: Sequence[Generation]) -> Tensor:
         cached = set(self._batch)
+        # Who is in the batch is stepped whether asked for or not: the engine always asks for all of them.
         fresh = [generation for generation in generations if generation not in cached]
         if fresh and cached and not self._mergeable():
             fresh = list(generations)  # a cache that cannot be merged is computed again
