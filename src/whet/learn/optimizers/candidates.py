@@ -77,7 +77,7 @@ class Candidates(ActorCritic[CandidateOptions]):
                     payments.append(paid)
                     sequences, index = self._decision(step, trajectory, len(decisions))
                     decisions.append(sequences)
-                    # `ChoicePolicy` puts the choice's log-probability on the first token, and 0 on the others.
+                    # `ChoicePolicy` puts the choice's log-probability on the first token, 0 on the others.
                     chosen.append((index, step.tokens.logprobs[0]))
             episodes.append((trajectory, numbers, payments))
         everything = [sequence for own in decisions for sequence in own]

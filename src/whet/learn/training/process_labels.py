@@ -102,7 +102,7 @@ def recorded(
             alike = [
                 run
                 for run_actions, run in runs.get(trajectory.task.id, [])
-                # The trajectory itself is among them where it is of the record: a prefix of its own has its outcome.
+                # A trajectory of the record is among them: a prefix that it alone has gets its outcome.
                 if run_actions[:length] == actions[:length]
             ]
             successes = [float(run.outcome is Outcome.SUCCESS) for run in alike[:completions]]

@@ -285,7 +285,7 @@ class Rounds(Generic[Options]):
             return {"updates": 0.0}
         measured: dict[str, float] = {}
         updates = shared = 0
-        # A stream for each round: a resumed run ends in the same bits without a generator's state being saved.
+        # A stream for each round: a resumed run ends in the same bits, and no generator's state is saved.
         rng = random.Random(f"{options.seed}/{run.round}")
         # By the round and not by the update: how many updates a round makes depends on its data.
         rate = options.optim.rate(run.round, options.steps)
