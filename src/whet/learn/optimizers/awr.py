@@ -97,4 +97,5 @@ class AWR(Offline[AWROptions]):
         return sequences, tasks, {"mean_weight": fmean(weights), "capped": capped, **tokens_of(counts)}
 
     def _weight(self, advantage: float) -> float:
+        # Bounded before exp, which raises OverflowError beyond 709.
         return min(self.options.max_weight, math.exp(min(50.0, advantage / self.options.beta)))

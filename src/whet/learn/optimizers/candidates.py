@@ -77,6 +77,7 @@ class Candidates(ActorCritic[CandidateOptions]):
                     payments.append(paid)
                     sequences, index = self._decision(step, trajectory, len(decisions))
                     decisions.append(sequences)
+                    # `ChoicePolicy` puts the choice's log-probability on the first token, 0 on the others.
                     chosen.append((index, step.tokens.logprobs[0]))
             episodes.append((trajectory, numbers, payments))
         everything = [sequence for own in decisions for sequence in own]
@@ -97,6 +98,7 @@ class Candidates(ActorCritic[CandidateOptions]):
         assert step.tokens is not None
         actions = [tuple(ids) for _, ids in self._admissible(step.observation)]
         action = tuple(step.tokens.output_ids)
+        # Computed anew from the observation: an `admissible` that has changed since would shift every choice.
         if action not in actions or not step.tokens.logprobs:
             raise InputError(
                 f"trajectory {trajectory.id}: the action of step {step.id} is not among the {len(actions)} "
@@ -116,6 +118,7 @@ class Candidates(ActorCritic[CandidateOptions]):
         options = self.options
         assert self._learner is not None
         values = torch.zeros(len(decisions))
+        # The state where the prompt ends is the same for every action, so it is read once.
         firsts = [Merged(own[0].unit, own[0].ids, own[0].targets[:1], [0.0]) for own in decisions]
         for part in parts(firsts, options.part_tokens):
             values[part.units] = self._head(target_outputs(self._learner.decoder, part)[0])
@@ -123,6 +126,7 @@ class Candidates(ActorCritic[CandidateOptions]):
         for trajectory, numbers, rewards in episodes:
             own = values[numbers].tolist()
             cut = trajectory.outcome in (Outcome.TRUNCATED, Outcome.TIMEOUT)
+            # The last value known: where it was cut off there is no later prompt to take a value at.
             last = own[-1] if cut and own else 0.0
             gains, targets = gae(rewards, own, gamma=options.gamma, lam=options.lam, last_value=last)
             advantages[numbers], returns[numbers] = torch.tensor(gains), torch.tensor(targets)
@@ -179,6 +183,7 @@ class ChoiceLoss(ValueLoss):
         logprobs = torch.log_softmax(logits, dim=-1).gather(1, part.targets.unsqueeze(1)).squeeze(1)
         _, choices = choice_logprobs(logprobs, part, normalised=self.normalised)
         first = part.extra["first"].bool()
+        # `choice_logprobs` gives decisions by ascending unit, targets stand in the part's own order.
         order = torch.argsort(part.units[first])
         fixed = {name: part.extra[name][first][order] for name in part.extra}
         now = choices.gather(1, fixed["chosen"].long().unsqueeze(1)).squeeze(1)
@@ -188,6 +193,7 @@ class ChoiceLoss(ValueLoss):
         values = value_loss(
             self.head(states[first][order]), fixed["value"], fixed["return"], clip=self.value_clip
         )
+        # exp(−∞) · −∞ is NaN; a finite stand-in for absent actions adds 0.
         finite = choices.clamp(min=-1e9)
         spread = -(finite.exp() * finite).sum(dim=-1)
         self._add("entropy", spread)

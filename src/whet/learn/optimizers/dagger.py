@@ -65,6 +65,7 @@ class DAgger(FromBase[DAggerOptions]):
                 agreed += list(answer_ids) == list(step.tokens.output_ids)
                 prompt = list(step.tokens.prompt_ids)
                 targets = list(range(len(prompt), len(prompt) + len(answer_ids)))
+                # Unit 0 for all: `joined` numbers them anew.
                 sequence = Merged(0, [*prompt, *answer_ids], targets, [float("nan")] * len(targets))
                 size = len(sequence.ids)
                 corrections.append(

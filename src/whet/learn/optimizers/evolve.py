@@ -124,6 +124,7 @@ class Evolve:
                 update, state={"texts": "done"} if self.resources else None, done=not self.resources
             )
         if context.state == {"texts": "done"}:
+            # The texts are done: what follows is a search of knobs, which begins with no state.
             context.state = None
         places = self._places(bundle)
         search = self._resumed(bundle, context) or self._begun(bundle, context)
@@ -232,7 +233,9 @@ class Evolve:
         if not context.train:
             raise TrainingRefused("evolve: no training tasks to run candidates on")
         options = self.options
+        # Drawn once for the whole search and kept in its state: a resumed search draws the same children.
         seed = context.rng.getrandbits(31)
+        # Apart from the streams of generations: a change of `tasks` leaves those as they are.
         rng = random.Random(f"{seed}:tasks")
         tasks = rng.sample([task.id for task in context.train], min(options.tasks, len(context.train)))
         room = len(context.validation)
@@ -279,7 +282,9 @@ class _Run:
     async def generation(self, places: Sequence[Knob]) -> bool:
         """Propose, probe, learn the effects and admit; False if there was nothing new to propose."""
         search, options = self.search, self.options
+        # A stream for each generation: one that the budget cut off is run again with the same children.
         rng = random.Random(f"{search.seed}:{search.generation}")
+        # A copy: `proposed` adds to `seen` as it goes.
         proposed_before, before = set(search.archive.seen), search.duplicates
         start = self.start.candidate
         children = proposed(search, start, places, self._effects(places), options, rng)
@@ -300,6 +305,7 @@ class _Run:
             # As if never proposed: with a larger budget the generation is run again, and the same.
             search.archive.seen, search.duplicates = proposed_before, before
             raise
+        # Kept only once the generation is whole: no rollout follows that could overshoot the budget.
         search.trials += trials
         search.archive.admit(finished, self.start, options.parents)
         search.generation += 1
@@ -400,9 +406,11 @@ class _Run:
         search = self.search
         if not search.start or not search.validation:
             return
+        # The incumbent first: without its values the others have nothing to be compared with.
         for id in [search.start, *search.archive.population[:count]]:
             if id in search.validated:
                 continue
+            # A record of its own: values on validation must not stand among those of the search's tasks.
             member = Member(search.archive.members[id].candidate, id=id)
             try:
                 await self._extend(member, search.validation, held=True, final=final)
@@ -417,6 +425,7 @@ class _Run:
             return Update(bundle=self.base, state=None, metrics={"rollouts": 0.0}, done=True, reason=reason)
         winner, lift, error = self._winner()
         bundle = self.base.put(*self._versions(winner, lift))
+        # By this `_resumed` knows that the next step goes on from here.
         search.bundle = bundle.id
         means = [mean for id in archive.population if (mean := archive.members[id].mean()) is not None]
         metrics = {
@@ -489,7 +498,9 @@ class _Run:
             return
         cost = len(tasks) * options.n
         remaining = self.context.meter.left("rollouts")
+        # The last validation may spend what was kept for it.
         reserved = 0 if final else self._reserve()
+        # Before anything is spent: half a candidate's rollouts would be paid for and compared with nothing.
         if remaining is not None and remaining - reserved < cost:
             raise BudgetExceeded(
                 f"rollouts: {remaining:g} left, {reserved} kept for validation, {cost} more asked for by one candidate"
@@ -506,6 +517,7 @@ class _Run:
         return [
             Version(resource=name, content=member.candidate[name], kind=self.base[name].kind)
             for name in self.resources
+            # What is unchanged keeps its Version, so that a winner names as new only what it changed.
             if member.candidate[name] != self.base[name].content
         ]
 

@@ -253,10 +253,12 @@ class Head:
         seed = context.rng.getrandbits(30)
         accept, settle = version.content["accept"], version.content["settle"]
         tried: list[tuple[float, Version]] = []
+        # The record's own thresholds first: `max` keeps them in a tie, and a budget that ends early has them.
         for up, down in ((0, 0), (0.1, 0), (-0.1, 0), (0, 0.1), (0, -0.1), (0.1, 0.1), (-0.1, -0.1)):
             if (up and "more" not in words) or (down and "unknown" not in words):
                 continue
             content = {**version.content, "accept": accept + up, "settle": settle + down}
+            # With the old id the new content would be taken for the old Version.
             trial = replace(version, content=content, id="")
             try:
                 groups = await context.rollout(bundle.put(trial), context.validation, 1, seed=seed)
@@ -274,6 +276,7 @@ class Head:
 
 
 def _index(action: Json) -> bool:
+    # True is an int to Python, and no index.
     return isinstance(action, int) and not isinstance(action, bool) and action >= 0
 
 
@@ -315,6 +318,7 @@ class _Learned:
         ]
         self.fit = self._fit(rows)
         if options.unknowns != "ignore" and (unknowns := self._from_unknowns()):
+            # Fitted twice: a first model, of accepted candidates, says which one an `unknown` is about.
             self.fit = self._fit([*rows, *unknowns])
         self.fit.choose_size()
         gains = self.fit.gains()
@@ -355,6 +359,7 @@ class _Learned:
             return []
         probabilities = self._predicted(first, [run for _, run in unknown])
         return [
+            # `max` asks for one key a candidate, in the order in which `_predicted` gives them.
             (index, max(run.decided.candidates, key=lambda _: next(probabilities)), not run.right)
             for index, run in unknown
         ]
@@ -371,6 +376,7 @@ class _Learned:
         for fold in range(self.options.folds):
             members = [index for index, own in enumerate(self.folds) if own == fold]
             runs = [self.runs[index] for index in members]
+            # A fold that holds every row leaves none to train on.
             if not any(run.decided.candidates for run in runs) or all(self.fit.fold == fold):
                 continue
             booster = self.fit.train(self.fit.leaves, self.fit.trees, without=fold)
@@ -412,6 +418,7 @@ class _Learned:
         right = self._true((sum(rights) + 1.0) / (len(rights) + 2.0))
         least = right * len(rights) / len(self.runs)
         prior = min(max(share, least), least + wrong / len(self.runs))
+        # Not below .05: in a record with hardly a doubt the rate would grow without bound.
         return {"rate": right / max(0.05, sum(doubts) / len(doubts)), "prior": prior}
 
     def thresholds(self, words: set[str]) -> tuple[float, float, float, float]:
@@ -428,6 +435,7 @@ class _Learned:
         earned: dict[tuple[float, float], Any] = {}
         for accept in (0.5, 0.6, 0.7, 0.8, 0.9) if "more" in words else (1.0,):
             for settle in (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7) if "unknown" in words else (0.0,):
+                # Beyond `accept` every `settle` is the same: what reaches it was accepted on the way.
                 if settle <= accept:
                     earnings = [
                         self._replayed(index, accept, settle, unknown) for index in range(len(self.runs))
@@ -437,6 +445,7 @@ class _Learned:
         close = []
         for pair, values in earned.items():
             lost = earned[best] - values
+            # Paired: the standard error is that of the differences on the same runs.
             if lost.mean() <= lost.std() / math.sqrt(len(lost)):
                 close.append(pair)
         chosen = min(close, key=lambda pair: (abs(pair[0] - 0.7) + abs(pair[1] - 0.5), pair))

@@ -46,6 +46,7 @@ class KTO(Offline[KTOOptions]):
         options = self.options
         answers, desirable, tasks, figures = self._judged(groups)
         learner = learner_of(self.models, start, options.optim)
+        # A network of its own: the learner changes its weights in place.
         reference = self.models.decoder(start)
 
         def sums_of(network: Network, texts: Sequence[list[Merged]]) -> Tensor:
@@ -60,6 +61,7 @@ class KTO(Offline[KTOOptions]):
         def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             nonlocal point
             crossed = _crossed(answers, numbers, reference.max_length)
+            # `epochs` cuts a batch before it asks for its loss, so this is the point of that batch.
             point = kto_divergence(sums_of(learner.decoder, crossed) - sums_of(reference, crossed))
             chosen = [sequence for number in numbers for sequence in _of(answers, number)]
             return parts(chosen, options.part_tokens, block=by_unit)
@@ -85,6 +87,7 @@ class KTO(Offline[KTOOptions]):
     def _verdict(self, trajectory: Trajectory) -> bool | None:
         options = self.options
         if options.judged_by == "thumbs":
+            # Neither None nor 0 judges; of several values, of whatever kind of Feedback, the last one counts.
             values = [thumb.value for thumb in trajectory.feedback if thumb.value]
             return values[-1] > 0 if values else None
         return succeeded(
@@ -135,6 +138,7 @@ def _crossed(answers: Sequence[list[Merged]], numbers: Sequence[int], room: int)
     """The first prompt of each with what the one before it in the batch wrote to its own, cut to fit."""
     crossed = []
     for position, number in enumerate(numbers):
+        # The first one's partner is the last (index −1); a batch of one is its own, and not mismatched.
         own, donor = answers[number][0], answers[numbers[position - 1]][0]
         prompt, answer = own.ids[: own.targets[0]], donor.ids[donor.targets[0] :]
         answer = answer[: max(1, room - len(prompt))]

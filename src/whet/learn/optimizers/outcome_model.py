@@ -24,7 +24,7 @@ from ..loop import Context, Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeModelOptions:
-    """How to learn a reward from outcomes."""
+    """Settings of learning a reward from outcomes."""
 
     reward: str = "outcome_model"
     """Name of the learned reward in the Bundle."""
@@ -39,7 +39,7 @@ class OutcomeModelOptions:
     vouched: tuple[str, ...] = ()
     """Features that may tell as much as they do: someone knows why, and that they exist when deployed."""
     boosting: BoostingOptions = field(default_factory=BoostingOptions)
-    """How the trees are grown."""
+    """Settings of the trees."""
     seed: int = 0
     """Of the folds and the trees."""
 
@@ -112,6 +112,7 @@ class OutcomeModel:
             if good is not None and features is not None:
                 rows.append(features)
                 right.append(good)
+                # Folds are by group: runs of one group in two folds would be recognised instead of judged.
                 owners.append(trajectory.task.group or trajectory.task.id)
         return rows, right, owners
 
@@ -149,6 +150,7 @@ class OutcomeModel:
         return names
 
     def _vouched(self, name: str) -> bool:
+        # `judge.leaks` also looks at whether a feature is there, under this name.
         return name.removesuffix(" is known") in self.options.vouched
 
     def _version(self, bundle: Bundle, names: list[str], fitted: Boosted) -> Version:

@@ -72,6 +72,7 @@ class PPO(ActorCritic[PPOOptions]):
         }
         if episodes:
             reference = self._reference if options.kl_coefficient else None
+            # Once a round, before its updates: advantages and old values are of the policy that sampled.
             metrics |= estimate(episodes, self._learner.decoder, self._head, reference, options)
         return Credited([s for episode in episodes for s in episode.sequences], counts, metrics)
 

@@ -64,6 +64,7 @@ class PRM(Offline[PRMOptions]):
                     f"none of {len(every)} trajectories is a success or a failure, by which their steps would be "
                     "labelled. Record outcomes, or give labelled steps"
                 )
+            # By id: a record that comes back in another order labels the same trajectories.
             chosen = sorted(judged, key=lambda trajectory: trajectory.id)[: options.trajectories]
             labelled = await monte_carlo(
                 chosen, bundle, context, completions=options.completions, seed=options.seed
@@ -122,6 +123,7 @@ def _with_labels(mark: Merged, labels: Mapping[int, float]) -> Merged:
     steps = [mark.extra["step"][i] for i in indices]
     return Merged(
         mark.unit,
+        # Unlabelled places go, their ids stay: they are what later steps are read after.
         mark.ids,
         [mark.targets[i] for i in indices],
         [0.0] * len(indices),

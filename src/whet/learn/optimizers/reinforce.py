@@ -55,6 +55,7 @@ class REINFORCE(Rounds[REINFORCEOptions]):
         if not every:
             return credited
         mean = fmean(every) if options.baseline == "mean" else 0.0
+        # About what is taken off: without the round's mean it is a root mean square and no deviation.
         spread = fmean([(share - mean) ** 2 for share in every]) ** 0.5
         if spread < 1e-12 and options.baseline == "mean":  # everyone got the same: nothing to learn
             return replace(credited, sequences=[], metrics={**credited.metrics, "no_signal": 1.0})

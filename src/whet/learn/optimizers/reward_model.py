@@ -77,6 +77,7 @@ class RewardModel(Offline[RewardModelOptions]):
             groups, score=options.score, margin=options.margin, per_task=cap, seed=options.seed
         )
         pairs, left_out = with_preferences(compared, context.preferences, self._encode, len(groups))
+        # After pairing: identical answers are known by all their targets, which `marked` replaces.
         pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
 
@@ -103,6 +104,7 @@ class RewardModel(Offline[RewardModelOptions]):
         judged: list[tuple[Trajectory, bool]] = []
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             good = succeeded(trajectory, options.score, options.threshold)
+            # A trajectory without tokens has no place to be read at, and [0] below would fail.
             if good is not None and scorer.ends(trajectory, 0):
                 judged.append((trajectory, good))
         if len({good for _, good in judged}) < 2:

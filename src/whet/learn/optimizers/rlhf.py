@@ -29,7 +29,7 @@ MakeReward = Callable[[Version], ScoreMany]
 
 @dataclass(frozen=True, kw_only=True)
 class RLHFOptions:
-    """How the stages are chained."""
+    """Settings of the chain of stages."""
 
     reward: str = "reward_model"
     """Name of the learned reward in the Bundle."""
@@ -124,11 +124,13 @@ class RLHF:
                 "reinforcing samples fresh trajectories, and the context has no train tasks"
             )
         version = bundle[options.reward]
+        # Made once for a Version: making it loads a network.
         if self._reward is None or self._reward[0] != version.id:
             self._reward = version.id, self._make_reward(version)
         todo = list(context.train)
         if len(todo) > options.tasks:
             todo = [todo[(rounds * options.tasks + offset) % len(todo)] for offset in range(options.tasks)]
+        # By the round, which is in the state: a resumed run samples the tasks and seeds that it would have.
         groups = await context.rollout(bundle, todo, max(1, optimizer.group_size), seed=rounds)
         return [Group(group.task, self._scored(self._reward[1], group.trajectories)) for group in groups]
 

@@ -44,6 +44,7 @@ class RLOO(Rounds[RLOOOptions]):
         options = self.options
         penalties: dict[str, float] = {}
         if options.kl_coefficient and self._reference is not None:
+            # Under the log-probabilities as sampled, so the penalty is a number and has no gradient.
             divergence = divergences(groups, self._reference, options.part_tokens, options.temperature)
             penalties = {id: options.kl_coefficient * nats for id, nats in divergence.items()}
         return credit(

@@ -118,6 +118,7 @@ class Route:
             if gain > 0.0 and gain > needed * error and (best is None or gain > best[0] + 1e-12):
                 best = (gain, error, gain / error if error else math.inf, by)
         table = self._fit(rows, best[3] if best else ())
+        # A gain in folds may come of tables that differ; on all rows this one sends everything to one arm.
         if best and all(arm == table.default for arm in table.table.values()):
             best, table = None, self._fit(rows, ())
         old = bundle.get(self.options.resource)
@@ -163,6 +164,7 @@ class Route:
         return rows
 
     def _folds(self, rows: Sequence[_Row], seed: int) -> list[int]:
+        # Sorted by hash: the order of a set of strings is another in every process.
         groups = sorted({row.group for row in rows}, key=lambda group: digest([seed, group]))
         fold = {group: rank % self.options.folds for rank, group in enumerate(groups)}
         return [fold[row.group] for row in rows]
@@ -189,6 +191,7 @@ class Route:
                 if prior is not None and (len(values) >= self.options.minimum or arm == default):
                     weight = self.options.shrinkage
                     shrunk[arm] = (sum(values) + weight * prior) / (len(values) + weight)
+            # The default is in `shrunk` however few tasks it has in the cell, so there is always an arm.
             table[key] = max(shrunk, key=lambda arm: (shrunk[arm], arm == default))
         return _Table(by, default, table)
 
@@ -197,6 +200,7 @@ class Route:
         shared = [row for row in rows if len(row.values) == len(self.arms)]
         chosen = shared if len(shared) >= self.options.minimum else rows
         means = {arm: mean for arm in self.arms if (mean := self._mean(chosen, arm)) is not None}
+        # `max` keeps the first of equals: the arm that the caller named first keeps ties.
         return max(means, key=lambda arm: means[arm])
 
     @staticmethod
@@ -209,9 +213,11 @@ class Route:
         sums: dict[str, float] = defaultdict(float)
         counted = 0
         for fold in sorted(set(folds)):
+            # With the default arm too, which on all rows would be chosen by the held-out ones as well.
             table = self._fit([row for row, own in zip(rows, folds, strict=True) if own != fold], by)
             for row, own in zip(rows, folds, strict=True):
                 arm = table.table.get(cell(row.features, by), table.default)
+                # Tasks that both arms tried alone: others would compare tasks and not arms.
                 if own == fold and arm in row.values and table.default in row.values:
                     sums[row.group] += row.values[arm] - row.values[table.default]
                     counted += 1
@@ -219,6 +225,7 @@ class Route:
             return 0.0, math.inf
         total = sum(sums.values())
         share = total / len(sums)
+        # Of sums by group: tasks of one group are alike, and counted one by one they would feign certainty.
         variance = sum((value - share) ** 2 for value in sums.values()) * len(sums) / (len(sums) - 1)
         return total / counted, math.sqrt(variance) / counted
 

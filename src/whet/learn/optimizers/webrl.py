@@ -69,8 +69,10 @@ class WebRL:
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
         actor = learner_of(self.models, start, options.optim)
+        # The policy of the phase before, which `start` is; the learner changes its copy in place.
         reference = self.models.decoder(start)
         before = read_kept(context.folder, state.file)
+        # The reference is the current actor here: nothing has been updated in this phase yet.
         replayed = self._replayed(before, reference, len(groups) * options.group_size)
         figures |= {"replayed": float(len(replayed))}
         figures |= await self._regress(actor, reference, [*steps, *_as_steps(replayed)], context)
@@ -154,6 +156,7 @@ class WebRL:
     ) -> dict[str, float]:
         """The actor's update over calls."""
         options = self.options
+        # `_by_call` makes new sequences, so numbering them anew leaves those of the phase alone.
         calls = [call for sequence in steps for call in _by_call(sequence)]
         for number, call in enumerate(calls):
             call.unit = number
@@ -184,6 +187,7 @@ class WebRL:
         scored = zip(
             likely(actor, [s for _, (s, _) in before], self.options.part_tokens), before, strict=True
         )
+        # By likelihood and number: trajectories themselves have no order to break a tie by.
         inside = sorted(
             ((p, n, earlier) for n, (p, earlier) in enumerate(scored) if low < p <= high), key=lambda x: x[:2]
         )
@@ -223,6 +227,7 @@ def phase_loss(log_ratio: Tensor, advantage: Tensor, options: WebRLOptions) -> T
     positive = (advantage > 0).float()
     target = torch.where(advantage > 0, 1.0, -0.6)
     beta = torch.where(target > 0, 1.0, 5.0)
+    # Detached: where it caps, β times the log-ratio would be the constant ±target, with no gradient.
     cap = (target / log_ratio.detach().abs().clamp(min=1e-6)).abs()
     beta = torch.minimum(beta, cap)
     return positive * F.smooth_l1_loss(beta * log_ratio, target, reduction="none")

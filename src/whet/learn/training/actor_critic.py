@@ -56,6 +56,7 @@ def estimate(
     places, total = _numbered(everything)
     values, divergence = torch.zeros(total), torch.zeros(total)
     for part in parts(everything, options.part_tokens):
+        # By number: `parts` computes sequences in another order than they were given in.
         places_of = part.extra["row"].long()
         values[places_of] = head(target_states(network, part))
         if reference is not None and options.kl_coefficient:
@@ -83,6 +84,7 @@ def estimate(
         advantages[rows], returns[rows] = torch.tensor(gains), torch.tensor(targets)
     explained = _explained(values, returns)
     if options.whiten:
+        # After the returns, which the value head learns and which stay in the reward's unit.
         advantages = whiten(advantages)
     for sequence in everything:
         rows = [int(row) for row in sequence.extra["row"]]
@@ -109,6 +111,7 @@ def _in_order(episode: Episode, places: dict[int, int]) -> list[tuple[int, int]]
         for sequence in episode.sequences
         for index, (call, position) in enumerate(zip(sequence.calls, sequence.targets, strict=True))
     ]
+    # By call first: sequences that forked or interleave hold the calls of one episode out of turn.
     return [(row, call) for call, _, row in sorted(decisions)]
 
 
@@ -129,6 +132,7 @@ def _after(
     """Episode number → the value still expected where a limit cut it off; an episode that ended is not in it."""
     cut = []
     for number, episode in enumerate(episodes):
+        # Only a limit leaves something to be expected; an episode that ended has 0, as `gae` takes it.
         if episode.trajectory.outcome in (Outcome.TRUNCATED, Outcome.TIMEOUT) and episode.sequences:
             newest = max(episode.sequences, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
             cut.append(marked(newest, [len(newest.ids) - 1], episode=[float(number)]))
@@ -206,4 +210,5 @@ class ActorCritic(Rounds[Valued]):
         self, learner: Learner, cut: Sequence[MicroBatch], loss: PolicyLoss, rate: float
     ) -> tuple[float, float]:
         assert isinstance(loss, ValueLoss)
+        # Not `update`: one pass through the network serves the policy's loss and the value's.
         return learner.descend(cut, lambda part: loss.joint(learner.decoder, part), rate=rate)

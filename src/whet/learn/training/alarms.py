@@ -31,7 +31,7 @@ class AlarmOptions:
 
 
 class Stop(NamedTuple):
-    """Why training must stop."""
+    """The reason for which training must stop."""
 
     reason: str
     collapsed: bool

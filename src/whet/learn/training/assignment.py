@@ -75,6 +75,7 @@ def centred_credits(
             for t, own in zip(trajectories, credits, strict=True)
         ]
     count = len(credits)
+    # Divided by all, not by those that are still going: who has ended has 0 to come.
     longest = max((len(own) for own in credits), default=0)
     means = [
         sum(own[step_number] for own in credits if step_number < len(own)) / count
@@ -90,6 +91,7 @@ def decompose(groups: Sequence[Group], totals: Mapping[str, float]) -> dict[str,
         totals: trajectory id → return; trajectories that are not there are left out.
     """
     returned = [t for group in groups for t in group.trajectories if t.id in totals]
+    # Sorted: a set of bytes has another order in every process, and sums would differ in their last bits.
     keys = {key: column for column, key in enumerate(sorted({_key(s) for t in returned for s in t.steps}))}
     if not keys:
         return {}
@@ -100,6 +102,7 @@ def decompose(groups: Sequence[Group], totals: Mapping[str, float]) -> dict[str,
     returns = np.array([totals[trajectory.id] for trajectory in returned])
     mean = returns.mean()
     gram = counts.T @ counts + RIDGE * np.eye(len(keys))
+    # Centred: the ridge pulls towards no difference, and not towards a return of 0.
     worth = np.linalg.solve(gram, counts.T @ (returns - mean))
     divided: dict[str, list[float]] = {}
     for row, trajectory in enumerate(returned):

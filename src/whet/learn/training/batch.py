@@ -100,6 +100,7 @@ def merge(trajectory: Trajectory, unit: int = 0) -> tuple[list[Merged], MergeCou
             into.ids.extend(tokens.prompt_ids[len(into.ids) :])
         start = len(into.ids)
         into.ids.extend(tokens.output_ids)
+        # NaN and not 0, which would say that the token was certain; `require_logprobs` looks for it.
         logprobs = tokens.logprobs or [float("nan")] * len(tokens.output_ids)
         for offset, logprob in enumerate(logprobs):
             if tokens.mask is None or tokens.mask[offset]:
@@ -146,6 +147,7 @@ def _extended(sequences: list[Merged], prompt: Sequence[int]) -> Merged | None:
     """The sequence that this prompt goes on from, the latest first."""
     for sequence in reversed(sequences):
         length = len(sequence.ids)
+        # The whole sequence, output included: a prompt that rewrites the last answer must fork.
         if len(prompt) >= length and list(prompt[:length]) == sequence.ids:
             return sequence
     return None
@@ -284,6 +286,7 @@ def _part(sequences: Sequence[Merged], *, share: bool) -> MicroBatch:
         advantages=torch.from_numpy(advantages.astype(np.float32)),
         units=torch.from_numpy(np.repeat([sequence.unit for sequence in sequences], counts)),
         tokens=sum(len(sequence.ids) for sequence in sequences),
+        # In float32, so the numbers of rows and steps that stand in `extra` are exact up to 2**24.
         extra={name: torch.from_numpy(values.astype(np.float32)) for name, values in extra.items()},
     )
 
@@ -293,6 +296,7 @@ def minibatches(sequences: Sequence[Merged], size: int | None, rng: random.Rando
     by_unit: dict[int, list[Merged]] = {}
     for sequence in sequences:
         by_unit.setdefault(sequence.unit, []).append(sequence)
+    # In the order given, so that one seed shuffles equal batches to equal minibatches.
     units = list(by_unit)
     rng.shuffle(units)
     size = size or len(units)

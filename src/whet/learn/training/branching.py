@@ -51,6 +51,7 @@ class _Sampler:
 
     def session(self, seed: int) -> TokenSession:
         inner: TokenSession = self.inner.session(seed)
+        # Once: a later session of this seed begins without them.
         answers = self._said.pop(seed, ())
         return RecalledSession(inner, answers) if answers else inner
 
@@ -98,7 +99,7 @@ class RecalledSession:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
-    """How a tree is grown."""
+    """Settings of a tree's growth."""
 
     rollouts: int = 16
     """Trajectories in a tree, each played to its end."""
@@ -147,6 +148,7 @@ async def searched(task: Task, play: Play, options: TreeOptions, *, seed: int) -
         path = _chosen(root, options, low, high)
         recalled = [node.tokens for node in path if node.tokens is not None]
         trajectory = await play(task, recalled, seed + number)
+        # Before the reward is looked at: what the machine failed belongs to the group all the same.
         trajectories.append(trajectory)
         reward = reward_of(trajectory, options.score)
         if reward is not None:
@@ -157,9 +159,11 @@ async def searched(task: Task, play: Play, options: TreeOptions, *, seed: int) -
 
 def _chosen(root: _Node, options: TreeOptions, low: float, high: float) -> list[_Node]:
     """From the root down to where a fresh answer is drawn."""
+    # Until two rewards differ the range is 0, and before the first it is −∞: no value is divided by either.
     path, scale = [root], max(high - low, 1e-9)
     while path[-1].drawn >= options.width * math.sqrt(path[-1].visits):
         node = path[-1]
+        # An answer that ended its episode has none after it: nothing can be drawn there.
         open_answers = [child for child in node.answers.values() if child.answers]
         if not open_answers:
             break

@@ -82,6 +82,7 @@ class Cache:
         options = self.options
         shape = (rows, options.kv_heads, length, options.head_width)
         for tensors in (self.keys, self.values):
+            # Zeros and not `empty`: a masked key weighs 0, and 0 times a NaN of unused memory is NaN.
             fresh = [torch.zeros(shape) for _ in range(options.layers)]
             if self.rows and self.length:
                 for new, old in zip(fresh, tensors, strict=True):
@@ -107,6 +108,7 @@ class Cache:
             (B, hidden): the normalised last hidden state after each context's last id.
         """
         first: dict[tuple[int, ...], int] = {}
+        # Only contexts with nothing cached can share: equal new ids after another past have other states.
         source = np.array([i if past[i] else first.setdefault(tuple(ids), i) for i, ids in enumerate(new)])
         unique, inverse = np.unique(source, return_inverse=True)
         if len(unique) == len(new):
@@ -152,6 +154,7 @@ class Cache:
         member = np.repeat(np.arange(len(counts)), counts)
         position = torch.from_numpy(past[member] + offset)
         view = _View(self, rows, past, counts, member, offset)
+        # Keys are kept rotated, at the position that they have in their own context.
         rotation = rotations(options, self.options.max_length)[position]
         last = torch.from_numpy(ends - 1)
         x = F.embedding(ids, fused.embedding)
@@ -196,6 +199,7 @@ class _View:
         self.cache = cache
         self.length = int((past + counts).max())
         self.most = int(counts.max())
+        # Rows come ascending; `EmbeddedSteps.logits` sorts them.
         first, beyond = int(rows[0]), int(rows[-1]) + 1
         # attending to a few idle rows costs less than copying the busy ones out
         self.dense = beyond - first <= 2 * len(rows)
@@ -207,6 +211,7 @@ class _View:
         self.member_rows = torch.from_numpy(rows[member])
         self.positions = torch.from_numpy(past[member] + offset)
         self.packed = torch.from_numpy(slots[member] * self.most + offset)
+        # Idle and padded queries reach position 0: a row of the mask with −∞ alone would give NaN.
         reach = np.zeros((self.batch, self.most), dtype=np.int64)
         reach[slots[member], offset] = past[member] + offset
         self.mask = _mask(reach, self.length)

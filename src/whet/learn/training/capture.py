@@ -39,7 +39,7 @@ BLOCKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What was captured of one trajectory."""
+    """The findings on one captured trajectory."""
 
     id: str
     calls: int
@@ -120,6 +120,7 @@ def check(trajectory: Trajectory, *, score: str | None = None) -> Capture:
             reasons.append("no log-probabilities")
         elif not all(map(is_logprob, logprobs)):
             reasons.append("bad log-probabilities")
+    # `merge` refuses at the first fault; here it is a finding among others.
     except InputError:
         ids_valid = all(are_ids(step.tokens) for step in calls if step.tokens is not None)
         reasons.append("bad mask" if ids_valid else "bad ids")

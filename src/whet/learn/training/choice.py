@@ -78,6 +78,7 @@ def choice_logprobs(logprobs: Tensor, part: MicroBatch, *, normalised: bool = Fa
     units, places = torch.unique(part.units, return_inverse=True)
     rows = part.extra["row"].long()
     most = int(rows.max()) + 1
+    # `row` numbers actions within a unit, and units of a part may have fewer than `most`.
     cells = places * most + rows
     sums = unit_sums(logprobs, cells, len(units) * most)
     lengths = torch.bincount(cells, minlength=len(units) * most)
@@ -165,6 +166,7 @@ class ChoicePolicy:
         if self._chooser.greedy:
             index = max(range(len(scores)), key=scores.__getitem__)
         else:
+            # One draw from the rollout's own stream: who else is scored in the batch changes nothing.
             weights = torch.tensor(scores, dtype=torch.float64).exp().tolist()
             index = self._random.choices(range(len(scores)), weights)[0]
         value, ids = actions[index]

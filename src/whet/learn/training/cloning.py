@@ -121,11 +121,11 @@ _LEFT = {
     ),
     "without_tokens": ("without token ids", "record through whet's gateway or sample with whet's policies"),
 }
-"""Why nothing of a trajectory is cloned: in words, and what to do about it."""
+"""Reasons for which nothing of a trajectory is cloned: in words, and what to do about each."""
 
 
 def _refusal(left_out: Mapping[str, int]) -> str:
-    """Why no trajectory is left; one that is repeated or over a cap is not a reason, for another was chosen."""
+    """The reasons why none is left; one that is repeated or over a cap is none, for another was chosen."""
     reasons = {name: left_out[name] for name in _LEFT if left_out[name]}
     if not reasons:
         return (
@@ -150,6 +150,7 @@ def _from_json(saved: Json) -> list[Chosen]:
     try:
         chosen: list[Chosen] = []
         for unit, (task, sequences) in enumerate(saved):
+            # Log-probabilities are not kept, as cloning reads none: NaN has an RL method refuse them.
             merged = [Merged(unit, list(ids), list(t), [float("nan")] * len(t)) for ids, t in sequences]
             tokens, targets = (sum(len(part) for part in parts) for parts in _columns(merged))
             chosen.append(
@@ -186,6 +187,7 @@ def read_kept(folder: Path, name: str) -> list[Chosen]:
     """
     if not name:
         return []
+    # The name comes from a saved state: it must not lead out of the folder.
     if name != Path(name).name or not (folder / name).is_file():
         raise InputError(f"what earlier rounds kept is not in {folder} as {name!r}; start again")
     saved = msgspec.json.decode((folder / name).read_bytes())
@@ -307,12 +309,14 @@ class FromBase(ABC, Generic[Recloning]):
         version = starting(bundle, options.resource)
         run = resumed(context.state, KeptFromBase(base=msgspec.to_builtins(version)), self.name)
         chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
+        # From the base and not from `version`, which names the parent alone: errors of a round do not add up.
         learner = learner_of(self.models, msgspec.convert(run.base, Version), options.optim)
         figures |= await clone(learner, chosen, options, context)
         meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
         checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)
         run.round += 1
         if self.accumulates:
+            # Another file each round: the state before, from which a killed run goes on, still names its own.
             run.file = write_kept(context.folder, chosen)
         done = run.round >= options.steps
         return Update(

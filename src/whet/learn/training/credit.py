@@ -87,6 +87,7 @@ def credit(
             for reward, trajectory in zip(rewards, group.trajectories, strict=True)
         ]
         known_rewards = [reward for reward in rewards if reward is not None]
+        # Judged trajectories and not all of them: one reward beside failures of the machine has no baseline.
         if len(known_rewards) < 2 and baseline != "none":
             small += 1
             continue
@@ -94,6 +95,7 @@ def credit(
         shares = _by_step(group, rewards, gains, plan, baseline)
         by_step = (share for own in shares if own for share in own)
         same = (
+            # Rewards and not advantages: a mean of equal floats may be off by a bit, and they then are not 0.
             _flat(known_rewards)
             if assignment == "broadcast"
             else all(abs(share) < 1e-12 for share in by_step)

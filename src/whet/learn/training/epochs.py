@@ -92,8 +92,10 @@ class Offline(ABC, Generic[Options]):
 
 def kept_aside(tasks: Sequence[str], share: float) -> tuple[list[int], list[int]]:
     """Numbers of the examples to train on and of those kept aside, by the hash of their task."""
+    # By hash and not by a draw: a task stays on its side when others come, in every run and process.
     aside = {task for task in tasks if int(digest(["validation", task]), 16) < share * 16**16}
     train = [number for number, task in enumerate(tasks) if task not in aside]
+    # A share that takes every task leaves none to train on: then nothing is kept aside.
     if not train:
         return list(range(len(tasks))), []
     return train, [number for number, task in enumerate(tasks) if task in aside]
@@ -179,6 +181,7 @@ async def passes(
             if worse >= options.patience:
                 break
     if best_weights is not None:
+        # Moments stay those of the last epoch; nothing is trained after this.
         learner.revert(best_weights)
     figures = {"loss": fmean(losses), "epochs": float(epoch), "updates": float(learner.updates)}
     return figures | ({"validation_loss": best} if validate else {})

@@ -87,6 +87,7 @@ def fuse(decoder: Decoder) -> Fused:
         gate_up = torch.cat((weight(f"{name}.mlp.gate_proj.weight"), weight(f"{name}.mlp.up_proj.weight")))
         layers.append(
             Layer(
+                # The norm's weight scales a matrix's columns and not its bias, which is added afterwards.
                 qkv * weight(f"{name}.input_layernorm.weight"),
                 bias,
                 weight(f"{attention}.o_proj.weight"),
@@ -123,6 +124,7 @@ def normalise(x: Tensor, epsilon: float) -> Tensor:
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Rotary position embedding of (..., heads, width) with adjacent pairs."""
+    # Adjacent pairs, as `fuse` orders the rows; transformers' own weights have a head's halves apart.
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * rotation).flatten(-2)
 
@@ -135,6 +137,7 @@ def feed_forward(layer: Layer, x: Tensor, epsilon: float) -> Tensor:
 
 def rotations(options: ModelOptions, length: int) -> Tensor:
     """(length, 1, width / 2) complex rotations of positions 0 … length−1."""
+    # Always the longest table and a slice of it: the cache then has one entry for a model, not one a length.
     return _rotations(options.head_width, options.max_length, options.rope_theta)[:length]
 
 

@@ -36,4 +36,5 @@ def gathered(share: Tensor, cut: Any) -> Tensor:
 
 def share_of(tensor: Tensor, cut: Any) -> Tensor:
     """This process's share of a whole tensor, cut as the DTensor `cut`."""
+    # src_data_rank=None: every process has the whole tensor, so nothing is sent.
     return distribute_tensor(tensor, cut.device_mesh, cut.placements, src_data_rank=None).to_local()

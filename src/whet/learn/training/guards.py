@@ -27,7 +27,7 @@ from .network import Network
 
 @dataclass(frozen=True, kw_only=True)
 class GuardOptions:
-    """How to hold on to what is known."""
+    """Settings of a guard against forgetting."""
 
     ewc: float = 0.0
     """λ of elastic weight consolidation; 0 switches it off."""
@@ -64,6 +64,7 @@ class Guard:
         """
         options = self.options
         terms: list[Callable[[], Tensor]] = []
+        # A copy: these tensors are the weights themselves, which change in place.
         anchor = {name: weight.detach().clone() for name, weight in learner.decoder.weights().items()}
         if options.l2sp:
             terms.append(quadratic(learner.decoder, anchor, None, options.l2sp))
@@ -82,6 +83,7 @@ class Guard:
         count = min(len(old), round(share * len({sequence.unit for sequence in new})))
         after = max((sequence.unit for sequence in new), default=-1) + 1
         drawn = random.Random(self.options.seed).sample(old, count)
+        # Copies with units behind the new ones: units that are equal would be one trajectory to `fit`.
         return [*new, *(replace(sequence, unit=after + offset) for offset, sequence in enumerate(drawn))]
 
     def _sequences(self) -> list[Merged]:
@@ -95,6 +97,7 @@ class Guard:
                 "EWC and replay hold on to what the policy did before, and there are no trajectories of it "
                 "with tokens; give Guard(groups=...) some, or use l2sp"
             )
+        # Shuffled, because `fisher_samples` takes the first: recorded tasks come in order.
         random.Random(self.options.seed).shuffle(sequences)
         return sequences
 
@@ -105,6 +108,7 @@ def fisher(network: Network, sequences: Sequence[Merged], seed: int) -> dict[str
     weights = network.weights()
     total = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for sequence in sequences:
+        # One at a time: the square of a sum of gradients is not the sum of their squares.
         (part,) = parts([sequence])
         scores = logprobs(network, part)
         drawn = torch.multinomial(scores.detach().exp(), 1, generator=generator)

@@ -123,6 +123,7 @@ class CausalLM:
 
     def copy(self) -> CausalLM:
         """The same network with trained weights of its own; what is frozen is shared."""
+        # deepcopy takes from its memo what it finds there: frozen weights stay one, trained ones are copied.
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
         return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
 
@@ -134,6 +135,7 @@ class CausalLM:
     def idle(self) -> None:
         """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
         states, _ = self._run({"input_ids": torch.zeros(1, 2, dtype=torch.long), "use_cache": False})
+        # The backward pass must be made: the others wait for this process in theirs as well.
         (states.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
 
     def _whole(self) -> Any:
@@ -196,6 +198,7 @@ class CausalLM:
         if logits is not None:
             return Output(states, logits=logits.index_select(0, layout.index))
         last = self.model.get_output_embeddings()
+        # Not `isinstance`: a subclass may do more than its weight and bias say.
         if type(last) is nn.Linear:
             return Output(states, last.weight, last.bias)
         return Output(states, logits=last(states))  # with factors of its own, or quantised
@@ -219,6 +222,7 @@ class CausalLM:
             self._whole().should_save_on_this_rank = bool
             state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
             with _bars_on_a_terminal():
+                # In one file: `weights_version` names the weights by the hash of model.safetensors alone.
                 self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             if not self.adapted:
                 _copy_tokenizer(self.model.config._name_or_path, partial)
@@ -238,6 +242,7 @@ class CausalLM:
             "sha256": ours.sha256(Path(folder) / ADAPTER),
             "base": self.base,
         }
+        # The id leaves the path out: the same factors in another folder are the same Version.
         same = Version(resource=resource, kind="adapter", content={**content, "path": ""}).id
         return Version(
             resource=resource, kind="adapter", content=content, parent=parent, meta=dict(meta), id=same
@@ -268,6 +273,8 @@ def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None
         raise MissingExtra("transformers", "train") from error
     try:
         with _bars_on_a_terminal():
+            # transformers 5 takes the file's own dtype by default, and bfloat16 moves log-probabilities by
+            # some hundredths of a nat (decision 063).
             model = AutoModelForCausalLM.from_pretrained(
                 str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
             )
@@ -369,6 +376,7 @@ def _with_factors(model: Any, options: LoRAOptions) -> Any:
     config = LoraConfig(
         r=options.rank, lora_alpha=options.alpha, target_modules=targets, lora_dropout=0.0, bias="none"
     )
+    # peft draws from torch's global stream, which is put back as it was.
     with torch.random.fork_rng(devices=[]), _peft_in_peace():
         torch.manual_seed(options.seed)
         return get_peft_model(model, config)

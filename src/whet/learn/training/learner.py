@@ -63,6 +63,7 @@ class Learner:
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> None:
+        # Before the optimizer, which keeps moments for the parameters that it finds: shares, from here on.
         sharding.shard(decoder)
         self.decoder = decoder
         self.heads = dict(heads or {})
@@ -129,8 +130,10 @@ class Learner:
                     value = objective(item)
                     value.backward()  # type: ignore[no-untyped-call]
                     total += value.item()
+                # Passes gather layers from all processes: one with an item less must make one all the same.
                 if where.sharded and where.rank >= len(every) % where.size > 0:
                     cast(sharding.Shardable, self.decoder).idle()
+                # A term of the sum over processes, so one of them adds it.
                 if self.penalty is not None and processes.place().first:
                     value = self.penalty()
                     value.backward()  # type: ignore[no-untyped-call]
@@ -140,11 +143,14 @@ class Learner:
                 raise  # the others wait for this share: the launcher ends them
             failure = error
         except BaseException:
+            # An interrupt leaves at once; gradients that stay would be added to the next update's.
             self.optimizer.clear()
             raise
+        # Reached after a failure too: the others stand in this exchange and wait.
         total, failed = processes.add_up(self._all_weights().values(), total, failed=failure is not None)
         if failed:  # in any process: all of them leave the step together, or the others would wait
             self._give_up(failure)
+        # After the sum over processes, or each would clip by the length of its own share.
         norm = self.optimizer.gradient_norm()
         if not (math.isfinite(total) and math.isfinite(norm)):
             self.optimizer.clear()
@@ -153,6 +159,7 @@ class Learner:
                 "Nothing was changed. Look at rewards and log-probabilities, or lower the learning rate."
             )
         self.optimizer.step(rate, norm)
+        # Only now, and samplers are told at once: a tag names the weights that sampled.
         self.policy_version += 1
         self._refresh()
         return total, norm
@@ -212,6 +219,7 @@ class Learner:
         """Write weights, moments and `extra` to one file; what is returned finds it again in that folder."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"learner-{new_id()}.safetensors"
+        # Under FSDP every process has to ask for whole weights, though the first alone keeps the file.
         tensors: dict[str, Tensor] = {
             f"weights/{name}": sharding.whole(weight) for name, weight in self.decoder.weights().items()
         }
@@ -240,6 +248,7 @@ class Learner:
             InputError: the file was changed, or is another model's.
             NotFoundError: it is gone.
         """
+        # The name comes from a saved state: it must not lead out of the folder.
         if not _FILE_NAME.fullmatch(saved["file"]):
             raise InputError(f"{saved['file']!r} is not the name of a file that a learner saved")
         path = folder / saved["file"]

@@ -58,6 +58,7 @@ class Line(Generic[R]):
     def _settle(self) -> None:
         """Flush once a pass of the event loop has brought no new request."""
         assert self._loop is not None
+        # A full batch does not wait for another pass of the loop.
         if self._seen < len(self._waiting) < self.max_batch:
             self._seen = len(self._waiting)
             self._loop.call_soon(self._settle)

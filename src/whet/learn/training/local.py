@@ -26,7 +26,7 @@ from .sampler import Sampler
 
 
 def use_threads(count: int) -> None:
-    """How many threads torch computes with, in this process."""
+    """Set the number of threads that torch computes with in this process."""
     torch.set_num_threads(count)
 
 
@@ -78,6 +78,7 @@ class LocalModels:
     def __init__(self, keep: int = 4) -> None:
         self._keep = keep
         self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
+        # Weak: an optimizer owns its learner, whose weights go with it.
         self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()
 
     @classmethod
@@ -115,12 +116,14 @@ class LocalModels:
         """
         live = self._live(version)
         policy_version = str(version.meta.get("policy_version", version.id))
+        # With the policy version: equal weights have one id, and answers are tagged with their version.
         key = (live.handle if live else f"{version.id}/{policy_version}", greedy, temperature)
         sampler = self._samplers.get(key)
         if sampler is None:
             network = live.decoder if live else self.decoder(version)
             sampler = Sampler(network, greedy=greedy, temperature=temperature, policy_version=policy_version)
             if live:
+                # One sampler follows the learner through all updates; `refresh` tells it of each.
                 live.samplers.add(sampler)
             self._samplers[key] = sampler
             if len(self._samplers) > self._keep:

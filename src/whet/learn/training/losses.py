@@ -98,6 +98,7 @@ def token_weights(
         return torch.full(units.shape, 1.0 / (len(torch.unique(all_units)) * completion_length))
     if aggregation == "grpo":
         unique, counts = torch.unique(all_units, return_counts=True)
+        # `unique` is sorted, as searchsorted needs; a part's units are some of the step's.
         per_unit = counts[torch.searchsorted(unique, units)]
         weights: Tensor = 1.0 / (per_unit * len(unique))
         return weights

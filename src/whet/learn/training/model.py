@@ -176,6 +176,7 @@ def build(options: ModelOptions, vocab_size: int, seed: int) -> Decoder:
     with torch.no_grad():
         for name, parameter in decoder.weights().items():
             if parameter.ndim == 2:
+                # One stream, drawn in the order of `shapes`: another order is another model for a seed.
                 parameter.normal_(0.0, options.init_std, generator=generator)
             else:
                 parameter.fill_(0.0 if name.endswith("bias") else 1.0)
@@ -202,6 +203,7 @@ def configuration(decoder: Decoder) -> dict[str, Json]:
         "tie_word_embeddings": True,
         "attention_dropout": 0.0,
         "use_cache": True,
+        # The ids of `Vocabulary`: <bos> 1, <eos> 3, <pad> 0.
         "bos_token_id": 1,
         "eos_token_id": 3,
         "pad_token_id": 0,
@@ -226,6 +228,7 @@ def to_transformers(decoder: Decoder) -> Any:
         {name: parameter.detach() for name, parameter in decoder.weights().items()}, strict=False
     )
     assert not unexpected, unexpected
+    # The output layer is tied and has no entry of its own; `tie_weights` below joins it to the embedding.
     assert set(missing) <= {"lm_head.weight"}, missing
     model.tie_weights()
     model.train(False)
@@ -242,7 +245,9 @@ def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write a safetensors file that is either whole or not there, and is on disk when this returns."""
     partial = path.with_name(f".{path.name}.{new_id()}")
     try:
+        # safetensors refuses a tensor that is not contiguous.
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, partial)
+        # On disk before it has its name: after a power cut the name never stands for half a file.
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -284,6 +289,7 @@ def save(decoder: Decoder, folder: Path) -> None:
         if decoder.words is not None:
             decoder.words.save(partial / WORDS)
         save_tensors(decoder.weights(), partial / WEIGHTS)
+        # A rename replaces a folder only if that is empty, which was looked at above.
         os.replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

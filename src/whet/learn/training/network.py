@@ -61,6 +61,7 @@ def explained(activity: str) -> Iterator[None]:
     """
     try:
         yield
+    # TrainingRefused is a RuntimeError too: a refusal from within keeps its own message.
     except TrainingRefused:
         raise
     except (MemoryError, RuntimeError) as error:
@@ -132,6 +133,7 @@ class ScalarHead(nn.Module):
             self.inner = nn.Linear(hidden, width)
             generator = torch.Generator().manual_seed(seed)
             with torch.no_grad():
+                # From a generator of its own: torch's global stream would depend on what was built before.
                 self.inner.weight.normal_(0.0, hidden**-0.5, generator=generator)
                 self.inner.bias.zero_()
         self.out = nn.Linear(width or hidden, 1)

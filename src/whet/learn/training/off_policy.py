@@ -61,6 +61,7 @@ def sequences(groups: Sequence[Group]) -> list[Merged]:
     unit = 0
     for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
         merged = [sequence for sequence in merge(trajectory, unit)[0] if sequence.targets]
+        # Trajectories without log-probabilities cannot be compared; `credit` refuses them by name.
         if merged and all(map(is_logprob, (value for sequence in merged for value in sequence.logprobs))):
             compared += merged
             unit += 1

@@ -56,6 +56,7 @@ class MuonAdamW:
         self._weights = dict(weights)
         self._state: dict[str, Tensor] = {}
         for name, weight in self._weights.items():
+            # Names are looked at too: an embedding and a head are matrices, and AdamW's.
             if weight.ndim == 2 and options.muon and not any(word in name for word in _NOT_HIDDEN):
                 self._muon.setdefault(tuple(weight.shape), []).append(name)
                 self._state[f"{name}/momentum"] = torch.zeros_like(sharding.own(weight.data))
@@ -76,6 +77,7 @@ class MuonAdamW:
         decay = 1.0 - rate * self.options.weight_decay
         weights = {name: sharding.own(weight.data) for name, weight in self._weights.items()}
         gradients = {
+            # No gradient is a gradient of zero, so momenta decay; torch's optimizers pass such a weight over.
             name: torch.zeros_like(weights[name])
             if weight.grad is None
             else sharding.own(weight.grad) * scale
@@ -89,9 +91,11 @@ class MuonAdamW:
                 sharding.gathered(gradients[name].lerp(momentum, self.options.momentum), self._weights[name])
                 for name, momentum in zip(names, momenta, strict=True)
             ]
+            # Whole matrices: the orthogonal factor of a share is not the share of the factor.
             updates = orthogonalise(torch.stack(ahead)).unbind(0)
             for name, update in zip(names, updates, strict=True):
                 mine = sharding.share_of(update, self._weights[name])
+                # `shape` is the whole matrix's, also where this process holds a share of it.
                 weights[name].mul_(decay).add_(mine, alpha=-rate * 0.2 * max(shape) ** 0.5)
         first_beta, second_beta = self.options.betas
         for name in self._adam:

@@ -89,6 +89,7 @@ class OptimOptions:
     def rate(self, step: int, steps: int) -> float:
         """Learning rate of step number `step` (from 0) of `steps`."""
         if step < self.warmup:
+            # step + 1: at a rate of 0 the first update would change nothing.
             return self.learning_rate * (step + 1) / self.warmup
         done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
         if self.schedule == "constant":

@@ -72,6 +72,7 @@ def enable(model: Any, agrees: Callable[[], bool]) -> bool:
     config = model.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     before = getattr(model.config, "_attn_implementation", None)
+    # A copy of an enabled model comes here switched on already, and is not probed again.
     if before != "sdpa" or kinds != {"full_attention"}:
         return before == NAME
     from transformers import AttentionInterface  # loaded already, with the model

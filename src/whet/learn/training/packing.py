@@ -128,6 +128,7 @@ def common(first: np.ndarray, second: np.ndarray) -> int:
 
 def lexicographic(sequences: Sequence[np.ndarray]) -> list[int]:
     """Their order as words in a dictionary, so that what begins alike stands together."""
+    # Big-endian, so that bytes sort as the ids do; four of them hold every id up to `batch.LARGEST_ID`.
     keys = [sequence.astype(">u4").tobytes() for sequence in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
@@ -144,6 +145,7 @@ def plan(
     """
     ids = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
     before, own = _shared(ids) if share else ([-1] * len(ids), [0] * len(ids))
+    # A repetition of another sequence owns no token: it is in no band, and only in `paths`.
     rows = [row for row in range(len(ids)) if own[row] < len(ids[row])]
     groups = _bands(rows, own, [len(sequence) for sequence in ids])
     offsets, total = {}, 0
@@ -152,10 +154,12 @@ def plan(
             offsets[row] = total
             total += len(ids[row]) - own[row]
     paths: dict[int, np.ndarray] = {}
+    # In this order a row's predecessor, whose path it begins with, has its own path already.
     for row in lexicographic(ids) if share else range(len(ids)):
         mine = np.arange(len(ids[row]) - own[row]) + offsets.get(row, 0)
         paths[row] = np.concatenate((paths[before[row]][: own[row]], mine)) if own[row] else mine
     places = [paths[row][np.asarray(some, dtype=np.int64)] for row, some in enumerate(wanted)]
+    # Sorted, and each band is one stretch of the flat row: so `_band` finds its wanted tokens by bisection.
     unique, index = np.unique(np.concatenate(places), return_inverse=True)
     flat, positions = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
     for row, offset in offsets.items():
@@ -271,6 +275,7 @@ def attend_wanted(layout: Layout, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if band.read_first == band.read_last:
             continue
         own = band.to_read(q[band.read_first : band.read_last])
+        # Padding reads position 0 and so sees one key; a query that sees none would be NaN.
         visible = torch.arange(band.path.shape[1], device=q.device) <= band.read_positions.unsqueeze(-1)
         attended = _attention(own, band.context(k), band.context(v), visible.unsqueeze(1), None)
         outputs.append(attended.flatten(0, 1).index_select(0, band.read_slots))

@@ -115,6 +115,7 @@ def step_pairs(
             if len(answers) < 2:
                 continue
             left_out["nodes"] += 1
+            # Equal worth is ordered by ids: the best answer does not depend on the record's order.
             worth = sorted((fmean(rewards), output) for output, rewards in answers.items())
             high, best = worth[-1]
             for low, worse in worth[:-1]:
@@ -236,6 +237,7 @@ def cut_pairs(
 
 
 def _as_unit(sequence: Merged, unit: int) -> Merged:
+    # A copy: one answer stands in several pairs, each of which numbers it anew.
     return Merged(unit, sequence.ids, sequence.targets, sequence.logprobs, extra=sequence.extra)
 
 

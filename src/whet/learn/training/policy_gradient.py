@@ -50,12 +50,15 @@ class PolicyLoss:
         chosen, spread = predictions.chosen, predictions.entropy
         before = part.logprobs
         if self.ratio != "token":
+            # Not detached: in the chosen − before of `clipped` chosen cancels, and what is left is the ratio
+            # of the whole trajectory, with its gradient in every token.
             before = chosen - log_ratios(chosen, part.logprobs, part.units, self.ratio)
         losses, held_back = clipped(chosen, before, part.advantages, low=self.clip_low, high=self.clip_high)
         weights = token_weights(
             part.units, self.aggregation, all_units=self._units, completion_length=self.completion_length
         )
         if self.aggregation == "bnpo":
+            # Parts are cut by memory: bnpo, alone of all, depends on how many there are.
             weights = weights / len(self.parts)
         if self.reference is not None:
             with torch.no_grad():
@@ -66,6 +69,7 @@ class PolicyLoss:
             self._add("kl_k1", k1(chosen, reference))
             self._add("kl_k3", k3(chosen, reference))
             if self.kl_coefficient:
+                # The estimate with a gradient; the exact divergence above is measured and never descended.
                 losses = losses + self.kl_coefficient * k3(chosen, reference)
         self._add("entropy", spread)
         self._add("clip_share", held_back.float())

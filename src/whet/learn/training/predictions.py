@@ -69,6 +69,7 @@ class Predictions:
         self.output = output
         self.temperature = temperature
         self.device = part.targets.device
+        # Targets and losses are on the part's device, states on the network's; only rows of numbers cross.
         self._targets = part.targets.to(output.states.device)
         self._rows = max(1, piece // output.vocabulary)
         self._both: tuple[Tensor, Tensor] | None = None
@@ -137,7 +138,9 @@ class _Read(torch.autograd.Function):
         for some in _pieces(len(states), rows):
             scores = output.logprobs(some, temperature)
             chosen.append(scores.gather(1, targets[some].unsqueeze(1)).squeeze(1))
+            # A logit of −∞ would be 0 · −∞ = NaN here: networks must give every id a finite logit.
             entropies.append(-torch.linalg.vecdot(scores.exp(), scores))
+            # Kept only where one piece is all: kept pieces together would be the rows that this avoids.
             whole_scores = scores if len(states) <= rows else None
         entropy = torch.cat(entropies)
         ctx.save_for_backward(states, weight, bias, targets, entropy, whole_scores)
@@ -148,6 +151,7 @@ class _Read(torch.autograd.Function):
     def backward(ctx: Any, of_chosen: Tensor, of_entropy: Tensor) -> Any:
         states, weight, bias, targets, entropy, whole_scores = ctx.saved_tensors
         output = Output(states, weight, bias)
+        # `empty`, because every row is written by the piece that it is in.
         to_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         to_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
@@ -156,6 +160,7 @@ class _Read(torch.autograd.Function):
             # d chosen = 1[target] − p and d entropy = −p (log p + entropy), of the scaled logits
             by_chosen, by_entropy = of_chosen[some].unsqueeze(1), of_entropy[some].unsqueeze(1)
             gradient = scores + entropy[some].unsqueeze(1)
+            # The factor p comes before 1[target] is added, which it must not touch.
             gradient.mul_(-by_entropy).sub_(by_chosen).mul_(scores.exp())
             gradient.scatter_add_(1, targets[some].unsqueeze(1), by_chosen)
             gradient = (gradient / ctx.temperature if ctx.temperature != 1.0 else gradient).to(states.dtype)

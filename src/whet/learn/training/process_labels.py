@@ -62,9 +62,11 @@ async def monte_carlo(
                 bundle,
                 [trajectory.task],
                 completions,
+                # Every prefix draws by itself, as long as trajectories have fewer than 1,000 steps.
                 seed=seed + 1000 * number + length,
                 prefix=actions[:length],
             )
+            # None is no failure: completions that nothing has judged are left out of the share.
             verdicts = [succeeded(completion) for completion in groups[0].trajectories]
             judged = [float(verdict) for verdict in verdicts if verdict is not None]
             if judged:
@@ -100,6 +102,7 @@ def recorded(
             alike = [
                 run
                 for run_actions, run in runs.get(trajectory.task.id, [])
+                # A trajectory of the record is among them: a prefix that it alone has gets its outcome.
                 if run_actions[:length] == actions[:length]
             ]
             successes = [float(run.outcome is Outcome.SUCCESS) for run in alike[:completions]]
@@ -169,6 +172,7 @@ def _solutions(
         human = step.get("human_completion")
         if chosen is None and human is None:
             break
+        # A step that a person wrote has no rating, and is taken for right.
         rating = 1 if chosen is None else step["completions"][chosen].get("rating")
         text = human["text"] if human is not None and chosen is None else step["completions"][chosen]["text"]
         written = _written(text, context, encode, number)

@@ -88,6 +88,7 @@ def joined(output: Path) -> Iterator[Path]:
             return
         with tempfile.TemporaryDirectory(prefix="whet-process-") as scratch:
             own = Path(scratch) / "output"
+            # Copied before the barrier, after which the first process may write to it.
             if output.is_dir():
                 shutil.copytree(output, own)
             dist.barrier()
@@ -121,6 +122,7 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     """
     if place().size == 1:
         return value, failed
+    # Who failed is asked before gradients are exchanged: those of a process that failed are incomplete.
     sums = torch.tensor([value, float(failed)], dtype=torch.float64)
     dist.all_reduce(sums)
     if sums[1] > 0:
@@ -129,10 +131,12 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     trained = [weight for weight in weights if not sharded(weight)]
     if not trained:
         return float(sums[0]), False
+    # Zeros for a weight without a gradient here: the flat tensor must be as long in every process.
     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     dist.all_reduce(flat)
     for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
+        # A view would keep the flat copy of all gradients alive.
         weight.grad = part.view_as(weight).clone()
     return float(sums[0]), False
 
@@ -141,6 +145,7 @@ def add_up_sums(sums: dict[str, float]) -> None:
     """Add named values up over all processes, in place; names that one process lacks count as 0 there."""
     if place().size == 1:
         return
+    # Not a tensor: a process without an item has measured nothing and lacks the names.
     every: list[dict[str, float]] = [{}] * place().size
     dist.all_gather_object(every, dict(sums))
     for name in sorted({name for shares in every for name in shares}):

@@ -48,6 +48,7 @@ class Prompts:
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             call = _only_call(trajectory)
             if call is not None:
+                # The first one: a task's later runs may have been asked with another prompt.
                 self._prompts.setdefault(trajectory.task.id, tuple(call.prompt_ids))
                 answers.append(tuple(call.output_ids))
         if not answers:

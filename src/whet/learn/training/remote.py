@@ -52,6 +52,7 @@ class RemoteModels(LocalModels):
             InputError: no Version of weights.
             NotFoundError: its live weights have moved on.
         """
+        # A Version that was handed over is served though its live weights have moved on here.
         if _key(version) not in self._known:
             self._live(version)
         return VersionSampler(self, version, greedy=greedy, temperature=temperature)
@@ -88,11 +89,13 @@ class RemoteModels(LocalModels):
             old, adapter = self._names.popleft()
             if adapter is not None:
                 await self.server.unload_adapter(adapter)
+            # The oldest: `_known` and `_names` grow together, and a dict keeps its order.
             del self._known[next(iter(self._known))]
             await asyncio.to_thread(shutil.rmtree, old, True)
 
     def _locked(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()
+        # An asyncio.Lock belongs to the loop that it was first waited for in; a run may use several in turn.
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]

@@ -140,6 +140,7 @@ class Rounds(Generic[Options]):
         metrics |= self._compare(self._learner, credited, groups, run)
         metrics |= await self._learn(self._learner, credited, run)
         run.round += 1
+        # Measured by the weights that training began with: alarms compare with these.
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
         run.held, stop = check(options.alarms, metrics, run.first, run.held)
         context.progress(self.name, run.round, options.steps, **_shown(metrics))
@@ -218,6 +219,7 @@ class Rounds(Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
+            # Before `learn`, which owns `start` and under FSDP spreads it; the reference stays whole.
             self._reference = start.copy()
             self._learner = self.models.learn(
                 start,
@@ -229,6 +231,7 @@ class Rounds(Generic[Options]):
             return RoundState(start=msgspec.to_builtins(version))
         run = resumed(context.state, RoundState(start={}), self.name)
         live = self._learner
+        # The handle too: the state of another run may be at the same policy version.
         if live and live.handle == run.handle and live.policy_version == run.policy_version:
             return run
         if not run.resumable:
@@ -239,6 +242,7 @@ class Rounds(Generic[Options]):
         start = self.models.decoder(version)
         self._reference = start.copy()
         self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
+        # The Bundle holds the checkpoint's weights by now; those that the run began with are in the save.
         self._reference.copy_from(self._learner.restore(context.folder, run.saved))
         self.models.add(self._learner)
         return run
@@ -281,11 +285,14 @@ class Rounds(Generic[Options]):
             return {"updates": 0.0}
         measured: dict[str, float] = {}
         updates = shared = 0
+        # A stream for each round: a resumed run ends in the same bits, and no generator's state is saved.
         rng = random.Random(f"{options.seed}/{run.round}")
+        # By the round and not by the update: how many updates a round makes depends on its data.
         rate = options.optim.rate(run.round, options.steps)
         block = by_unit if self.whole_units or options.ratio != "token" else None
         for _ in range(options.passes):
             for batch in minibatches(credited.sequences, options.minibatch, rng):
+                # A ratio of whole trajectories needs each in one part (`log_ratios`).
                 cut = parts(batch, options.part_tokens, block=block)
                 if not cut:
                     continue
@@ -320,6 +327,7 @@ class Rounds(Generic[Options]):
         )
         run = self._save(replace(run, handle=learner.handle, policy_version=learner.policy_version), context)
         now = bundle.put(version)
+        # A collapsed policy is not validated: it is not what is returned.
         if self._validate is not None and not (stop and stop.collapsed):
             metrics["validation"] = value = await self._validate(now)
             if run.best is None or value > run.best:
@@ -330,6 +338,7 @@ class Rounds(Generic[Options]):
                 reason = f"no better validation than {run.best:.3g} for {run.worse} checkpoints"
         if stop and stop.collapsed:
             now = bundle.put(msgspec.convert(run.best_version or run.good_version or run.start, Version))
+        # Weights at which an alarm counts may have collapsed already; no_signal says that tasks are solved.
         elif not any(count for sign, count in run.held.items() if sign != "no_signal"):
             run = replace(run, good_version=msgspec.to_builtins(version))
         if last and not reason:

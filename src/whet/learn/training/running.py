@@ -138,16 +138,20 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     job.output.mkdir(parents=True, exist_ok=True)
     with Store(job.output / STORE) as store:
         optimizer = make()
+        # Before the view and the record: a folder of another run is refused with its rows as they were.
         parent = _parent(job, store, optimizer)
         view = _View(job, _rounds(store, optimizer))
         record = _recorded(job)
         try:
             done = await _improved(job, store, optimizer, parent, view)
         except BaseException as error:
+            # Ctrl-C and cancelling too: only a process that lives or was killed leaves `running`.
             _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
             raise
         store.put_versions(*parent.values(), *done.bundle.values())
+    # Last, with its Versions in the store: by this file a folder is a run that ended, and a model to others.
     write_bundle(job.output / BUNDLE_FILE, done.bundle, baseline=parent)
+    # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
     _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
     return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, surveyed)
@@ -263,6 +267,7 @@ def _rounds(store: Store, optimizer: Optimizer) -> int:
 
 def checkpointed(output: Path) -> bool:
     """True if an output folder holds a run with a checkpoint to resume from."""
+    # Looked for first: opening a store would make one.
     if not (output / STORE).is_file():
         return False
     with Store(output / STORE) as store:
@@ -273,6 +278,7 @@ def checkpointed(output: Path) -> bool:
 def _refuse_begun(output: Path) -> None:
     if (output / BUNDLE_FILE).exists() or checkpointed(output):
         raise InputError(f"{output} holds a run already; go on with --resume, or choose another folder")
+    # With SQLite's -wal and -shm: an old log beside a new file would be taken for its own.
     for path in (*output.glob(f"{STORE}*"), *(output / name for name in (METRICS, CURVES, RECORD))):
         path.unlink(missing_ok=True)
 
@@ -290,6 +296,7 @@ def _parent(job: TrainingJob, store: Store, optimizer: Optimizer) -> Bundle:
     }
     if not optimizer.on_policy:  # one that is goes on with what is new in the record
         about["trajectories"] = digest([trajectory.id for trajectory in job.trajectories])
+    # Through JSON, as the saved one went, so that equal settings compare equal.
     about = {"method": job.name, **msgspec.json.decode(msgspec.json.encode(about))}
     saved = store.state(BEGUN)
     if saved is not None:

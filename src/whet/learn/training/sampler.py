@@ -84,6 +84,7 @@ class RolloutSession:
             raise InputError(
                 f"a prompt id lies outside 0…{steps.vocab_size - 1}; is it another vocabulary's?"
             )
+        # The whole context: a model without a kept cache row reads it again at every call.
         generation = Generation(
             (*self.context, *prompt_ids),
             sampler.sampling(stop_id, min(max_new_tokens, room)),
@@ -96,6 +97,7 @@ class RolloutSession:
             sampler.line.enqueue(_Request(self, generation, future))
             return await future
         finally:
+            # Also where the caller was cancelled: `Line` then passes its request over.
             self._busy = False
 
     def close(self) -> None:

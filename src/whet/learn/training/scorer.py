@@ -81,6 +81,7 @@ class Scorer:
         """Write network and head to a folder of their own and return the Version, of kind `reward`."""
         path = folder / f"reward-{new_id()}"
         inner = saved(self.network, resource, path, None, {})
+        # After the network: `saved` wants a folder with nothing in it.
         model.save_tensors(self.head.state_dict(), path / HEAD)
         content = {
             "network": inner.content,
@@ -112,6 +113,7 @@ def load_scorer(version: Version, models: LocalModels | None = None) -> Scorer:
     if model.sha256(path) != content["head"]:
         raise InputError(f"{path} was changed since it was saved")
     tensors = model.load_tensors(path)
+    # The Version does not say the head's width: its tensors do.
     inside = tensors["inner.weight"].shape[0] if "inner.weight" in tensors else None
     head = ScalarHead(network.hidden, inside)
     head.load_state_dict(tensors)
@@ -155,6 +157,7 @@ class LearnedReward:
             values = [self._combine(steps) if steps else None for steps in step_scores]
         else:
             values = self._scorer.score(trajectories)
+            # A score at the end alone: `score_steps` gives probabilities already.
             if self._squash:
                 values = [None if value is None else 1.0 / (1.0 + math.exp(-value)) for value in values]
         return [

@@ -131,6 +131,7 @@ def length(gradients: Mapping[str, Tensor]) -> float:
     parts = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if sharded(gradient)]
     if not parts:
         return float(torch.stack(norms).norm())
+    # Shares alone are added up: what is whole has the same gradient in every process already.
     squares = torch.stack(parts).square().sum()
     dist.all_reduce(squares)
     rest = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if not sharded(gradient)]

@@ -27,7 +27,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """Whether generated tokens survive a chat template, and where they do not."""
+    """An answer's way through a chat template and back."""
 
     survives: bool
     first: int | None = None
@@ -131,6 +131,7 @@ def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
     ]
     if tokenizer is None or not answers:
         return
+    # Rounded up, so that no more than LOOKED_AT are tried.
     answers = answers[:: -(-len(answers) // LOOKED_AT)]
     losses = [why for ids in answers if (why := _lost(tokenizer, ids))]
     if len(losses) > LOST * len(answers):

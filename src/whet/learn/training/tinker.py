@@ -160,6 +160,7 @@ class TinkerLearner(Learner):
             value = loss(_Told(chosen, part), part)
             value.backward()  # type: ignore[no-untyped-call]
             total += value.item()
+            # The server's cross-entropy is −Σ w log p: weights of −gradient give it this loss's own.
             weights.append(torch.zeros_like(chosen) if chosen.grad is None else -chosen.grad)
         if not all(bool(tensor.isfinite().all()) for tensor in (*weights, torch.tensor(total))):
             raise TrainingRefused(
@@ -264,6 +265,7 @@ def _refuse(loss: Any, temperature: float) -> None:
             "a Tinker server gives no entropies and no reference; set entropy_bonus and kl_coefficient to 0"
         )
     if getattr(loss, "reference", None) is not None:
+        # The stand-in computes nothing, and `PolicyLoss` would ask a reference for its predictions.
         loss.reference = None  # it would be measured and no more
 
 
@@ -443,6 +445,7 @@ class TinkerSession:
         tinker, sampler = _sdk(), self._sampler
         params = tinker.types.SamplingParams(
             max_tokens=max_new_tokens,
+            # A seed for each call: with the session's alone the same prompt would have the same answer.
             seed=int(digest([self._seed, self._calls], 7), 16),
             temperature=sampler.temperature,
             stop=[] if stop_id is None else [stop_id],

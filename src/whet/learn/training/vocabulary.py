@@ -34,6 +34,7 @@ class Vocabulary:
         InputError: a token is empty, repeated or special.
     """
 
+    # In the order of SPECIAL; `model.configuration` writes these ids into config.json.
     pad, bos, act, eos = range(4)
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -106,6 +107,7 @@ class Vocabulary:
             InputError: the file is missing or is no vocabulary.
         """
         try:
+            # The file is without the special tokens, which the constructor puts first.
             return cls(msgspec.json.decode(Path(path).read_bytes(), type=dict[str, list[str]])["tokens"])
         except (OSError, msgspec.DecodeError, KeyError) as error:
             raise InputError(f"{path} is not a vocabulary: {error}") from error

@@ -195,6 +195,7 @@ class OneOf:
     def accept(self, token: int) -> bool:
         self._ways = [way for way in self._ways if way[self._place] == token]
         self._place += 1
+        # Every way ends with <eos>, so none is the beginning of another and the first that is whole ends it.
         self._ways = [way for way in self._ways if len(way) > self._place]
         return not self._ways
 
@@ -208,8 +209,10 @@ class Matching:
         self._eos = eos
 
     def allowed(self) -> Tensor:
+        # A bytearray, which can be written to: torch warns of a buffer over bytes.
         bits = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
         spread = (bits.unsqueeze(1) >> torch.arange(8, dtype=torch.uint8)) & 1
+        # The mask is as long as the tokenizer, rounded up; a model's rows may be fewer.
         return spread.flatten()[: self._vocab_size].bool()
 
     def accept(self, token: int) -> bool:

@@ -19,7 +19,7 @@ from .sampling import Generation, draw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """How much is done at once."""
+    """Bounds of the work done at once."""
 
     batch: int = 64
     """Answers under way at once."""
@@ -64,6 +64,7 @@ class Engine:
 
     def step(self) -> list[Generation]:
         """One token for every answer under way, under inference mode; those that changed."""
+        # First of all: whoever hung up gives its room to those in line.
         self._retire([generation for generation in self.live if generation.cancelled])
         if self._waiting:
             self._admit()
@@ -76,8 +77,10 @@ class Engine:
         except Exception as error:  # out of memory, say: the machine's failure, not the policy's
             failure = ModelError(f"sampling failed: {error!r}", retryable=True)
             failure.__cause__ = error
+            # All of them: after a failure nobody knows which rows of the cache were written.
             return self._drop(failure)
         self.output_tokens += len(advanced)
+        # An answer whose form broke is done with an error of its own, and fails alone.
         self._retire([generation for generation in advanced if generation.done])
         return advanced
 

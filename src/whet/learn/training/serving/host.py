@@ -34,6 +34,7 @@ PATIENCE = 120.0
 """Seconds that a publication waits for older versions to finish."""
 
 
+# eq=False: `in` asks for this very engine; two versions may have equal fields.
 @dataclass(slots=True, eq=False)
 class ServedVersion:
     """One version under one name."""
@@ -113,6 +114,7 @@ class Host:
         self._retiring: list[ServedVersion] = []
         self._changed = threading.Condition()
         self._closed = False
+        # Entered in the thread itself: inference mode belongs to a thread.
         run = torch.inference_mode()(self._run)
         self._thread = threading.Thread(target=run, name="whet-policy", daemon=True)
         self._thread.start()
@@ -175,6 +177,7 @@ class Host:
             Constraints(text, steps.vocab_size),
         )
         with self._changed:
+            # `wait_for` lets go of the lock, without which the engine's thread could retire nothing.
             if not self._changed.wait_for(lambda: len(self._retiring) < RETIRING, PATIENCE):
                 raise ModelError(
                     f"{name} {policy_version} was not taken up: {RETIRING} older versions still have answers "
@@ -224,6 +227,7 @@ class Host:
         _check(prompt, sampling, served)
         ticket = Ticket(served)
         constraint = None if form is None else served.constraints.constraint(form)
+        # Complete before it is submitted: the engine's thread may tell the ticket of a token at once.
         ticket.generation = Generation(
             prompt, sampling, constraint=constraint, stopped=stopped, told=ticket.told
         )
@@ -265,11 +269,13 @@ class Host:
                 self._retire()
                 while not self._closed and not any(served.engine.busy for served in self._everyone()):
                     self._changed.wait()
+                    # Each time it wakes, or `publish` would go on waiting for versions that are done.
                     self._retire()
                 if self._closed:
                     self._fail(ModelError("the policy server was stopped", retryable=True))
                     return
                 busy = [served.engine for served in self._everyone() if served.engine.busy]
+            # Outside the lock: requests and publications come in while tokens are computed.
             for engine in busy:
                 try:
                     changed = engine.step()

@@ -115,6 +115,7 @@ def _shared(base: CausalLM) -> CausalLM:
     inner = base.model
     weights = {id(weight): weight for weight in inner.parameters()}
     copied = copy.deepcopy(inner, weights)
+    # `unload` takes the factors out of the copy; the base that is served keeps its own.
     return CausalLM(copied.unload() if base.adapted else copied)
 
 

@@ -83,6 +83,7 @@ class EmbeddedSteps:
         ]
         rows = [slot.row for slot in slots]
         if rows != sorted(rows):  # neighbours in the cache are to be neighbours in the batch
+            # Seats are taken by now; the second call finds them again.
             order = np.argsort(rows)
             logits_BV = self.logits([generations[position] for position in order.tolist()])
             return logits_BV[torch.from_numpy(order.argsort())]
@@ -90,6 +91,7 @@ class EmbeddedSteps:
         for generation, slot in zip(generations, slots, strict=True):
             past.append(slot.cached)
             new_ids.append(generation.context[slot.cached :])
+            # Before it is computed: if that fails, `Engine` clears the cache and with it every slot.
             slot.cached = len(generation.context)
         states = self.cache.forward(self._fused, np.array(rows), np.array(past), new_ids)
         return F.linear(states, self._fused.head)
@@ -133,6 +135,7 @@ class EmbeddedSteps:
 
     def refresh(self) -> None:
         self._fused = None
+        # Rows hold keys of the old weights; held slots notice by `Slot.weights`.
         self._kept.clear()
 
 
@@ -157,6 +160,7 @@ class CausalSteps:
 
     def logits(self, generations: Sequence[Generation]) -> Tensor:
         cached = set(self._batch)
+        # Who is in the batch is stepped whether asked for or not: the engine always asks for all of them.
         fresh = [generation for generation in generations if generation not in cached]
         if fresh and cached and not self._mergeable():
             fresh = list(generations)  # a cache that cannot be merged is computed again
@@ -175,6 +179,7 @@ class CausalSteps:
 
     def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:
         device = self._network.device
+        # Not packed: without a Layout `packed_attention` gives what sdpa gives, cache and mask included.
         out = self._network.model(
             input_ids=ids.to(device),
             attention_mask=mask.to(device),
@@ -214,6 +219,7 @@ class CausalSteps:
     def _mergeable(self) -> bool:
         from transformers.cache_utils import DynamicLayer  # loaded with the model
 
+        # Not `isinstance`: a sliding window's and a quantised layer inherit from DynamicLayer.
         return all(type(layer) is DynamicLayer for layer in self._cache.layers)
 
     def release(self, generations: Sequence[Generation]) -> None:
@@ -221,6 +227,7 @@ class CausalSteps:
         retired = set(generations)
         staying = [row for row, generation in enumerate(self._batch) if generation not in retired]
         if not staying:
+            # Afterwards the batch is empty as `staying` is, and the next line returns.
             self.clear()
         if len(staying) == len(self._batch):
             return

@@ -61,7 +61,7 @@ class Forcing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How one answer is to be generated."""
+    """Settings of one answer."""
 
     max_tokens: int = 256
     min_tokens: int = 0
@@ -237,6 +237,7 @@ def draw(logits: Tensor, generations: Sequence[Generation]) -> None:
     for row in restricted:
         _restrict(weights_BV[row], generations[row])
         forced[row] = generations[row].forced()
+    # Before `cumsum_`, which writes over the weights.
     best_B1 = weights_BV.argmax(dim=-1, keepdim=True) if 0.0 in temperatures else None
     if any(temperatures):
         below_BV = weights_BV.cumsum_(dim=-1)
@@ -245,7 +246,9 @@ def draw(logits: Tensor, generations: Sequence[Generation]) -> None:
             generation.random.random() if temperature and forced.get(row) is None else 0.0
             for row, (generation, temperature) in enumerate(zip(generations, temperatures, strict=True))
         ]
+        # Times the row's sum: weights that a form or top-p left over are not normalised.
         level_B1 = torch.tensor(draws, dtype=torch.float64).unsqueeze(1) * below_BV[:, -1:]
+        # right=True: a draw of exactly 0 must not fall on a first token that has no weight.
         tokens_B1 = torch.searchsorted(below_BV, level_B1, right=True).clamp_(max=logits.shape[1] - 1)
         if best_B1 is not None:
             greedy_B1 = torch.tensor([[temperature == 0.0] for temperature in temperatures])
@@ -261,6 +264,7 @@ def draw(logits: Tensor, generations: Sequence[Generation]) -> None:
         if token is not None:
             tokens_B1[row] = token
             inserted.add(row)
+    # Of the policy's own distribution, not of what was left of it: a learner computes these again.
     tokens, logprobs = tokens_B1.squeeze(1).tolist(), logprobs_BV.gather(1, tokens_B1).squeeze(1).tolist()
     for row, generation in enumerate(generations):
         if generation.sampling.top_logprobs:

@@ -93,6 +93,7 @@ class TextCodec(ABC):
                     without_calls = {name: value for name, value in message.items() if name != "tool_calls"}
                     plain[number] = {**without_calls, "content": raw}
             prompt = self.render(plain, tools)
+            # The longest: the conversation's earlier turns are beginnings of the prompt as well.
             prefix = max((text for text in self._answers if prompt.startswith(text)), key=len, default="")
             ids = list(self._answers.get(prefix, ()))
             if prefix:
@@ -114,9 +115,11 @@ class TextCodec(ABC):
         conversation = self.joined(prompt.text, self.decode(output, special=True))
         trail = prompt.trail.copy()
         _note(trail, {"role": "assistant", "content": content, "tool_calls": calls})
+        # Without its end, which the template writes itself after a message.
         answer = output[:-1] if output and output[-1] in self.eos else output
         with self._lock:
             self._raw[trail.digest()] = self.decode(answer, special=True)
+            # A conversation that is remembered again replaces its own size.
             self._size += len(conversation) - (len(conversation) if conversation in self._answers else 0)
             self._answers[conversation] = [*prompt.ids, *output]
             self._answers.move_to_end(conversation)
@@ -270,6 +273,7 @@ class TemplateText(TextCodec):
         self.tools = form_of(str(getattr(tokenizer, "chat_template", "") or ""))
         special = set(tokenizer.all_special_ids)
         marks = {tokenizer.convert_tokens_to_ids(mark) for mark in self.tools.marks}
+        # Markers of a tool call are special tokens of some models, and are part of what was said.
         self._dropped = (special | self.eos) - marks
 
     def render(self, messages: Sequence[Mapping[str, Json]], tools: Sequence[Json]) -> str:
@@ -313,6 +317,7 @@ class _Pieces(TextWriter):
         self._waiting.append(id)
         old = self._text.decode(self._before)
         new = self._text.decode([*self._before, *self._waiting])
+        # A character of several tokens decodes to U+FFFD until its last one is there.
         if new.endswith("�") or len(new) < len(old):
             return ""
         self._before, self._waiting = self._waiting, []
@@ -320,7 +325,7 @@ class _Pieces(TextWriter):
 
 
 def text_of(folder: Path, vocabulary: Path | None = None) -> TextCodec:
-    """How a model's folder reads and writes text: its `vocabulary.json`, else its tokenizer, else ids alone.
+    """The TextCodec of a model's folder: its `vocabulary.json`, else its tokenizer, else ids alone.
 
     Args:
         vocabulary: a file that `Vocabulary.save` wrote, where the folder has none.

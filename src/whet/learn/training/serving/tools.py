@@ -19,7 +19,7 @@ from ....types import Json
 
 
 class ToolForm(Enum):
-    """How a family of models writes a call: what it begins with, and what it ends with."""
+    """A family's way of writing a call: the markers that it begins and ends with."""
 
     HERMES = ("<tool_call>", "</tool_call>")
     MISTRAL = ("[TOOL_CALLS]", "")
@@ -52,6 +52,7 @@ def called(text: str, form: ToolForm) -> tuple[str, list[dict[str, str]]]:
         calls: list[dict[str, str]] = []
         for block in _BLOCK.finditer(text):
             calls_read = _calls(block.group(1))
+            # One block that is none makes the whole answer content: half of its calls would mislead.
             if not calls_read:
                 return text, []
             calls += calls_read
@@ -67,6 +68,7 @@ def _calls(written: str) -> list[dict[str, str]]:
         return []
     try:
         value = msgspec.json.decode(written)
+    # A policy may write brackets as deep as it likes.
     except (msgspec.DecodeError, RecursionError):
         return []
     objects = value if isinstance(value, list) else [value]
