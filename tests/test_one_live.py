@@ -317,6 +317,13 @@ def test_a_release_asks_for_a_verdict_that_promotes_this_very_bundle(store: Stor
     with pytest.raises(GateError):
         store.release(third)  # what the gate said last
     assert store.release(third, unproven=True).unproven
+    store.release(bundle_of({"limits": "90"}), unproven=True)
+    fourth = bundle_of({PROMPT: "fourth"})
+    beside = (store.live() or Bundle()).put(*fourth.values())
+    store.put_verdict(verdict(beside))
+    store.put_verdict(verdict(fourth, promote=False))
+    with pytest.raises(GateError):
+        store.release(fourth)  # said last, if of the Bundle alone
 
 
 def test_what_the_gate_promoted_is_released_and_what_it_did_not_is_not(tmp_path: Path) -> None:

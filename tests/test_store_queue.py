@@ -11,6 +11,7 @@ import pytest
 
 from whet.errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from whet.record.store import Finish, Queue, Store
+from whet.record.store.queue_index import QueuedRollout, QueueIndex
 from whet.types import Failure, Fault, Mode, Outcome, Rollout, Task, Trajectory
 
 
@@ -327,3 +328,16 @@ def test_the_queue_of_a_closed_store_says_so(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreError, match="closed"):
         queue.claim("w")
+
+
+def test_an_extended_lease_still_ends_after_many_others_have_come_and_gone() -> None:
+    index = QueueIndex()
+    held = QueuedRollout(1, "held", "train", 1)
+    index.hold(held, 1, "worker", 60.0, 60.0)
+    index.extend(held, 120.0)
+    for number in range(2, 2002):
+        other = QueuedRollout(number, str(number), "train", 1)
+        index.hold(other, number, "worker", 60.0, 60.0)
+        index.drop(other)
+    assert index.due(100.0) == []
+    assert index.due(130.0) == [held]

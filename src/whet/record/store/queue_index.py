@@ -145,8 +145,10 @@ class QueueIndex:
             # entries have no order to compare them by.
             heapq.heappush(self._deadlines, (at, entry.fence, entry))
         if len(self._deadlines) > 2 * len(self.entries) + 1000:  # mostly of leases that have ended
+            # By `listed`, not by `until`: `due` passes over a deadline that is not the listed one, and a lease that
+            # was extended would never end.
             self._deadlines = [
-                (held.until, held.fence, held) for held in self.entries.values() if held.fence is not None
+                (held.listed, held.fence, held) for held in self.entries.values() if held.fence is not None
             ]
             heapq.heapify(self._deadlines)
 

@@ -127,12 +127,12 @@ def refuse_unknown(reader: DatabaseReader, bundle: Bundle, live: Bundle) -> None
         )
 
 
-def read_verdicts(reader: DatabaseReader, candidate: str | None = None) -> list[Verdict]:
-    """Verdicts in the order in which they were recorded; `candidate` is the id of the Bundle that they are on."""
-    where, values = ("WHERE candidate = ? ", [candidate]) if candidate is not None else ("", [])
+def read_verdicts(reader: DatabaseReader, *candidates: str) -> list[Verdict]:
+    """Verdicts in the order in which they were recorded; `candidates` are the ids of the Bundles that they are on."""
+    where = f"WHERE candidate IN ({', '.join('?' * len(candidates))}) " if candidates else ""
     return [
         decode(body, Verdict)
-        for (body,) in reader.rows(f"SELECT body FROM verdicts {where}ORDER BY seq", values)
+        for (body,) in reader.rows(f"SELECT body FROM verdicts {where}ORDER BY seq", list(candidates))
     ]
 
 
@@ -150,7 +150,7 @@ def proof_of(
         InputError: the Verdict is on another one.
     """
     if verdict is None:
-        verdicts = [*read_verdicts(reader, bundle.id), *read_verdicts(reader, merged.id)]
+        verdicts = read_verdicts(reader, bundle.id, merged.id)
         verdict = verdicts[-1] if verdicts else None
         if verdict is None:
             if unproven:

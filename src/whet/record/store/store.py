@@ -364,7 +364,7 @@ class Store:
         Args:
             candidate: only those on the Bundle with this id.
         """
-        yield from read_verdicts(self.database, candidate)
+        yield from read_verdicts(self.database, *([] if candidate is None else [candidate]))
 
     # -- releases -----------------------------------------------------------------------------
 
