@@ -317,7 +317,7 @@ def test_a_release_asks_for_a_verdict_that_promotes_this_very_bundle(store: Stor
     with pytest.raises(GateError):
         store.release(third)  # what the gate said last
     assert store.release(third, unproven=True).unproven
-    store.release(bundle_of({"limits": "90"}), unproven=True)
+    store.release(bundle_of({"limits": "90"}), unproven=True, new_names=True)
     fourth = bundle_of({PROMPT: "fourth"})
     beside = (store.live() or Bundle()).put(*fourth.values())
     store.put_verdict(verdict(beside))
