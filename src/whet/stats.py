@@ -80,6 +80,7 @@ def _t_tail(t: float, df: float) -> float:
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
+    # The fraction converges fast on this side only; on the other it is taken of the mirrored tail.
     if x < (a + 1) / (a + b + 2):
         return front * _beta_fraction(a, b, x) / a / 2
     return (1 - front * _beta_fraction(b, a, 1 - x) / b) / 2
@@ -188,6 +189,7 @@ class ClusterMean:
             return bounds
         # |t(μ)| ≤ c is a quadratic in μ: square·μ² − 2·middle·μ + rest ≤ 0.
         share = t_quantile(0.5 + level / 2, count - 1) ** 2 / (count - 1)
+        # In the unit of a = m·mean, where a plain value weighs _weight / n on average.
         more = extra * (self._weight / self.n) ** 2
         square = (1 + share) * self._weight**2 - share * count * self._sizes
         middle = (1 + share) * self._sum * self._weight - share * count * self._cross
@@ -252,6 +254,8 @@ class BettingProcess:
         if not -1 < null < 1:
             raise InputError(f"null {null} lies outside (-1, 1), where differences of rates are")
         self.null = null
+        # Divided, so that the worst difference, -1, costs the share `bet` of the wealth and bankrupts no
+        # gambler.
         self.stakes = tuple(bet / (1 + null) for bet in BETS)
         self._wealth = [1.0] * len(BETS)
         self._factors: dict[float, tuple[float, ...]] = {}
@@ -304,6 +308,7 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
     goal = math.log(1 / alpha)
 
     def log_wealth(n: int) -> float:
+        # By logarithms: exp(rate · n) leaves the range of a float long before a million pairs.
         top = max(growth) * n
         return top + math.log(sum(math.exp(rate * n - top) for rate in growth) / len(growth))
 
