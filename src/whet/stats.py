@@ -254,8 +254,7 @@ class BettingProcess:
         if not -1 < null < 1:
             raise InputError(f"null {null} lies outside (-1, 1), where differences of rates are")
         self.null = null
-        # Divided, so that the worst difference, -1, costs the share `bet` of the wealth and bankrupts no
-        # gambler.
+        # Divided, so that the worst difference, -1, costs exactly the share `bet` of the wealth.
         self.stakes = tuple(bet / (1 + null) for bet in BETS)
         self._wealth = [1.0] * len(BETS)
         self._factors: dict[float, tuple[float, ...]] = {}

@@ -91,8 +91,7 @@ class Task:
                 self.group,
             )
             if self.answer is None and self.answer_known:
-                # Appended where it holds alone, so that all other tasks keep the ids that they are recorded
-                # under.
+                # Only where it holds, so that all other tasks keep the ids that they are recorded under.
                 content = (*content, "answer_known")
             object.__setattr__(self, "id", digest(content))
 

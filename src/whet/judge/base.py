@@ -84,8 +84,7 @@ def version_of(reward: Reward) -> str:
     if declared:
         return str(declared)
     try:
-        # A reward that has no hash or takes no weak reference raises TypeError here, an object without a
-        # source below.
+        # TypeError: a reward without a hash or without weak references; getsource refuses objects with it, too.
         version = _versions.get(reward)
         if version is None:
             source = inspect.getsource(reward)

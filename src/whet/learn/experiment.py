@@ -239,6 +239,7 @@ class Experiment:
         # An on-policy learner uses a group once, and new ones may have been recorded since: they are no new start.
         course = self._course(key, optimizer, parent, None if optimizer.on_policy else groups)
         meter = Meter(budget, parent=within)
+        # Before the first reservation: a resumed run has what earlier processes left of the budget.
         meter.settle(**course.spent)
         folder = self.folder / key.removeprefix(f"{self.name}/").replace("/", "-")
         folder.mkdir(parents=True, exist_ok=True)
@@ -315,6 +316,8 @@ class Experiment:
             # The log of the work before would give its answers to other questions.
             course.log = f"{key}#{int(saved.get('log', key).partition('#')[2] or 0) + 1}"
             self.progress(optimizer.name, 0, None, begins_anew=f"changed: {', '.join(changed)}")
+        # At once: begun anew twice with other settings, the second start would else be given the log of the
+        # first.
         self._checkpoint(key, course)
         return course
 

@@ -252,6 +252,7 @@ class Pipeline:
         # In a task of its own: one that swallows its cancellation is left behind, and holds nobody up.
         attempt = asyncio.create_task(_shielded(self._run(self.bundle, task, seed)))
         try:
+            # Not wait_for, which goes on waiting until the cancelled task has really ended.
             done, _ = await asyncio.wait({attempt}, timeout=self.options.seconds)
         except asyncio.CancelledError:
             attempt.cancel()
@@ -259,6 +260,7 @@ class Pipeline:
             raise
         if not done:
             self.accounts.hung += 1
+            # The event loop holds tasks weakly: one that nobody else holds may be collected while it runs.
             self._abandoned.add(attempt)
             attempt.add_done_callback(self._abandoned.discard)
             attempt.cancel()

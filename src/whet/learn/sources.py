@@ -248,6 +248,7 @@ class Beside(GroupSource):
             return await optimizer.step(bundle, groups, context)
 
         # A loop of its own in a thread: training would stop the rollouts that go on in this one.
+        # So the step must not await what belongs to this loop: a lock, a client's connections.
         update = await asyncio.to_thread(asyncio.run, apart())
         if self._publish is not None:
             await self._publish(update.bundle)

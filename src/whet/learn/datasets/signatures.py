@@ -131,6 +131,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
     values: list[Json] = []
     for text in texts:
         nodes = list(ast.walk(ast.parse(text)))
+        # By identity, while `nodes` holds them all: a constant that merely equals a docstring stays.
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
         values += [value for is_json, value in map(literal, constants) if is_json]

@@ -141,6 +141,7 @@ class CallView:
                 ]
                 for match in matches if len(str(member)) > 1 else ():
                     members.append(Value("text", member, *match.span()))
+                    # NULs, so that what follows keeps its offset in the request.
                     unread = unread[: match.start()] + "\0" * len(match.group()) + unread[match.end() :]
         return sorted([*members, *values_of(unread)], key=lambda value: value.start)[:VALUES]
 

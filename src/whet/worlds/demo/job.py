@@ -177,6 +177,7 @@ def prepare(options: JobOptions) -> Material:
         for part, names in parts.items()
     }
     sizes = options.sizes
+    # One generator, drawn from in this order: another order gives other questions for the same seed.
     validation = mix(tasks[Split.VALIDATION], sizes.validation, rng)
     held = {task.id for task in validation}
     material = Material(

@@ -126,6 +126,7 @@ def _files(root: Path, problems: list[UnreadableMail]) -> Iterator[Path]:
         for name in names:
             if os.path.islink(os.path.join(folder, name)):
                 problems.append(UnreadableMail(os.path.join(folder, name), "symbolic link, not followed"))
+        # In place: os.walk goes down into `names` in this order, and of two copies the first is kept.
         names.sort(key=_natural)
         for name in sorted(files, key=_natural):
             yield Path(folder, name)

@@ -27,6 +27,7 @@ from ...models.escapes import clean
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
 _ADDRESS = re.compile(r"[^\s<>\"'(),;:@]{1,200}@[^\s<>\"'(),;:@]{1,200}")
+# Repetitions are bounded here and below: with open ones hostile mail takes quadratic time.
 _QUOTE = re.compile(
     r"^[^\w\n]{0,40}?-{1,60} ?Original (?:Message|Appointment) ?-"
     r"|^[ \t>]*-{2,}[ \t]*Forwarded\b"

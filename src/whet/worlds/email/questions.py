@@ -323,6 +323,7 @@ class _Maker:
             reason = "withheld"
             if absent and ((boilerplate and fact.kind == "phone") or rng.random() < 0.5):
                 reason, fact = "absent", rng.choice(absent)
+        # Before the tries: drawn in each, it would be rarer among the clues that identify a value.
         misnamed = fact.kind != "sender" and rng.random() < _MISNAMED
         samplers: dict[Tier, Callable[[Fact, random.Random], Clues | None]] = {
             "exact": self._exact,
@@ -446,6 +447,7 @@ class _Maker:
     def _misnamed(self, clues: Clues, fact: Fact, rng: random.Random) -> Clues:
         """The clues with somebody else as the sender, or with none if everybody has the same name."""
         nobody = replace(clues, sender=None, sender_form=None, sender_wrong=False)
+        # Drawn until the name is wrong, so that the share of wrong senders is what is promised.
         for _ in range(8):
             misnamed = self._with_sender(nobody, rng.choice(self.everything.index.mails), rng, 1.0)
             if misnamed.sender and self._row(fact) not in self.box.index.sent_by(misnamed.sender):

@@ -71,6 +71,7 @@ class SlotView:
         self.kind: Kind = clues["kind"]
         self.inbox = inbox
         # Rare words first: they carry most, and the order itself tells the policy which.
+        # A word that no mail holds is not the rarest: it finds nothing, and goes last.
         by_rarity = sorted(
             dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word)
         )
