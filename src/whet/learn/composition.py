@@ -128,6 +128,7 @@ class Gain:
     def settled(self, worth: float) -> bool:
         """True if more pairs would hardly change on which side of `worth` it lies."""
         error = self.error
+        # One group says nothing of how groups differ, however many its pairs.
         if error is None:
             return False
         # One pair's worth is added: without any difference so far the error alone has no width.

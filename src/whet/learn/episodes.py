@@ -88,8 +88,7 @@ class Episodes:
                 # The Bundle is not in it, so two sides of a comparison draw the same numbers: ten points take
                 # a median of 118 pairs where 60 % of the luck is shared, 234 where none is.
                 chosen = int(digest((self.seed, seed, task.id, job % n), 12), 16)
-                # Not a fresh id: an episode that is run again after a crash is the same record, not a second
-                # one.
+                # No fresh id: an episode that is run again after a crash is the same record.
                 id = digest((self.name, phase, bundle.id, task.id, chosen), 24)
                 trajectory = await self.scored(
                     await self._one(bundle, task, chosen, id, prefix, versions, phase)

@@ -316,8 +316,7 @@ class Experiment:
             # The log of the work before would give its answers to other questions.
             course.log = f"{key}#{int(saved.get('log', key).partition('#')[2] or 0) + 1}"
             self.progress(optimizer.name, 0, None, begins_anew=f"changed: {', '.join(changed)}")
-        # At once: begun anew twice with other settings, the second start would else be given the log of the
-        # first.
+        # At once: begun anew a second time with other settings, it would else be given the first one's log.
         self._checkpoint(key, course)
         return course
 

@@ -183,10 +183,8 @@ class Pipeline:
 
     @property
     def _over(self) -> bool:
-        """Whether the budget ends it and nothing is under way any more."""
+        """True if the budget ends it and nothing is under way any more."""
         return self._exhausted is not None and self.accounts.running == 0
-
-    # -- workers ------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:

@@ -95,6 +95,7 @@ def _hashed(key: str, shares: Mapping[Split, float], seed: int) -> Split:
         upto += share
         if position < upto:
             return part
+    # The shares may add up to a hair less than 1.
     return part
 
 

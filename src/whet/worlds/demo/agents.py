@@ -53,7 +53,6 @@ def load_agent() -> ModuleType:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     agent = importlib.import_module("mail_agent.agent")
-    # Once in a process: import_module gives the same module again.
     if not hasattr(agent, "__whet__"):
         tracing.attach(agent, "RULE", "PARSER", "decide", "parse")
         tracing.register_loader("head", load_head)

