@@ -111,8 +111,7 @@ def t_quantile(p: float, df: float) -> float:
     return (low + high) / 2
 
 
-# Little changes between 0.02 and 0.2. At 0 the largest group would decide alone, at 1 tiny groups would cost
-# power.
+# Little changes between 0.02 and 0.2; at 0 the largest group decides alone, at 1 tiny groups cost power.
 LIKENESS = 0.1
 """How alike two values of one cluster are taken to be (their correlation) when a cluster's weight is set.
 It moves only the weights; the interval is valid whatever the truth is."""

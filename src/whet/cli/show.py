@@ -95,7 +95,12 @@ def show(
     """
     if trainable:
         return check(
-            data=data, store=None if data else store, score=score, reward_function=reward_function, json=json
+            # WHET_STORE may name a store beside --data: the file is what was asked for.
+            data=data,
+            store=None if data else store,
+            score=score,
+            reward_function=reward_function,
+            json=json,
         )
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")

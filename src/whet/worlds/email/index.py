@@ -285,6 +285,7 @@ class MailIndex:
             if allowed is not None:
                 scores = {row: score for row, score in scores.items() if row in allowed}
             ranked = ((score, row) for row, score in scores.items())
+            # Days are looked at one by one below, so where they are given the best few are not enough.
             rows = sorted(ranked) if dated else heapq.nsmallest(limit, ranked)
         hits: list[Hit] = []
         query = frozenset(parts)
@@ -428,6 +429,7 @@ class MailWorld:
         self._indexes: dict[tuple[str, ...], MailIndex] = {}
         self._words = MailWords()
         self._lock = threading.Lock()
+        # Weak: an Env that is dropped within its episode takes its Inbox along.
         self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
         """Inboxes of the episodes under way, by the handle in their first observation."""
 

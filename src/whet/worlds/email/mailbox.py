@@ -209,6 +209,7 @@ class _Reader:
                 self.duplicates.append(Duplicate(where, reason, self._ids_by_content[key]))
                 return
         id = distinct_id(id, owner, self._ids)
+        # By the id that it came with, as a second copy will have it.
         self._ids_by_content[(owner, mail.id or id)] = self._ids_by_content[content] = id
         self.mails.append(replace(mail, id=id, mailbox=owner, folder=folder))
 

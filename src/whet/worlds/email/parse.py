@@ -198,6 +198,7 @@ def _display_name(raw: str) -> str:
 def _date(value: str, problems: list[str]) -> datetime | None:
     try:
         date = email.utils.parsedate_to_datetime(value)
+        # A zone of -0000 gives a naive datetime, which compares with no aware one.
         return date if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         problems.append(f"broken headers: no readable date in {value[:60]!r}" if value else "no date")

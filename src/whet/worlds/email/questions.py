@@ -304,6 +304,7 @@ def derive(
                     tally["ambiguous"] = tally.get("ambiguous", 0) + (not task.meta["identified"])
                     tasks.append(task)
     random.Random(f"{seed}:order").shuffle(tasks)
+    # Variants of a fact may come out alike, and then have one id.
     return list({task.id: task for task in tasks}.values())
 
 

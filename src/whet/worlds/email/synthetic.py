@@ -301,7 +301,6 @@ def _sentence(company: _Company, project: _Project | None) -> str:
 
 def _value(rng: random.Random, kind: str) -> str:
     if kind == "phone":
-        # 555-01xx is kept for fiction: no made-up mail gives anybody's number.
         area, last = rng.randint(201, 989), f"01{rng.randrange(100):02d}"
         return rng.choice(
             (f"{area}-555-{last}", f"({area}) 555-{last}", f"{area}.555.{last}", f"1-{area}-555-{last}")
