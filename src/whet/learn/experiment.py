@@ -109,6 +109,7 @@ class Experiment:
         self.validation: Sequence[Task] = parts[Split.VALIDATION]
         self._gate: Sequence[Task] = parts[Split.GATE]
         self._hidden = {task.id for task in self._gate}
+        # Without "": tasks that stand alone share no group.
         self._hidden_groups = {task.group for task in self._gate if task.group}
         shared = self._hidden_groups & {task.group for task in (*self.train, *self.validation)}
         if shared:

@@ -263,6 +263,7 @@ class Pipeline:
             attempt.add_done_callback(self._abandoned.discard)
             attempt.cancel()
             return Failure(Fault.ENVIRONMENT, "TimeoutError", f"it did not end in {self.options.seconds:g} s")
+        # exception() of a cancelled task raises, which would look like a cancellation of this worker.
         error: BaseException | None = (
             asyncio.CancelledError("its worker was cancelled") if attempt.cancelled() else attempt.exception()
         )

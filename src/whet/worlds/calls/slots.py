@@ -26,6 +26,7 @@ from .values import Kind, Value, values_of
 FUNCTIONS, ARGUMENTS, VALUES, CLAUSES = 4, 24, 14, 3
 """Slots of each kind."""
 END = "<end>"
+# The order gives the token ids: a policy that was trained knows no other, so new ones go to the end.
 TOKENS: tuple[str, ...] = (
     END,
     *("call", "none", "act"),

@@ -36,6 +36,7 @@ from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
 _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
+# A line of a body may begin with "From " too: a mail begins where a year is in it and a header below.
 _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,200}\r?\n(?=[!-9;-~]+:)")
 
 
@@ -166,6 +167,8 @@ class _Reader:
             starts = list(_MBOX_SPLIT.finditer(content))
             ends = [match.start() for match in starts[1:]] + [len(content)]
             for number, (match, end) in enumerate(zip(starts, ends, strict=True), 1):
+                # One mark is taken off, also where the line was quoted with some before it was put into the
+                # mbox.
                 text = re.sub(rb"(?m)^>(>*From )", rb"\1", content[match.end() : end])
                 self._mail(path, text, f"{path}:{number}", mbox=True)
             if not starts:

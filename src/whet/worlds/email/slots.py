@@ -35,6 +35,7 @@ def _bucket(value: float, bounds: Sequence[float]) -> int:
 
 
 END = "<end>"
+# The order gives the token ids: a policy that was trained knows no other, so new ones go to the end.
 TOKENS: tuple[str, ...] = (
     END,
     *(f"?{kind}" for kind in KINDS),
