@@ -391,6 +391,7 @@ class Experiment:
             GateError: there is nothing to compare, not even a task that no contender learned from; or a value
                 lies outside [0, 1].
         """
+        # A guardrail without a direction is refused here, before the gate's rollouts are spent.
         names, contenders, rails = dict[str, str](), list[Contender](), directed(guardrails, self.rewards)
         bundles = [candidate] if isinstance(candidate, Bundle) else [candidate.bundle, *candidate.fallbacks]
         if isinstance(candidate, Improvement):

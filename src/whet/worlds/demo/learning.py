@@ -74,6 +74,8 @@ def opened(bundle: Bundle, *, hasty: bool = False) -> Bundle:
     return bundle.put(Version(resource="rule", content={**rule, "sure": 0.9} if hasty else rule))
 
 
+# Success and hallucination of the head: 880 thumbs gave .911/.041, every question asked of the tuned and of
+# the opened rule .916/.033, of the hasty one as well .920/.030.
 LATER = ("later users", "later users, rule opened", "later users, hasty rule")
 """Whom the head learns from: the tuned agent's users, and as many who meet its rule opened, in two ways.
 

@@ -167,8 +167,7 @@ class _Reader:
             starts = list(_MBOX_SPLIT.finditer(content))
             ends = [match.start() for match in starts[1:]] + [len(content)]
             for number, (match, end) in enumerate(zip(starts, ends, strict=True), 1):
-                # One mark is taken off, also where the line was quoted with some before it was put into the
-                # mbox.
+                # One mark less: a line that was quoted before it was put into the mbox keeps its own.
                 text = re.sub(rb"(?m)^>(>*From )", rb"\1", content[match.end() : end])
                 self._mail(path, text, f"{path}:{number}", mbox=True)
             if not starts:

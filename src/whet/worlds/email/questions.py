@@ -320,6 +320,7 @@ class _Maker:
         """One question about the fact, or, in place of some unanswerable ones, about an absent one."""
         bench = self.everything if tier == "hard" else self.box
         reason = None
+        # Each draw is part of the question's random stream: one more or one less changes all questions.
         if rng.random() < self.unanswerable:
             absent = self.lacking.get(fact.kind)
             boilerplate = len(self.box.holders(fact.kind, fact.value or "")) > _BOILERPLATE
