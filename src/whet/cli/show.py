@@ -94,13 +94,9 @@ def show(
         With --trainable: trajectories of a file instead of a store, one JSON object per line.
     """
     if trainable:
+        # WHET_STORE may name a store beside --data: the file is what was asked for.
         return check(
-            # WHET_STORE may name a store beside --data: the file is what was asked for.
-            data=data,
-            store=None if data else store,
-            score=score,
-            reward_function=reward_function,
-            json=json,
+            data=data, store=None if data else store, score=score, reward_function=reward_function, json=json
         )
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")
