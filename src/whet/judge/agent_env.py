@@ -98,7 +98,7 @@ class _Agent:
 
     async def act(self, observation: Json, /) -> Action:
         episode = _episode.get()
-        # The variable outlives the call in this task: without `open` a later live call would replay its record.
+        # The variable outlives the call in this task; without `open` a later live call would be replayed.
         if episode is not None and episode.open and episode.recorded is not None:
             return await self._replayed(episode, episode.recorded)
         self._calls.count(None)

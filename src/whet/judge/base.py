@@ -84,7 +84,7 @@ def version_of(reward: Reward) -> str:
     if declared:
         return str(declared)
     try:
-        # TypeError: a reward without a hash or without weak references; getsource refuses objects with it, too.
+        # TypeError: a reward that is not hashable or weakly referable; getsource raises it of objects, too.
         version = _versions.get(reward)
         if version is None:
             source = inspect.getsource(reward)

@@ -74,7 +74,7 @@ async def refit(folder: Folder, preferences: Sequence[Preference], *, name: str)
     template = (Path(__file__).parent / "templates" / "preference.py").read_text(encoding="utf-8")
     old = path.read_text(encoding="utf-8") if path.is_file() else template
     async with Pool(Limits(wall_seconds=20.0, cpu_seconds=20.0)) as pool:
-        # Fitted into the template: `old`, with whatever people changed in the file, is only what it has to beat.
+        # Fitted into the template; `old`, with whatever people changed in it, is only what has to be beaten.
         differences = await _features(template, fitting, pool)
         source = _WEIGHTS.sub(f"WEIGHTS: dict[str, float] = {_fit(differences)!r}", template)
         before, after = await _agreement(old, held, pool), await _agreement(source, held, pool)
