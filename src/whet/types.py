@@ -82,6 +82,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.id:
+            # Neither split nor meta: a task keeps its id when it is divided or learns where it came from.
             content: tuple[Json, ...] = (
                 self.instruction,
                 dict(self.initial_state),
@@ -90,6 +91,7 @@ class Task:
                 self.group,
             )
             if self.answer is None and self.answer_known:
+                # Only where it holds, so that all other tasks keep the ids that they are recorded under.
                 content = (*content, "answer_known")
             object.__setattr__(self, "id", digest(content))
 
@@ -259,6 +261,7 @@ class Trajectory:
 
         def covered(step: Step) -> bool:
             ancestors = {step.id}
+            # Spans come from outside, and their parents may go round in a circle.
             while step.parent in by_id and step.parent not in ancestors:
                 step = by_id[step.parent]
                 ancestors.add(step.id)

@@ -42,6 +42,7 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
         print(f"error: {error.object!a} is not text in this locale. Set PYTHONUTF8=1", file=sys.stderr)
         sys.exit(InputError.exit_code)
     except BrokenPipeError:
+        # A broken pipe to a child or socket is a bug, and keeps its traceback.
         if not terminal.unread():
             raise
         terminal.leave_unread()

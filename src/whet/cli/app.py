@@ -40,6 +40,7 @@ app = cyclopts.App(
     version=_version,
     help_format="markdown",
     default_parameter=Parameter(negative=(), show_default=_shown_default),
+    # By default cyclopts ends silently; main() says what is kept and how to resume.
     suppress_keyboard_interrupt=False,
 )
 

@@ -146,6 +146,7 @@ def with_options(
     positional = [argument for argument in own if argument.name not in keyed]
     command.__signature__ = inspect.Signature([*positional, *grouped], return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {argument.name: argument.annotation for argument in (*positional, *grouped)}
+    # main() reads name and signature to say how an interrupted command is resumed.
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 

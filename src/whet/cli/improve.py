@@ -216,6 +216,7 @@ def _opened(agent: str, setup: Setup, *, name: str) -> Iterator[_Work]:
     """The agent's work while the store is open."""
     from ..record.store import Store
 
+    # With tasks of its own a first run may make the record.
     if setup.data is None:
         existing(setup.store)
     function, rewards = named(agent), _rewards(setup.reward)

@@ -60,6 +60,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
 
         return list(await asyncio.gather(*map(judge, trajectories)))
 
+    # One loop for all: the client of a reward that asks a model belongs to the loop of its first call.
     scored = asyncio.run(judge_all())
     score = name_of(reward)
     if scored and all(trajectory.score(score) is None for trajectory in scored):

@@ -155,6 +155,7 @@ def _weights(model: Path) -> tuple[int, int]:
         try:
             with open(path, "rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
+                # A file of another kind claims any length in its first eight bytes.
                 header = msgspec.json.decode(file.read(min(length, 1 << 27)))
             sizes = {
                 name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"

@@ -64,6 +64,7 @@ def add_tasks(
         raise InputError(f"{file} holds no task: write one per line, as JSON")
     with Store(store) as opened:
         if resources is not None:
+            # For its refusal: no worker could run under an id that names no recorded Bundle.
             opened.bundle(resources)
         before = opened.count("rollouts")
         opened.add_rollouts(*rollouts)

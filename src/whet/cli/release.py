@@ -109,6 +109,7 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
     version = version_of(name, content)
     for came in store.versions(ids=[store.state(f"{DECLARED}{name}", "")]):
         if isinstance(came.content, str) == isinstance(content, str):
+            # An empty id is computed anew; the one that it had is of another kind.
             version = replace(version, kind=came.kind, id="")
     return Bundle([version])
 

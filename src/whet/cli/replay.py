@@ -72,6 +72,7 @@ def replay(
     policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
     if simulator is not None:
         policy = named(simulator)
+    # Guarded: this process only replays, so a tool call from a thread outside of any replay is refused.
     replayed = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:
         print_json({**msgspec.to_builtins(replayed), "rate": replayed.rate})

@@ -65,6 +65,7 @@ def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) ->
     # Without WHET_STORE its traced functions record to that server too: it alone can join them and their model calls.
     environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
     code = run_child(command, child_environment(environ, url=url, run=name, token=token))
+    # Standard output is the program's own.
     print(f"whet: recorded by {url} as run {name}", file=sys.stderr)
     return code
 

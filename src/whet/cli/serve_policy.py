@@ -114,6 +114,7 @@ def serve_policy(
             )
 
         report_cut_off(run(server, stopped, ready))
+    # It reads the store, so it has to end before that is closed.
     if watcher is not None:
         watcher.join()
     if opened is not None:

@@ -94,6 +94,7 @@ def show(
         With --trainable: trajectories of a file instead of a store, one JSON object per line.
     """
     if trainable:
+        # WHET_STORE may name a store beside --data: the file is what was asked for.
         return check(
             data=data, store=None if data else store, score=score, reward_function=reward_function, json=json
         )

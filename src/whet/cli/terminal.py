@@ -62,6 +62,7 @@ def undecoded(words: Iterable[str]) -> bool:
 def unread() -> bool:
     """True if the reader of standard output has gone: other pipes and sockets break, too."""
     watched = select.poll()
+    # Asked for nothing, poll still reports an error or a hang-up, and those alone.
     watched.register(sys.stdout.fileno(), 0)
     return bool(watched.poll(0))
 

@@ -249,5 +249,6 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
         return formats.read_trajectories(data)
     assert store is not None
     with Store(existing(store)) as opened:
+        # Sessions may have gone on with no server running: what they show is read before the runs are judged.
         hear(opened)
         return list(opened.trajectories())

@@ -117,6 +117,7 @@ async def _generated(
             upstream = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
             await stack.enter_async_context(upstream)
             record = stack.enter_context(Store(output / "runs.db"))
+            # Answers that were paid for stay in runs.db: begun again, the command asks only for new ones.
             writer = RecordedModel(upstream, Log(record, "generate-training-data"))
         for name in names:
             callee: Callee = agent.called(name)

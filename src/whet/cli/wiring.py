@@ -26,6 +26,7 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
     proposal = propose(agent)
     written = proposal.write()
     if proposal.diff:
+        # newline="": git refuses a patch whose line ends are not those of the file.
         (path / PATCH).write_text(proposal.diff, encoding="utf-8", newline="")
     if json:
         described = {

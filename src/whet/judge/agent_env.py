@@ -98,6 +98,7 @@ class _Agent:
 
     async def act(self, observation: Json, /) -> Action:
         episode = _episode.get()
+        # The variable outlives the call in this task; without `open` a later live call would be replayed.
         if episode is not None and episode.open and episode.recorded is not None:
             return await self._replayed(episode, episode.recorded)
         self._calls.count(None)
@@ -212,6 +213,7 @@ class Calls:
         originals = dict(self._runs or {})
         if self._runs is None and runs and (store := self._opened()) is not None:
             originals = {run.id: run for run in store.trajectories(ids=sorted({of for _, of in runs}))}
+        # Without this a candidate that rightly answers otherwise would count as an unfaithful replay.
         alike = [run for run, of in runs if of in originals and _same_versions(run, originals[of])]
         return await fidelity_of(alike, originals.values(), rewards=rewards) if alike else None
 

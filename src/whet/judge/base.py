@@ -84,6 +84,7 @@ def version_of(reward: Reward) -> str:
     if declared:
         return str(declared)
     try:
+        # TypeError: a reward that is not hashable or weakly referable; getsource raises it of objects, too.
         version = _versions.get(reward)
         if version is None:
             source = inspect.getsource(reward)
@@ -139,6 +140,7 @@ async def ascore(reward: Reward, trajectory: Trajectory) -> Score:
     try:
         value: Any = reward(trajectory)
         return _as_score(await value, reward)
+    # Not BaseException: a cancelled task or Ctrl-C is no failure of the reward.
     except Exception as error:
         return _failed(reward, f"{type(error).__name__}: {error}")
 
@@ -163,6 +165,7 @@ def _as_score(value: Any, reward: Reward) -> Score:
     if value is None:
         why = getattr(reward, "unjudged", "") or _UNJUDGED
         return Score(name_of(reward), None, why, version_of(reward))
+    # Real and not `int | float`: NumPy's scalars are registered as Real, and a bool is one too.
     if not isinstance(value, Real):
         return _failed(reward, f"returned {value!r:.80}, which is not a number, a bool, None or a Score")
     if not math.isfinite(value):

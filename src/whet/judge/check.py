@@ -23,6 +23,7 @@ def _answering(good: Trajectory, output: Json) -> Trajectory:
     if steps:
         last = steps[-1]
         steps[-1] = replace(last, action=output, reward=None if last.reward is None else 0.0, info={})
+    # A judgement that stays on the run would let a reward that only reads it pass.
     return replace(good, output=output, steps=tuple(steps), outcome=Outcome.FAILURE, scores={}, feedback=())
 
 
@@ -47,6 +48,7 @@ def stuffed(good: Trajectory) -> Trajectory:
     words = (
         f"{good.task.instruction} {good.output_text} {good.task.answer or ''} correct done success".split()
     )
+    # Sorted: in their own order the words would hold the right answer as a phrase.
     return _answering(good, " ".join([*sorted(words), *sorted(words)]))
 
 
@@ -156,6 +158,7 @@ async def _value(reward: Reward, run: Trajectory, name: str) -> float:
 
 
 async def _score(reward: Reward, run: Trajectory, name: str) -> Score:
+    # A Trajectory is frozen; the mappings and lists in it are not.
     before = copy.deepcopy(run)
     first = await ascore(reward, run)
     if run != before:

@@ -133,6 +133,7 @@ async def ajudged(trajectory: Trajectory, *rewards: Reward) -> Trajectory:
     for checker in _checkers(rewards):
         trajectory = _decided(trajectory, await ascore(checker, trajectory))
     scores = [
+        # A checker was asked above, and may ask a model: not twice.
         trajectory.scores.get(name_of(r)) if isinstance(r, Checked) else await ascore(r, trajectory)
         for r in rewards
     ]

@@ -208,6 +208,7 @@ def _beside(path: Path, source: str) -> Iterator[tuple[str, bytes]]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             words.add(node.value)
     for neighbour in sorted(path.parent.iterdir()):
+        # `Evaluator.staged` puts an adapter.py of its own there.
         named = neighbour.name in words and neighbour != path and neighbour.name != "adapter.py"
         if named and neighbour.is_file() and neighbour.stat().st_size <= 4 << 20:
             yield neighbour.name, neighbour.read_bytes()

@@ -191,6 +191,7 @@ class Folder:
         for draft in evaluators:
             before = proofs.get(draft.name)
             version = from_source(draft.source, draft.name).version if draft.proof is not None else ""
+            # Proven again unchanged it keeps its parent; else it would become its own.
             if before is not None and before.version == version:
                 parent = before.parent
             else:
@@ -201,6 +202,7 @@ class Folder:
             )
             if draft.admitted:
                 (self.path / f"{draft.name}.py").write_text(draft.source, encoding="utf-8")
+        # After the files: one that no proof names counts as edited, and is proven again.
         self._index.write_bytes(msgspec.json.format(msgspec.json.encode(proofs), indent=2) + b"\n")
 
     def edited(self) -> list[Evaluator]:
@@ -210,6 +212,7 @@ class Folder:
 
     def admitted(self) -> list[Evaluator]:
         """Evaluators that may be used: proven, admitted, and not changed since."""
+        # By version and not by name: a renamed file holds the text that was proven.
         allowed = {proof.version for proof in self._known().values() if proof.admitted}
         return [evaluator for evaluator in self._all() if evaluator.version in allowed]
 

@@ -52,6 +52,7 @@ class Judge:
             "Give your reasons, then a last line `SCORE: n`."
         )
         reply = (await self.model.complete(prompt, temperature=0.0)).text
+        # The last one counts: the reasons before it may quote a mark, the answer's own among them.
         marks = _SCORE.findall(reply)
         if not marks:
             return Score(self.name, None, f"the judge gave no mark: {reply[-200:]!r}", self.version)

@@ -203,6 +203,7 @@ async def _of_answers(
     backward = await _judge_all(evaluator, cases[::-1], pool)
     _same(evidence, "order", forward, backward[::-1], "the same answer scored differently in another order")
     sample = [number for number, case in enumerate(cases) if case.row == 0]
+    # One by one, each in a fresh process: what an evaluator keeps between calls must decide nothing.
     again = [(await _judge_all(evaluator, [cases[number]], pool))[0] for number in sample]
     _same(
         evidence, "deterministic", [forward[n] for n in sample], again, "scored differently the second time"
@@ -332,6 +333,8 @@ async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool
                 "mutated", False, "no function of the program, nor a value of one without, makes a difference"
             )
         )
+    # Whole answers are made wrong, not operators: for an evaluator that looks at one of two functions 4 of 5
+    # single-operator mutants were equivalent, and good evaluators were refused.
     for name in reached:
         for text in variants.degraded(program, name):
             case = _Case("mutated", 0, text)
@@ -403,6 +406,7 @@ def _ranks(evidence: _Evidence) -> None:
         tried = list(evidence.of(family))
         scores = _scores(judged for _, judged in tried)
         above = sum(
+            # None counts as below: an evaluator may refuse to judge a wreck.
             judged.score is None or (originals[case.row].score or 0.0) > judged.score + tolerance
             for case, judged in tried
         )
@@ -441,6 +445,7 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
             continue
         text = right if isinstance(right, str) else str(right)
         shown = f"{case.output} {good[case.row].initial_state['input']}".lower()
+        # Short answers occur in any sentence, and feedback may repeat the question and the wrong answer.
         if len(text) < 3 or text.lower() in shown:
             continue
         looked += 1
@@ -533,6 +538,7 @@ def _measured(scored: Sequence[tuple[float, bool]]) -> Agreement:
     kappas: list[float] = []
     while len(aucs) < _DRAWS:
         drawn = rng.choices(scored, k=len(scored))
+        # A draw of one kind has no AUC. `_agreement` asks for two of each, so such draws are the fewer.
         if len({good for _, good in drawn}) == 2:
             aucs.append(_auc(drawn))
             kappas.append(_kappa(drawn, threshold))

@@ -66,6 +66,7 @@ async def refit(folder: Folder, preferences: Sequence[Preference], *, name: str)
         raise InputError(
             f"{len(usable)} preferences between texts: {_FEWEST} are needed to fit and to judge by"
         )
+    # By the prompt: pairs of one question share a side, and keep it when more are recorded.
     held = [pair for pair in usable if int(digest(["held", pair.prompt]), 16) % 1000 < 1000 * _HELD]
     fitting = [pair for pair in usable if pair not in held]
     called = f"{name}_preference"
@@ -73,6 +74,7 @@ async def refit(folder: Folder, preferences: Sequence[Preference], *, name: str)
     template = (Path(__file__).parent / "templates" / "preference.py").read_text(encoding="utf-8")
     old = path.read_text(encoding="utf-8") if path.is_file() else template
     async with Pool(Limits(wall_seconds=20.0, cpu_seconds=20.0)) as pool:
+        # Fitted into the template; `old`, with whatever people changed in it, is only what has to be beaten.
         differences = await _features(template, fitting, pool)
         source = _WEIGHTS.sub(f"WEIGHTS: dict[str, float] = {_fit(differences)!r}", template)
         before, after = await _agreement(old, held, pool), await _agreement(source, held, pool)
@@ -121,6 +123,7 @@ def _fit(differences: Sequence[Mapping[str, float]]) -> dict[str, float]:
         slope = {name: -_DECAY * weights[name] for name in names}
         for difference in differences:
             margin = sum(weights[name] * value for name, value in difference.items())
+            # math.exp raises OverflowError from about 710 on.
             wrong = 1 / (1 + math.exp(max(-30.0, min(30.0, margin))))
             for name, value in difference.items():
                 slope[name] += wrong * value / len(differences)

@@ -115,6 +115,7 @@ async def answer_of(agent: Agent, *arguments: Any, **named: Any) -> Any:
         value = await agent(*arguments, **named)
     else:
         # A thread of its own, so that an agent that waits for its model does not hold up the others.
+        # to_thread copies the context, with it the Bundle and the Replay; a bare executor would lose both.
         value = await asyncio.to_thread(_ended, agent, arguments, named)
     if isinstance(value, AsyncGeneratorType):
         return [piece async for piece in value]

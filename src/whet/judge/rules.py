@@ -75,6 +75,7 @@ def exact(trajectory: Trajectory) -> float | None:
     answers = _answers(trajectory)
     if not answers:
         return None
+    # A list of texts is right as the list, and as the one text that a generator gave in pieces.
     answered = {
         _normal("" if trajectory.output is None else trajectory.output),
         _normal(trajectory.output_text),
@@ -88,6 +89,7 @@ def contains(trajectory: Trajectory) -> float | None:
 
     An agent can satisfy it by saying everything: `check_reward` refuses it for that.
     """
+    # An empty answer occurs in every output.
     words = [text for answer in _answers(trajectory) if (text := _normal(answer))]
     if not words:
         return None
@@ -109,6 +111,7 @@ def matches(pattern: str) -> Reward:
     except re.error as error:
         raise InputError(f"{pattern!r} is not a regular expression: {error}.") from error
 
+    # The pattern is in the version: a hash of the source would be the same for all of them.
     @reward(name="matches", version=f"1:{pattern}")
     def judge(trajectory: Trajectory) -> float:
         return float(compiled.search(trajectory.output_text) is not None)
@@ -233,6 +236,7 @@ def implied(trajectory: Trajectory) -> float | None:
 
 
 def _last(notes: Sequence[Feedback]) -> float | None:
+    # By its time and not its place: feedback may arrive late.
     last = max(notes, key=lambda note: note.at, default=None)
     return None if last is None else last.value
 

@@ -107,6 +107,7 @@ def answers(row: Task, others: Sequence[Task]) -> Iterator[tuple[str, Json]]:
     # The same for every row: the commonest answer, and one that fits every question.
     if foreign:
         texts = list(map(as_text, foreign))
+        # Sorted: max keeps the first of equals, and a set of texts has another order in each process.
         yield "constant", foreign[texts.index(max(sorted(set(texts)), key=texts.count))]
     yield "constant", REFUSAL
     yield "empty", _empty(good)
@@ -256,6 +257,7 @@ def _with_degrading(tree: ast.Module) -> str:
         ),
         len(tree.body),
     )
+    # Python refuses a `__future__` import that anything but the docstring stands before.
     tree.body[first:first] = ast.parse(_DEGRADE).body
     return _text_of(tree)
 

@@ -146,6 +146,7 @@ class CrossFit:
 
     def matrix(self, rows: Sequence[Sequence[float | None]]) -> Any:
         """Shape (rows, features), NaN where a value is missing."""
+        # dtype=float makes NaN of None; the reshape gives an empty list its columns.
         return np.array(rows, dtype=float).reshape(len(rows), len(self.features))
 
     def train(self, leaves: int, trees: int, *, without: int | None = None) -> Any:
@@ -212,6 +213,7 @@ def grow(
         rows: shape (rows, features), NaN where a value is missing.
         right: shape (rows,), 0 or 1.
     """
+    # LightGBM refuses names with characters that JSON uses; the columns keep their places.
     plain = all(name.replace("_", "").isalnum() and name.isascii() for name in features)
     names = list(features) if plain else [f"f{column}" for column in range(len(features))]
     data = lightgbm.Dataset(rows, right, feature_name=names, params={"verbose": -1})

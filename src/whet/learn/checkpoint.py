@@ -60,6 +60,7 @@ class Clock:
         self._before = dict(course.before)
 
     def stop(self, course: Course) -> None:
+        # Set, not added to: the clock is read after every round and once more at the end.
         course.before = {
             "seconds": time.perf_counter() - self._seconds + self._before["seconds"],
             "cpu_seconds": time.process_time() - self._cpu + self._before["cpu_seconds"],

@@ -128,6 +128,7 @@ class Gain:
     def settled(self, worth: float) -> bool:
         """True if more pairs would hardly change on which side of `worth` it lies."""
         error = self.error
+        # One group says nothing of how groups differ, however many its pairs.
         if error is None:
             return False
         # One pair's worth is added: without any difference so far the error alone has no width.
@@ -309,6 +310,8 @@ class Composition:
             self._evaluated |= {(self.best.id, "validation"), (new.id, "validation")}
             return gain
         before = self.meter.spent["rollouts"]
+        # Few tasks mislead: in 24 trials with learners about five points better 40 of them missed some,
+        # 440 none (tests/test_composition.py), so a close case goes on below.
         await self._ran(gain, "validation", self.best, new, self.work.validation)
         # A budget that allows no further evidence leaves the decision to what there is.
         with suppress(BudgetExceeded):
@@ -358,6 +361,7 @@ class Composition:
         return int(remaining - per_learner * min(learners, remaining // per_learner))
 
     def _reserve(self, bundle: Bundle, tasks: Sequence[Task], source: str) -> None:
+        # `Experiment.evaluate` remembers the runs on validation, so a Bundle pays for them once.
         if (bundle.id, source) not in self._evaluated:
             self.meter.reserve(rollouts=len(tasks))
             self._evaluated.add((bundle.id, source))
@@ -405,6 +409,8 @@ async def cross_fit(
     """
     start = start or best
     parts = parts_of(groups)
+    # Measured on real mail: a head that learned without 77 % of the record was 0.1 points better than the
+    # rule, one that learned from all of it 2.7 points (docs/decisions/021-composition.md).
     folds = [part for part in parts if 2 * len(part) <= len(groups)]
     for fold, left_out in enumerate(folds):
         others = [group for part in parts if part is not left_out for group in part]
@@ -426,6 +432,7 @@ async def cross_fit(
         tasks = list({group.task.id: group.task for group in left_out}.values())
         if meter is not None:
             meter.reserve(rollouts=2 * len(tasks))
+        # One seed for both sides: what they share of their luck makes the comparison sharper.
         old = await work.collect(best, tasks, seed=5, label=COMPARED)
         new = await work.collect(update.bundle, tasks, seed=5, label=COMPARED)
         gain.add(f"{len(folds)} cross-fitted folds", old, new, metric)
@@ -554,6 +561,8 @@ def between_different(
     unread = ", ".join(sorted(differ - used))
     if not differ:
         reason = "Both sides are the same Bundle: there is nothing to promote."
+    # An agent compared with itself has no spread, which proves any margin: 171 real questions gave an e-value
+    # of 309 for a candidate that nothing had read.
     elif not differ & used:
         reason = (
             f"The agent read nothing in which the two sides differ ({unread}), so it was compared with itself. Read "

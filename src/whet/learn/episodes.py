@@ -82,9 +82,13 @@ class Episodes:
         versions = bundle.ids
 
         async def worker() -> None:
+            # One iterator for all workers, without a lock: they are coroutines of one loop.
             for job in jobs:
                 task = tasks[job // n]
+                # The Bundle is not in it, so two sides of a comparison draw the same numbers: ten points take
+                # a median of 118 pairs where 60 % of the luck is shared, 234 where none is.
                 chosen = int(digest((self.seed, seed, task.id, job % n), 12), 16)
+                # No fresh id: an episode that is run again after a crash is the same record.
                 id = digest((self.name, phase, bundle.id, task.id, chosen), 24)
                 trajectory = await self.scored(
                     await self._one(bundle, task, chosen, id, prefix, versions, phase)
@@ -187,4 +191,5 @@ class _Record:
     def settle(self) -> None:
         """Wait for the writes of a run that was broken off, where nothing can be awaited any more."""
         for write in self._writes:
+            # Waits as result() does, but raises nothing over the error that is under way.
             write.exception()

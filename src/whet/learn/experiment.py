@@ -109,6 +109,7 @@ class Experiment:
         self.validation: Sequence[Task] = parts[Split.VALIDATION]
         self._gate: Sequence[Task] = parts[Split.GATE]
         self._hidden = {task.id for task in self._gate}
+        # Without "": tasks that stand alone share no group.
         self._hidden_groups = {task.group for task in self._gate if task.group}
         shared = self._hidden_groups & {task.group for task in (*self.train, *self.validation)}
         if shared:
@@ -239,6 +240,7 @@ class Experiment:
         # An on-policy learner uses a group once, and new ones may have been recorded since: they are no new start.
         course = self._course(key, optimizer, parent, None if optimizer.on_policy else groups)
         meter = Meter(budget, parent=within)
+        # Before the first reservation: a resumed run has what earlier processes left of the budget.
         meter.settle(**course.spent)
         folder = self.folder / key.removeprefix(f"{self.name}/").replace("/", "-")
         folder.mkdir(parents=True, exist_ok=True)
@@ -315,6 +317,7 @@ class Experiment:
             # The log of the work before would give its answers to other questions.
             course.log = f"{key}#{int(saved.get('log', key).partition('#')[2] or 0) + 1}"
             self.progress(optimizer.name, 0, None, begins_anew=f"changed: {', '.join(changed)}")
+        # At once: begun anew a second time with other settings, it would else be given the first one's log.
         self._checkpoint(key, course)
         return course
 
@@ -388,6 +391,7 @@ class Experiment:
             GateError: there is nothing to compare, not even a task that no contender learned from; or a value
                 lies outside [0, 1].
         """
+        # A guardrail without a direction is refused here, before the gate's rollouts are spent.
         names, contenders, rails = dict[str, str](), list[Contender](), directed(guardrails, self.rewards)
         bundles = [candidate] if isinstance(candidate, Bundle) else [candidate.bundle, *candidate.fallbacks]
         if isinstance(candidate, Improvement):

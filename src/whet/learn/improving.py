@@ -65,9 +65,11 @@ async def rounds_of(
             round_context = context(number)
             try:
                 groups = await source.groups(number, course.live, round_context)
+                # Before the step, which has to write the weights if it is the last.
                 round_context.last = number + 1 == rounds or source.last(number, round_context)
                 update = await source.step(optimizer, course.live, groups, round_context)
             except BudgetExceeded as exceeded:
+                # A fixed number of rounds is a promise; without one the budget is the end that was meant.
                 if rounds is not None or not number:
                     raise
                 course.reason = f"the budget ends it: {exceeded}"

@@ -145,6 +145,7 @@ def value_of(trajectory: Trajectory, score: str) -> float | None:
         return None
     if score in trajectory.scores:
         value = trajectory.scores[score].value
+        # NaN is missing too: it compares unequal to itself, and would sort anywhere.
         return None if value is None or value != value else float(value)
     if score == "reward":
         return trajectory.reward

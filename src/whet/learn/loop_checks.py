@@ -146,6 +146,7 @@ async def _resumed(
 
 def _check_attributes(optimizer: Optimizer) -> None:
     kind = type(optimizer).__name__
+    # A Protocol at run time looks for the names alone; what stands under them is checked below.
     if not isinstance(optimizer, Optimizer):
         raise ContractError(f"{kind} lacks one of name, group_size, on_policy, ordered, step")
     if not isinstance(optimizer.name, str) or not optimizer.name:

@@ -183,10 +183,8 @@ class Pipeline:
 
     @property
     def _over(self) -> bool:
-        """Whether the budget ends it and nothing is under way any more."""
+        """True if the budget ends it and nothing is under way any more."""
         return self._exhausted is not None and self.accounts.running == 0
-
-    # -- workers ------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
@@ -252,6 +250,7 @@ class Pipeline:
         # In a task of its own: one that swallows its cancellation is left behind, and holds nobody up.
         attempt = asyncio.create_task(_shielded(self._run(self.bundle, task, seed)))
         try:
+            # Not wait_for, which goes on waiting until the cancelled task has really ended.
             done, _ = await asyncio.wait({attempt}, timeout=self.options.seconds)
         except asyncio.CancelledError:
             attempt.cancel()
@@ -259,10 +258,12 @@ class Pipeline:
             raise
         if not done:
             self.accounts.hung += 1
+            # The event loop holds tasks weakly: one that nobody else holds may be collected while it runs.
             self._abandoned.add(attempt)
             attempt.add_done_callback(self._abandoned.discard)
             attempt.cancel()
             return Failure(Fault.ENVIRONMENT, "TimeoutError", f"it did not end in {self.options.seconds:g} s")
+        # exception() of a cancelled task raises, which would look like a cancellation of this worker.
         error: BaseException | None = (
             asyncio.CancelledError("its worker was cancelled") if attempt.cancelled() else attempt.exception()
         )

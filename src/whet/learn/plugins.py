@@ -85,6 +85,7 @@ def load(group: str, name: str) -> Any:
         raise NotFoundError(f"{group} has no {name!r}; there are {', '.join(sorted(points)) or 'none'}")
     try:
         return points[name].load()
+    # An ImportError as well, and the one that says what to install.
     except MissingExtra:
         raise
     except (ImportError, AttributeError) as error:

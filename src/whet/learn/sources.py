@@ -248,7 +248,9 @@ class Beside(GroupSource):
             return await optimizer.step(bundle, groups, context)
 
         # A loop of its own in a thread: training would stop the rollouts that go on in this one.
+        # So the step must not await what belongs to this loop: a lock, a client's connections.
         update = await asyncio.to_thread(asyncio.run, apart())
+        # In this order: whatever samples has the weights before a rollout begins under their Bundle.
         if self._publish is not None:
             await self._publish(update.bundle)
         await self._pipeline.moved(update.bundle)

@@ -37,6 +37,7 @@ def load_outcomes(path: PathLike) -> list[TaskResult]:
         InputError: the file cannot be read or is empty, or a line is not as above; says which line.
     """
     try:
+        # Bytes: str.splitlines also splits at U+2028 and others, which a text in JSON may hold as they are.
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
@@ -83,6 +84,7 @@ def _row(line: bytes) -> TaskResult:
 
 
 def _id(row: dict[str, Json]) -> str:
+    # Not by truth: 0 is an id.
     named = [name for name in _IDS if row.get(name) not in (None, "")]
     if not named:
         raise InputError(f"no task id: give one under {', '.join(_IDS)}")

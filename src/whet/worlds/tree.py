@@ -113,6 +113,7 @@ class Tree:
 
     def restore(self, saved: Any) -> None:
         """Go back to where `snapshot` was taken."""
+        # Copied here as well: a search restores one snapshot many times.
         self.__dict__.update(deepcopy(saved))
 
     def _observation(self) -> dict[str, Json]:

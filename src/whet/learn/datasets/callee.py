@@ -93,6 +93,7 @@ def _of_json(content: str | bytes) -> list[Json]:
     return worth_trying(values)
 
 
+# Without slots: cached_property keeps its value in the instance's __dict__.
 @dataclass(frozen=True)
 class Callee:
     """One function with the files that it needs."""

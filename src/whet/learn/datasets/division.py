@@ -98,6 +98,7 @@ class _Problem:
 
         first: dict[Hashable, str] = {}
         for key, question in zip(self.own, self.question, strict=True):
+            # The smaller name is the root whatever the order of the tasks: the side is drawn by it.
             low, high = sorted((root(first.setdefault(question, key)), root(key)))
             above[high] = low
         return {key: root(key) for key in above}

@@ -54,6 +54,7 @@ def leaks(tasks: Iterable[Task]) -> Leakage:
 def write(folder: Path, rows: Sequence[Task]) -> None:
     """Write `train.jsonl`, `validation.jsonl` and `gate.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
+    # An empty file as well: one of an earlier division must not stay.
     for part in FRACTIONS:
         write_rows(folder / f"{part.value}.jsonl", [task for task in rows if task.split is part])
 

@@ -247,6 +247,7 @@ async def _by_signature(
             if task.id not in ids:
                 ids.add(task.id)
                 fresh.append(task)
+        # All that answer are kept here; `_spread` chooses among them.
         made_rows += await _answering(callee, fresh, rows, len(rows) + len(fresh), account, pool)
         if len(made_rows) >= missing:
             break

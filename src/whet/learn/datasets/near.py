@@ -86,6 +86,7 @@ class Near:
             size: of the whole set; `held` are those of its members that any indexed text has.
         """
         # Members that no indexed text has are rarer than all, and shared with none.
+        # 0.7 * 90 is 62.999…: the small term keeps the bound safe on either side of a whole number.
         length = size - int(self.similarity * size - 1e-9) - (size - len(held))
         return held[: max(0, min(length, bisect_left(held, self._first)))]
 

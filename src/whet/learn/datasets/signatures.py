@@ -131,6 +131,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
     values: list[Json] = []
     for text in texts:
         nodes = list(ast.walk(ast.parse(text)))
+        # By identity, while `nodes` holds them all: a constant that merely equals a docstring stays.
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
         values += [value for is_json, value in map(literal, constants) if is_json]
@@ -180,6 +181,7 @@ def _of_docstring(signature: Signature) -> Iterator[Task]:
     for example in shown:
         try:
             call = ast.parse(example.source.strip(), mode="eval").body
+            # A docstring shows nothing for an answer of None.
             answer = ast.parse(example.want.strip() or "None", mode="eval").body
         except SyntaxError:
             continue
@@ -206,6 +208,7 @@ def _input(signature: Signature, node: ast.expr) -> tuple[Json] | None:
     """The input of a call of the function, None for another call, or for arguments that are not literals."""
     if isinstance(node, ast.Await):
         node = node.value
+    # The call of a method does not show what its object was made with.
     if not isinstance(node, ast.Call) or signature.bound == "instance" or isinstance(node.func, ast.Call):
         return None
     if last_name(node.func) != signature.name or any(keyword.arg is None for keyword in node.keywords):

@@ -70,6 +70,7 @@ def split(
 
 def _position(key: str, seed: int) -> float:
     # 13 hex digits are 52 bits: the most that a float holds exactly.
+    # Another hash would deal all groups anew: some that were learned from would come behind the gate.
     return int(digest(("split", seed, key), 13), 16) / 16**13
 
 
@@ -94,6 +95,7 @@ def _hashed(key: str, shares: Mapping[Split, float], seed: int) -> Split:
         upto += share
         if position < upto:
             return part
+    # The shares may add up to a hair less than 1.
     return part
 
 

@@ -62,6 +62,7 @@ def inputs(signature: Signature, pool: Sequence[Json], seed: int) -> Iterator[Js
     while True:
         arguments: dict[str, Json] = {}
         for parameter in signature.parameters:
+            # Each draw is part of the seed's random stream: one more or one less changes all inputs.
             if parameter.required or rng.random() < 0.3:
                 arguments[parameter.name] = makers[parameter.name](rng)
         if built:

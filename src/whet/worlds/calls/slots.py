@@ -26,6 +26,7 @@ from .values import Kind, Value, values_of
 FUNCTIONS, ARGUMENTS, VALUES, CLAUSES = 4, 24, 14, 3
 """Slots of each kind."""
 END = "<end>"
+# The order gives the token ids: a policy that was trained knows no other, so new ones go to the end.
 TOKENS: tuple[str, ...] = (
     END,
     *("call", "none", "act"),
@@ -141,6 +142,7 @@ class CallView:
                 ]
                 for match in matches if len(str(member)) > 1 else ():
                     members.append(Value("text", member, *match.span()))
+                    # NULs, so that what follows keeps its offset in the request.
                     unread = unread[: match.start()] + "\0" * len(match.group()) + unread[match.end() :]
         return sorted([*members, *values_of(unread)], key=lambda value: value.start)[:VALUES]
 

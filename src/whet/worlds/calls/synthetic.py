@@ -78,6 +78,7 @@ def _choice(name: str, values: Sequence[str]) -> _Kind:
 
 
 def _in_one_of(says: Sequence[str]) -> Callable[[Any], str]:
+    # Chosen by the value: wording takes nothing from the generator, which draws the requests.
     return lambda value: says[len(str(value)) % len(says)].format(value)
 
 

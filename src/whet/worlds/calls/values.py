@@ -13,6 +13,7 @@ _NUMBER = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
 _QUOTED = r"(?<!\w)'[^']+'(?!\w)|\"[^\"]+\""
 _NAME = r"[A-Z][\w&.-]*\w(?:,? (?:of |de |la )?[A-Z][\w&.-]*\w)*|[A-Z]{2,}"
 _MANY = r"(?:{0})(?:, (?:{0}))*,? and (?:{0})|\[(?:{0})(?:, ?(?:{0}))*\]"
+# The first alternative that fits wins: a date before the numbers in it, a list before its first member.
 _PATTERN = re.compile(
     "|".join(
         (

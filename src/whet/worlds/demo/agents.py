@@ -118,6 +118,7 @@ class SlotPolicy:
     ) -> None:
         self.agent, self.world, self.bundle = agent, world, bundle
         temperature = bundle["decoding"].content["temperature"] if "decoding" in bundle else 1.0
+        # Greedy is a mode of its own: logits are divided by the temperature, which cannot be 0.
         sampler = models.sampler(bundle["policy"], greedy=temperature == 0, temperature=temperature or 1.0)
         self.session = sampler.session(seed)
         self.view: SlotView | None = None

@@ -45,6 +45,7 @@ NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
 TEMPERATURES = (0.0, 0.4, 0.7, 1.0)
 """Decodings that are compared on validation; 0 is greedy."""
 
+# With `lacks_own`, which leaves out quoted text, .903 success and .047 hallucination became .911 and .041.
 MONOTONE = {"lacks": -1, "lacks_own": -1, "missing": -1, "title": 1, "sender": 1, "month": 1, "in_subject": 1}
 """Feature of a mail → 1 or -1: what can only speak for it, or only against it."""
 
@@ -73,10 +74,12 @@ def opened(bundle: Bundle, *, hasty: bool = False) -> Bundle:
     return bundle.put(Version(resource="rule", content={**rule, "sure": 0.9} if hasty else rule))
 
 
+# Success and hallucination of the head: 880 thumbs gave .911/.041, every question asked of the tuned and of
+# the opened rule .916/.033, of the hasty one as well .920/.030.
 LATER = ("later users", "later users, rule opened", "later users, hasty rule")
 """Whom the head learns from: the tuned agent's users, and as many who meet its rule opened, in two ways.
 
-Not the old agent's: it read the questions differently."""
+Not the old agent's: it read the questions differently, which cost the head four points."""
 
 
 class Learning:
@@ -207,6 +210,7 @@ class Learning:
             at_least={"values": 1, "title": rule["rule"].content["title"]},
             monotone=MONOTONE,
         )
+        # One mail further: a third one brought no success and more hallucination (.911/.044 for .911/.041).
         reading = rule.put(Version(resource="rule", content={**rule["rule"].content, "read": 2}))
         return Head("decide", options), reading
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 def cores() -> int:
     """Cores that this process may use."""
+    # cpu_count is the machine's; taskset or a container's cpuset may allow fewer.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -223,7 +223,8 @@ class MailProof:
         trained = {task.group for task in (*self.job.checked.train, *self.job.checked.validation)}
         rails = (
             Guardrail("hallucination", 0.02),
-            # Against a collapse to "I don't know", which costs .9: owners differ too much for a finer one.
+            # Against a collapse to "I don't know", which costs .9. Owners differ too much for a finer one:
+            # at .15 a gain of 24 points was refused on four mailboxes (docs/decisions/030-the-main-job.md).
             Guardrail(metric="answered", margin=0.3),
         )
         contenders = {name: Contender(name, self.learners[name].bundle.id, gate[name]) for name in gate}

@@ -35,6 +35,7 @@ def main() -> None:
 def _listen(messages: BinaryIO, incoming: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in messages:
         incoming.put(msgspec.json.decode(line))
+    # sys.exit would end this thread alone.
     os._exit(1)  # the first process is gone
 
 
@@ -60,6 +61,7 @@ async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> 
             say({"progress": [what, done, total, figures]})
 
     order = messages.get()
+    # The hook is for Path, which msgspec does not know.
     options = msgspec.convert(order["options"], JobOptions, dec_hook=lambda type, value: type(value))
     with Store(Path(order["store"])) as store:
         job = MailJob(options, store, name=order["name"], progress=progress)

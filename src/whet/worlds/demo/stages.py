@@ -81,6 +81,7 @@ async def run_in_order(
                     if not here:
                         raise
                     lost(gone)
+                    # Back at its place, not at the end: what stands first is needed first.
                     waiting = [stage for stage in needs if stage == name or stage in waiting]
     finally:
         for task in running:

@@ -28,6 +28,7 @@ class Users:
         """
         identity = (self.seed, trajectory.task.id, trajectory.seed, dict(trajectory.versions))
         rng = random.Random(digest(identity))
+        # All three whatever comes of them, so that the coin's thumbs fall on the same runs as the others.
         rates, wrong, flip = rng.random() < self.rate, rng.random() < self.noise, rng.random() < 0.5
         success = trajectory.score("success")
         if not rates or success is None:

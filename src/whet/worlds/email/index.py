@@ -135,6 +135,7 @@ class MailIndex:
             raise InputError(
                 "two mails have the same id; give the mails of one Reading, or of several made distinct"
             )
+        # Not `tokens`: bodies would push short texts out of its cache.
         texts = [(_tokens(mail.subject), _tokens(mail.body)) for mail in self.mails]
         words = words or MailWords()
         held = [words.of(mail, *text) for mail, text in zip(self.mails, texts, strict=True)]
@@ -152,7 +153,9 @@ class MailIndex:
         self._newest = sorted(range(len(self.mails)), key=self._age)
         self._scores: dict[str, dict[int, float]] = {}
         self._lock = threading.Lock()
+        # Threads share the connection, one at a time (`_lock`).
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
+        # The connection's own method: one of this object would keep it alive for ever.
         weakref.finalize(self, self._database.close)
         self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='')")
         self._database.executemany(
@@ -164,6 +167,7 @@ class MailIndex:
         )
         # One b-tree in place of many: every later query is a read of it.
         self._database.execute("INSERT INTO mail(mail) VALUES ('optimize')")
+        # Caches of the instance: one on the method would keep every index alive, and be shared by all.
         self._ranked = lru_cache(maxsize=_REMEMBERED)(self._rank)
         self.sent_by: Callable[[str], frozenset[int]] = lru_cache(maxsize=65_536)(self._sent_by)
 
@@ -281,6 +285,7 @@ class MailIndex:
             if allowed is not None:
                 scores = {row: score for row, score in scores.items() if row in allowed}
             ranked = ((score, row) for row, score in scores.items())
+            # Days are looked at one by one below, so where they are given the best few are not enough.
             rows = sorted(ranked) if dated else heapq.nsmallest(limit, ranked)
         hits: list[Hit] = []
         query = frozenset(parts)
@@ -424,6 +429,7 @@ class MailWorld:
         self._indexes: dict[tuple[str, ...], MailIndex] = {}
         self._words = MailWords()
         self._lock = threading.Lock()
+        # Weak: an Env that is dropped within its episode takes its Inbox along.
         self.episodes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
         """Inboxes of the episodes under way, by the handle in their first observation."""
 

@@ -36,6 +36,7 @@ from .vocabulary import STANDARD_FOLDERS
 
 _STANDARD = frozenset(STANDARD_FOLDERS)
 _MBOX = re.compile(rb"From [^\n]*\r?\n[!-9;-~]+:")
+# A line of a body may begin with "From " too: a mail begins where a year is in it and a header below.
 _MBOX_SPLIT = re.compile(rb"(?:\A|(?<=\n)\r?\n)From [^\n]{0,200}?\d{4}[^\n]{0,200}\r?\n(?=[!-9;-~]+:)")
 
 
@@ -126,6 +127,7 @@ def _files(root: Path, problems: list[UnreadableMail]) -> Iterator[Path]:
         for name in names:
             if os.path.islink(os.path.join(folder, name)):
                 problems.append(UnreadableMail(os.path.join(folder, name), "symbolic link, not followed"))
+        # In place: os.walk goes down into `names` in this order, and of two copies the first is kept.
         names.sort(key=_natural)
         for name in sorted(files, key=_natural):
             yield Path(folder, name)
@@ -165,6 +167,7 @@ class _Reader:
             starts = list(_MBOX_SPLIT.finditer(content))
             ends = [match.start() for match in starts[1:]] + [len(content)]
             for number, (match, end) in enumerate(zip(starts, ends, strict=True), 1):
+                # One mark less: a line that was quoted before it was put into the mbox keeps its own.
                 text = re.sub(rb"(?m)^>(>*From )", rb"\1", content[match.end() : end])
                 self._mail(path, text, f"{path}:{number}", mbox=True)
             if not starts:
@@ -208,6 +211,7 @@ class _Reader:
                 self.duplicates.append(Duplicate(where, reason, self._ids_by_content[key]))
                 return
         id = distinct_id(id, owner, self._ids)
+        # By the id that it came with, as a second copy will have it.
         self._ids_by_content[(owner, mail.id or id)] = self._ids_by_content[content] = id
         self.mails.append(replace(mail, id=id, mailbox=owner, folder=folder))
 

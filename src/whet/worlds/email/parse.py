@@ -27,6 +27,7 @@ from ...models.escapes import clean
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
 _ADDRESS = re.compile(r"[^\s<>\"'(),;:@]{1,200}@[^\s<>\"'(),;:@]{1,200}")
+# Repetitions are bounded here and below: with open ones hostile mail takes quadratic time.
 _QUOTE = re.compile(
     r"^[^\w\n]{0,40}?-{1,60} ?Original (?:Message|Appointment) ?-"
     r"|^[ \t>]*-{2,}[ \t]*Forwarded\b"
@@ -197,6 +198,7 @@ def _display_name(raw: str) -> str:
 def _date(value: str, problems: list[str]) -> datetime | None:
     try:
         date = email.utils.parsedate_to_datetime(value)
+        # A zone of -0000 gives a naive datetime, which compares with no aware one.
         return date if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, TypeError, IndexError, OverflowError):
         problems.append(f"broken headers: no readable date in {value[:60]!r}" if value else "no date")

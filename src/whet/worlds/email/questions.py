@@ -184,6 +184,8 @@ class _Mailbox(_Bench):
 
     def remembered(self, words: Sequence[str], count: int, rng: random.Random) -> list[str]:
         """At most `count` of a mail's words: people remember particular ones, so rare ones more often."""
+        # Drawn evenly, a third of the words were such as "because", and a classifier on every feature at hand
+        # reached .837 on unseen owners; drawn like this it reached .913.
         postings = self.index.postings
         return sorted(
             words, key=lambda word: rng.random() ** float(len(postings[word])) ** 0.5, reverse=True
@@ -302,6 +304,7 @@ def derive(
                     tally["ambiguous"] = tally.get("ambiguous", 0) + (not task.meta["identified"])
                     tasks.append(task)
     random.Random(f"{seed}:order").shuffle(tasks)
+    # Variants of a fact may come out alike, and then have one id.
     return list({task.id: task for task in tasks}.values())
 
 
@@ -317,12 +320,14 @@ class _Maker:
         """One question about the fact, or, in place of some unanswerable ones, about an absent one."""
         bench = self.everything if tier == "hard" else self.box
         reason = None
+        # Each draw is part of the question's random stream: one more or one less changes all questions.
         if rng.random() < self.unanswerable:
             absent = self.lacking.get(fact.kind)
             boilerplate = len(self.box.holders(fact.kind, fact.value or "")) > _BOILERPLATE
             reason = "withheld"
             if absent and ((boilerplate and fact.kind == "phone") or rng.random() < 0.5):
                 reason, fact = "absent", rng.choice(absent)
+        # Before the tries: drawn in each, it would be rarer among the clues that identify a value.
         misnamed = fact.kind != "sender" and rng.random() < _MISNAMED
         samplers: dict[Tier, Callable[[Fact, random.Random], Clues | None]] = {
             "exact": self._exact,
@@ -446,6 +451,7 @@ class _Maker:
     def _misnamed(self, clues: Clues, fact: Fact, rng: random.Random) -> Clues:
         """The clues with somebody else as the sender, or with none if everybody has the same name."""
         nobody = replace(clues, sender=None, sender_form=None, sender_wrong=False)
+        # Drawn until the name is wrong, so that the share of wrong senders is what is promised.
         for _ in range(8):
             misnamed = self._with_sender(nobody, rng.choice(self.everything.index.mails), rng, 1.0)
             if misnamed.sender and self._row(fact) not in self.box.index.sent_by(misnamed.sender):

@@ -35,6 +35,7 @@ def _bucket(value: float, bounds: Sequence[float]) -> int:
 
 
 END = "<end>"
+# The order gives the token ids: a policy that was trained knows no other, so new ones go to the end.
 TOKENS: tuple[str, ...] = (
     END,
     *(f"?{kind}" for kind in KINDS),
@@ -71,6 +72,7 @@ class SlotView:
         self.kind: Kind = clues["kind"]
         self.inbox = inbox
         # Rare words first: they carry most, and the order itself tells the policy which.
+        # A word that no mail holds is not the rarest: it finds nothing, and goes last.
         by_rarity = sorted(
             dict.fromkeys(clues["words"]), key=lambda word: (inbox.frequency(word) or 10_000, word)
         )

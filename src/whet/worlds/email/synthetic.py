@@ -184,6 +184,7 @@ def _company(rng: random.Random, mailboxes: int) -> _Company:
             + "".join(rng.choice(MIDDLES) for _ in range(rng.randint(0, 2)))
             + rng.choice(ENDS)
         )
+    # Sorted before it is shuffled: a set of texts has another order in each process.
     names = sorted(invented)
     rng.shuffle(names)
     domains = [f"{name}.{rng.choice(('com', 'net', 'org'))}" for name in names[:9]]

@@ -172,6 +172,7 @@ class MailEnv:
                 except ValueError as error:
                     raise InputError(f"{bound} is {arguments[bound]!r}; give a day as 2001-03-05") from error
         hits = self._inbox.search(**arguments)
+        # After the search: one that is refused for its arguments leaves no entry in the log.
         self._accounted += 1
         if any(hit.id == self._task.meta.get("evidence") for hit in hits):
             self._episode.marks["found_right_mail"] = True
@@ -180,6 +181,7 @@ class MailEnv:
     def _read(self, id: str) -> dict[str, Json]:
         assert self._inbox is not None
         assert self._task is not None
+        # Before the read, which is in the log even where it raises.
         self._accounted += 1
         mail = self._inbox.read(id)
         if id == self._task.meta.get("evidence"):
