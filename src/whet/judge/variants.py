@@ -143,6 +143,7 @@ class _Bodies(ast.NodeTransformer):
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
         node.body = self._body(node)
+        node.decorator_list = []
         return node
 
 
