@@ -45,6 +45,7 @@ class Retry:
 
     def wait(self, retry: int, jitter: float) -> float:
         """Seconds before retry number `retry`, counted from 1; `jitter` lies in [0, 1)."""
+        # Half of the bound is certain: jitter from 0 would send some callers back to a busy endpoint at once.
         return min(self.longest_wait, self.first_wait * 2.0 ** (retry - 1)) * (0.5 + jitter / 2)
 
 
@@ -119,6 +120,8 @@ class Endpoint:
         seconds = total if seconds is None else min(seconds, total)
         tried, refusal = 0, None
         try:
+            # The only TimeoutError that ends here is its own: `transport.py` makes AttemptRefused of an
+            # attempt's.
             async with asyncio.timeout(seconds):
                 deadline = time.monotonic() + seconds
                 while True:
@@ -145,6 +148,7 @@ class Endpoint:
         wait = refusal.retry_after
         if wait is None:
             wait = self.retry.wait(tried, self._jitter.random())
+        # A wait that the clock would cut off is not begun: the refusal says more than "no answer within".
         if time.monotonic() + wait >= deadline:
             raise refusal
         await asyncio.sleep(wait)

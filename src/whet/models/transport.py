@@ -89,6 +89,7 @@ class Transport:
             response = await client.send(request, stream=True)
             if response.status_code != 200:
                 try:
+                    # `_check` quotes the body, and the text of a streamed response that was not read raises.
                     await response.aread()
                 finally:
                     await response.aclose()
@@ -106,6 +107,7 @@ class Transport:
             async for chunk in response.aiter_bytes():
                 for data in filter(None, map(data_of, splitter.feed(chunk))):
                     yield data
+        # Some servers end their last event without the blank line.
         for data in filter(None, map(data_of, splitter.end())):
             yield data
 
@@ -161,6 +163,7 @@ def _retry_after(header: str | None) -> float | None:
         return None
     try:
         seconds = float(header)
+        # float() takes "nan" and "inf" for numbers; neither is a wait.
         return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass  # not a number, so a date

@@ -216,6 +216,7 @@ class ResponsesStreamReader:
         elif isinstance(event.get("response"), dict):
             self._response = event["response"]
         elif kind == "response.output_item.done":
+            # By index: items may end in another order than they began.
             self._items[event["output_index"]] = event["item"]
 
     def response(self) -> dict[str, Json] | None:
@@ -327,6 +328,7 @@ class ResponsesStreamWriter:
     def _item(self, key: str | int, call: CallPiece | None) -> _Item:
         kind = "call" if isinstance(key, int) else key
         if call is not None:
+            # A copy without arguments: those gather in the item, and the piece is the reader's.
             call = CallPiece(call.index, call.id or f"call_{new_id()}", call.name)
         item = _Item(kind, len(self._items), f"{_PREFIXES[kind]}_{self._item_id()}", call)
         self._items[key] = item
