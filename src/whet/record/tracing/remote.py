@@ -38,6 +38,7 @@ class _Straight(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token is for one server."""
 
     def redirect_request(self, *_: Any) -> None:
+        # urllib then raises HTTPError with the 3xx, which `_post` takes for a refusal.
         return None
 
 
@@ -97,6 +98,8 @@ class Remote:
                 refusal.close()
                 if refusal.code not in _SPARE:
                     break
+                # Raised, so that the sink counts all as dropped: one by one they would be tried at a busy
+                # server, too.
                 if not pause:
                     raise
             except OSError:

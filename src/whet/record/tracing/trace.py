@@ -335,6 +335,7 @@ def collecting() -> Iterator[list[Trajectory | Step]]:
     finally:
         current.reset(outer)
         collector.reset(token)
+        # At the end of the block: a step outside of any call has nobody who could say that it is complete.
         gathering.records.extend(steps(gathering.loose, thaw, clock()))
 
 
@@ -345,6 +346,7 @@ class _Propagating(Executor):
         self._inner = inner
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        # At submit: a thread of the pool has a context of its own, which begins empty.
         return self._inner.submit(propagate(fn), *args, **kwargs)
 
     def map(
@@ -433,6 +435,8 @@ def wrap(function: Any, begin: Begin) -> Any:
     if kind == "async":
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # Here and not when it is called: a coroutine that nobody awaits has done nothing, and leaves no
+            # record.
             opened = begin(args, kwargs)
             if opened is None:
                 return await function(*args, **kwargs)
@@ -475,6 +479,7 @@ def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
             note.action = freeze(result)
             return result
         except BaseException as exception:
+            # BaseException: a cancelled or interrupted call is recorded as cut short, and raised unchanged.
             note.error = blame(exception)
             raise
         finally:
@@ -526,6 +531,8 @@ class _Inside:
         self._frame = frame
 
     def __enter__(self) -> None:
+        # A token is reset only in the context that set it, and a generator may be resumed in another each
+        # time.
         self._token = current.set(self._frame)
 
     def __exit__(self, *exception: object) -> None:
@@ -557,6 +564,7 @@ class _Yields:
     ) -> None:
         if error is not None:
             self._note.error = blame(error)
+        # What was yielded until then, also where it was closed early or raised.
         self._note.action = freeze(self._values)
         finish(self._note)
 

@@ -116,6 +116,8 @@ def attribute(
         The steps, and the ids of calls whose answer went to another agent and not out of the run.
     """
     calls = [_Call(step, *wires[step.id]) for step in steps if step.id in wires]
+    # In this order: `_turns` parts agents of one prompt by name, openers need the turns before, and turns
+    # their openers.
     _name(calls)
     turns = _turns(calls)
     for number, turn in enumerate(turns):
@@ -191,6 +193,7 @@ def _signature(message: Json) -> bytes | None:
         held = call.get("function", call)
         arguments = held.get("arguments")
         if isinstance(arguments, str):
+            # The API sends arguments as text, a message in the common form has them parsed.
             with contextlib.suppress(msgspec.DecodeError):
                 arguments = msgspec.json.decode(arguments)
         calls.append([call.get("id"), held.get("name"), arguments])
@@ -229,7 +232,9 @@ def _opener(
     turn: _Turn, before: Sequence[_Turn], calls: Sequence[_Call]
 ) -> tuple[_Call, Message, str] | None:
     first = turn.calls[0]
+    # By identity: two equal calls of one answer start two sub-agents, and one call starts one.
     opened = {id(earlier.opener[1]) for earlier in before if earlier.opener is not None}
+    # The newest first: an agent that is called again for the same question works on the last call.
     for call in reversed(calls):
         if call.ended > first.started or call.turn is turn:
             continue
