@@ -133,7 +133,7 @@ class ModelRequest:
         return text_of(self.messages[-1])
 
     def key(self, *more: Json) -> str:
-        """32 hex characters that equal Requests share, and different ones do not."""
+        """32 hex characters that equal ModelRequests share, and different ones do not."""
         # Recorded answers are found by this hash: another form of it orphans them all.
         return digest([[dict(message) for message in self.messages], self.settings, *more], 32)
 

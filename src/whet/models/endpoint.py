@@ -74,7 +74,7 @@ class Endpoint:
     """The address of a server, its key and its connections.
 
     Args:
-        base_url: what every path is put behind; a slash at its end is dropped.
+        base_url: put before every path; a slash at its end is dropped.
         api_key: sent as a bearer token; None sends none.
         retry: limits on retries.
 
@@ -110,8 +110,8 @@ class Endpoint:
         """The answer of `attempt`, retried where it raises a retryable AttemptRefused.
 
         Args:
-            what: is asked, as an error names it.
-            seconds: what a budget has left, where that may be less than `Retry.total_seconds`.
+            subject: of the request, as an error names it.
+            seconds: left of a budget, where that may be less than `Retry.total_seconds`.
 
         Raises:
             ModelError: no answer; whatever else `attempt` raises.
@@ -120,8 +120,7 @@ class Endpoint:
         seconds = total if seconds is None else min(seconds, total)
         tried, refusal = 0, None
         try:
-            # The only TimeoutError that ends here is its own: `transport.py` makes AttemptRefused of an
-            # attempt's.
+            # Its own TimeoutError alone ends here: `transport.py` makes AttemptRefused of an attempt's.
             async with asyncio.timeout(seconds):
                 deadline = time.monotonic() + seconds
                 while True:

@@ -34,8 +34,7 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
     try:
         return decode(body)
     except msgspec.ValidationError:
-        # A subclass of DecodeError, so it stands first: JSON of another shape is not mended by reading it
-        # again.
+        # A subclass of DecodeError, so it stands first: a second reading mends no JSON of another shape.
         raise
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None

@@ -40,7 +40,7 @@ class Forest:
     per tree.
 
     Args:
-        text: what `Booster.model_to_string()` or `save_model` wrote.
+        text: of a model, as `Booster.model_to_string()` or `save_model` writes it.
 
     Raises:
         InputError: no such model, cut off, several classes, categorical or linear trees, or more than 64
@@ -153,8 +153,7 @@ class _Tree:
             """Bits of the leaves under a node; a leaf is numbered when it is met."""
             if depth > inner or len(self.values) >= self.leaves:
                 raise ValueError("its nodes do not form a tree")
-            # LightGBM writes leaf k as ~k and numbers leaves as they grew; `raw` needs them from left to
-            # right.
+            # LightGBM writes leaf k as ~k, numbered as leaves grew; `raw` needs them from left to right.
             if node < 0:
                 self.values.append(leaf_values[~node])
                 return 1 << len(self.values) - 1

@@ -127,8 +127,7 @@ class OpenAIModel:
             raise self._endpoint.error(self._subject, refusal) from refusal
         finally:
             await self._endpoint.transport.close(opened)
-        # Behind the finally: the connection is back in the pool when the caller sees the last Chunk, and may
-        # leave.
+        # Behind the finally: the connection is given back even if the caller leaves at the last Chunk.
         yield Chunk(completion=reservation.settled(completion))
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
@@ -168,7 +167,7 @@ class OpenAIModel:
 
 
 class _Reader:
-    """Reads one answer; an unusable one is a AttemptRefused."""
+    """Reads one answer; an unusable one is an AttemptRefused."""
 
     def __init__(self) -> None:
         self._reader = chat.ChatStreamReader()

@@ -56,7 +56,7 @@ class RecordedModel:
     Failures are not recorded.
 
     Args:
-        model: what answers the rest; None replays only.
+        model: answers the rest; None replays only.
         log: where answers are entered; None forgets them with the object.
         name: the model name in the key, if not `model.name`; replaying without a model needs it.
     """
@@ -124,8 +124,7 @@ class RecordedModel:
         try:
             yield f"{request}:{number}"
         except BaseException:
-            # Cancelled calls too: a number left unused is a hole, which a resumed run asks for and pays for
-            # again.
+            # Cancelled calls too: a number left unused is a hole, which a resumed run would pay for.
             if sample is None:
                 heapq.heappush(self._freed.setdefault(request, []), number)
             raise

@@ -1,7 +1,7 @@
 """The HTTP client under an Endpoint: one connection pool per event loop.
 
 This is the only module of the core that loads the HTTP client, and it is itself loaded by
-the first call.  It knows nothing of models; it turns what may go wrong into Refusals.
+the first call.  It knows nothing of models; it raises AttemptRefused for all that may go wrong.
 """
 
 from __future__ import annotations

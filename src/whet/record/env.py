@@ -219,7 +219,7 @@ async def _episode(
 
 @dataclass(frozen=True, slots=True)
 class _Undecided:
-    """How a rollout ends whose policy gave no action."""
+    """The end of a rollout whose policy gave no action."""
 
     outcome: Outcome
     error: Failure | None = None
@@ -237,8 +237,7 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
             raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
         return action
     except Exception as exception:
-        # A TimeoutError may be the agent's own, which is its failure: only the limit knows whether it ran
-        # out.
+        # A TimeoutError may be the agent's own, and then its failure: only the limit knows if it ran out.
         if isinstance(exception, TimeoutError) and limit is not None and limit.expired():
             return _Undecided(Outcome.TIMEOUT)
         carried = getattr(exception, "failure", None)

@@ -87,8 +87,7 @@ def kinds_of(error: BaseException) -> list[tuple[str, str]]:
 
     A TimeoutError that a socket raised is `socket.timeout` besides, as it was called before Python 3.10.
     """
-    # By names: to compare with the classes would import the libraries, and those of another process are not
-    # here.
+    # By names: classes would have to be imported, and those of another process may not be installed here.
     kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
@@ -115,6 +114,5 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if exception is None:
             return
         yield exception
-        # Not `__context__`: an error made while an outage is handled is the agent's own unless it says
-        # `from`.
+        # Not `__context__`: an error raised while an outage is handled is the agent's, unless it says `from`.
         exception = exception.__cause__

@@ -39,8 +39,7 @@ def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bu
         if before is None or before.id != version.id:
             earlier = [meta.get("data") for meta in (version.meta, before.meta if before else {})]
             data = sources.union(*(ids for ids in earlier if isinstance(ids, list | tuple)))
-            # Sorted: a set of texts has another order in each process, and the record would differ for one
-            # run.
+            # Sorted: a set of texts has another order in each process, and one run must give one record.
             version = replace(version, meta={**version.meta, "data": sorted(data)})
         versions.append(version)
     return Bundle(versions)

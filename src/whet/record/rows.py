@@ -62,7 +62,7 @@ def row(
     """The Task of a row; the columns are those that the module describes.
 
     Args:
-        group: what it shares with others: session, mailbox, person. Empty: it stands alone.
+        group: shared with others: session, mailbox, person. Empty: it stands alone.
         id: the hash of its input unless given.
     """
     # An expected answer goes before a liked output: feedback errs.

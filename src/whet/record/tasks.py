@@ -48,7 +48,7 @@ def tasks(
 
     Args:
         source: a Store, or trajectories with their feedback.
-        group: what splits are made by: a function of the trajectory, or the name of an entry in the
+        group: the key of splits: a function of the trajectory, or the name of an entry in the
             task's `meta` or `initial_state`; None takes `natural_group`.
 
     Returns:

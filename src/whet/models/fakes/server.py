@@ -136,7 +136,7 @@ class ScriptedServer:
         self._http = self._thread = None
 
     def api(self, path: str) -> str:
-        """Which API a path belongs to, "" if none that is served here."""
+        """The API that a path belongs to, "" if none that is served here."""
         return self._apis.get(path.partition("?")[0], "")
 
     def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
@@ -230,7 +230,7 @@ class _HTTP(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End kept-alive connections, whose threads `server_close` waits for."""
+        """End kept-alive connections: `server_close` waits for no daemon, and their threads would go on."""
         for connection in tuple(self._open):
             try:
                 connection.shutdown(socket.SHUT_RDWR)

@@ -68,7 +68,7 @@ def usage_of(counts: Counts) -> dict[str, Json]:
 
 def asking(request: Mapping[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
     """A copy of a request that asks for token ids (vLLM's fields) and for usage in a stream."""
-    # A copy: the gateway compares it with the request, and forwards the agent's own bytes if nothing was added.
+    # A copy: the gateway compares both, and forwards the agent's own bytes if nothing was added (053).
     body = dict(request)
     if tokens:
         body["return_token_ids"] = True
@@ -120,7 +120,7 @@ def _ending(piece: AnswerPart) -> dict[str, Json]:
 
 
 class ChatStreamWriter:
-    """Writes an answer to `request` as chunks, as its Pieces come; the usage is a last chunk."""
+    """Writes an answer to `request` as chunks, as its AnswerParts come; the usage is a last chunk."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
@@ -128,7 +128,7 @@ class ChatStreamWriter:
         self._last = AnswerPart()
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The chunks that a AnswerPart becomes."""
+        """The chunks that an AnswerPart becomes."""
         chunks: list[Json] = []
         if not self._head:
             self._head = _head(piece, self._request, "chat.completion.chunk")

@@ -524,7 +524,7 @@ class MessagesStreamWriter:
         self._last = AnswerPart()
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The events that a AnswerPart becomes."""
+        """The events that an AnswerPart becomes."""
         events: list[Json] = [] if self._started else [self._start(piece)]
         if piece.usage:
             self._last.usage = piece.usage

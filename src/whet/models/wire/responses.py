@@ -291,7 +291,7 @@ class ResponsesStreamWriter:
         self._usage: Counts | None = None
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The events that a AnswerPart becomes."""
+        """The events that an AnswerPart becomes."""
         events = [] if self._response else self._start(piece)
         self._usage, self._finish = piece.usage or self._usage, piece.finish or self._finish
         for key, text, call in _contents(piece):
@@ -396,7 +396,7 @@ class ResponsesStreamWriter:
 
 
 def _contents(piece: AnswerPart) -> list[tuple[str | int, str, CallPiece | None]]:
-    """Key of the item, text and call of everything in a AnswerPart."""
+    """Key of the item, text and call of everything in an AnswerPart."""
     contents: list[tuple[str | int, str, CallPiece | None]] = []
     if piece.reasoning:
         contents.append(("reasoning", piece.reasoning, None))

@@ -75,7 +75,7 @@ class Assembler:
     most: int = OPEN
     """Runs that may be open at once."""
     failure: str | None = None
-    """Why the last step could not be written, None if it could."""
+    """The reason why the last step could not be written, None if it could."""
     _after: int = -1
     _recorded: int = -1
     """`seq` of the last trajectory that was looked at."""
@@ -290,8 +290,7 @@ class Assembler:
                 except InputError as exception:
                     batch.put(_unstorable(trajectory, exception), replace=True)
             batch.withdraw(*self._empty)
-            # Up to the oldest run that still waits: a restart reads what came since again, and `_merged`
-            # drops repeats.
+            # Up to the oldest run that waits: a restart reads on from there, and `_merged` drops repeats.
             batch.put_state(CURSOR, min([*(first - 1 for first in waiting), self._after]))
         self._empty.clear()
         for key in closed:  # only now: what could not be written stays open

@@ -158,8 +158,7 @@ def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -
             if start + size == end and size > 1 and data[start] == 0x0A:
                 length, begin = varint(data, start + 1, end)
                 if begin + length == end:
-                    # Only where all lengths fit to the byte: fields may come in any order, twice, or with
-                    # unknown ones.
+                    # Only where all lengths fit to the byte: fields may come in any order, and twice.
                     into[data[at + 2 : first].decode("utf-8", "replace")] = data[begin:end].decode(
                         "utf-8", "replace"
                     )

@@ -136,8 +136,7 @@ def driving(
         inside = nullcontext if record is None else record.inside
         with record or nullcontext():
             generator = values if hasattr(values, "asend") else _yielded(values)
-            # What resumes the generator is chosen by what came back at the last yield: a value, an exception,
-            # nothing.
+            # Set anew at each yield, by what comes back through it: `asend` with a value, or `athrow`.
             resume: Callable[[], Any] = generator.__anext__
             while True:
                 try:

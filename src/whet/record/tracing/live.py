@@ -1,4 +1,4 @@
-"""Which Bundle is current: the candidate in a context variable, else what is live in the record."""
+"""The current Bundle: the candidate in a context variable, else what is live in the record."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ def _fixed() -> Bundle | None:
     # Not at every read: a lookup in `os.environ` costs several reads of a resource.
     if not _live and time.monotonic() >= _look_at[0]:
         if path := os.environ.get("WHET_BUNDLE"):
-            # Kept: a file or variable that changes later is not looked at again before
-            # `set_live_bundle(None)`.
+            # Kept: a file or variable that changes later is not looked at before `set_live_bundle(None)`.
             _live[:] = [
                 load_bundle(path)
             ]  # one that cannot be read is said at every read: nothing else may run

@@ -239,7 +239,7 @@ class CallNote:
 
 
 class Frame:
-    """Where one is: the traced call, if any, and the innermost step."""
+    """The place of the code that runs: the traced call, if any, and the innermost step."""
 
     __slots__ = ("call", "step")
 
@@ -317,8 +317,7 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         meta["process_run"] = program_run
     # Where the gateway records too, its calls are told by their times which step they were made in.
     return Trajectory(
-        # As `new_id` makes it, but of the time of the call: ids sort by when runs began, not by when they
-        # were written.
+        # As `new_id` makes it, but of the time of the call: ids sort by when runs began, not were written.
         id=note.id or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),
         steps=steps(note.steps, read, clock()),

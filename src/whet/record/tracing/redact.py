@@ -197,7 +197,7 @@ class Redactor:
         Args:
             sent: the request that they were cut out of, unpacked.  Where nothing in it is like the
                 beginning of a secret, nothing in them is, and they are not looked at one by one.
-            json: whether it is JSON, rather than protobuf.
+            json: True for JSON, False for protobuf.
         """
         if self._screens and not (json and _ESCAPED.search(sent)) and not self._screened(sent):
             return spans
@@ -356,8 +356,7 @@ class Redactor:
 
             def stars(match: re.Match[bytes], name: str = rule.name) -> bytes:
                 matches[name] += 1
-                # As many bytes as before: the lengths around them in a message that cannot be read must still
-                # hold.
+                # As many bytes as before: the lengths around them in a broken message must still hold.
                 return b"*" * len(match.group())
 
             data = pattern.sub(stars, data)

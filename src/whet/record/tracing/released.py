@@ -60,8 +60,7 @@ def function_of(version: Version, original: Callable[..., Any]) -> Callable[...,
     # None in the place of the mtime: linecache.checkcache looks for no file, and leaves the entry.
     linecache.cache[file] = len(version.content), None, version.content.splitlines(keepends=True), file
     try:
-        # dont_inherit: the text would else be compiled with this module's `from __future__ import
-        # annotations`.
+        # dont_inherit: else this module's `from __future__ import annotations` would hold for the text.
         exec(compile(tree, file, "exec", dont_inherit=True), original.__globals__, scope)
         defined = scope[_FACTORY](*([None] * len(names)))
     except Exception as error:  # whatever its statements raise: the program goes on with its own

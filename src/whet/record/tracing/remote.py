@@ -98,8 +98,7 @@ class Remote:
                 refusal.close()
                 if refusal.code not in _SPARE:
                     break
-                # Raised, so that the sink counts all as dropped: one by one they would be tried at a busy
-                # server, too.
+                # Raised, so that the sink drops them all: one by one they would keep a server busier.
                 if not pause:
                     raise
             except OSError:

@@ -139,8 +139,7 @@ class Replay:
         if recorded:
             number = self._repeats.get((bare(tool), signature), 0)
             self._repeats[bare(tool), signature] = number + 1
-            # A read may be repeated without end; a write more often than recorded would be a new effect on
-            # the world.
+            # A read may be repeated without end; a write more often than recorded would be a new effect.
             if number < len(recorded) or effect in ("read", "idempotent"):
                 step = recorded[min(number, len(recorded) - 1)]
                 # By id, for equal calls are several steps; `_by_tool` keeps them alive.
@@ -163,8 +162,7 @@ class Replay:
     def _answer(self, step: Step, shape: Shape) -> Json:
         if step.error is not None:
             kind = getattr(builtins, step.error.type, None)
-            # Exception alone: a recorded SystemExit or KeyboardInterrupt must not end the process that
-            # replays.
+            # Exception alone: a recorded SystemExit must not end the process that replays.
             if isinstance(kind, type) and issubclass(kind, Exception):
                 raise kind(step.error.message)
             raise ReplayedError(f"{step.error.type}: {step.error.message}")

@@ -434,7 +434,7 @@ def evolve(
         target: the function, sync, async, generator or method, or the name of its resource.
         name: of the resource; the function's name in lower case if None.
         kind: of its Versions.
-        metric: what judges it, kept for the optimizer that asks.
+        metric: judges it; kept for the optimizer that asks.
         live: run its released Version (`whet release`) in this process, as its own code, until it is rolled
             back. Only a text that was released in a store on this machine, never a candidate or code from a server;
             one that cannot take the function's place is not run, with a warning. False warns, once, and

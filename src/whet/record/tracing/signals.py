@@ -106,7 +106,7 @@ def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
 
 
 def why_silent(run: Trajectory) -> str | None:
-    """Why a run is part of no conversation, and what to do about it; None if it is."""
+    """The reason why a run is part of no conversation, and what to do about it; None if it is."""
     if run.session is None:
         return "the run names no session; give one with whet.run(session=...), x-whet-session or session.id"
     if _answer(run) is None:
@@ -128,8 +128,7 @@ def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None)
     for session, turns in conversations(runs).items():
         for signal in signals(turns, ended=ended):
             turn = turns[signal.turn]
-            # Not of the time: a session that is heard again gives the same ids, and the record takes each
-            # once.
+            # Not of the time: a session that is heard again gives the same ids, which the record takes once.
             id = digest((session, turn.run, signal.kind), 24)
             feedback.append(
                 Feedback(

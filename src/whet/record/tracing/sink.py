@@ -254,8 +254,8 @@ class Sink:
                     self._queue.clear()
                     self._drain(items)
                     return
-                # Here and not at import, which a forked worker may have behind it: only a process that
-                # records needs it.
+                # Not at import, which a forked worker may have behind it: only a process that records needs
+                # it.
                 _finish_with_multiprocessing()
             self._event.set()
 
@@ -325,7 +325,7 @@ class Sink:
         try:
             store = self._opened()
             if store is not None:
-                # Waits for the commit: an Event in the queue says that all before it is durable.
+                # Waits for the commit: an Event in the queue says that all before it is written.
                 store.database.write(batch.writes).result()
                 return
         except (WhetError, OSError):

@@ -199,7 +199,7 @@ def step(
         kind: `llm`, `tool`, `agent`, `function`, `action`.
         observation: what was seen; a decorated function's is its arguments: name → value, or the value
             itself where there is one, unless it is a tool.
-        agent: which of several agents took it.
+        agent: the one of several agents that took it.
         effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
             run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
             that was not recorded may get.
@@ -435,8 +435,7 @@ def wrap(function: Any, begin: Begin) -> Any:
     if kind == "async":
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            # Here and not when it is called: a coroutine that nobody awaits has done nothing, and leaves no
-            # record.
+            # Not when it is called: a coroutine that nobody awaits has done nothing and leaves no record.
             opened = begin(args, kwargs)
             if opened is None:
                 return await function(*args, **kwargs)
@@ -531,8 +530,7 @@ class _Inside:
         self._frame = frame
 
     def __enter__(self) -> None:
-        # A token is reset only in the context that set it, and a generator may be resumed in another each
-        # time.
+        # A token can be reset only in the context that set it, and a generator may be resumed in another.
         self._token = current.set(self._frame)
 
     def __exit__(self, *exception: object) -> None:

@@ -1,4 +1,4 @@
-"""Which agent made a model call, as far as the wire tells it.
+"""The agent that made a model call, as far as the wire tells it.
 
 A gateway sees calls and no agents.  Frameworks tell all the same: in a header (`x-whet-agent`, or `gen_ai.agent.name`
 in `baggage`), in the request's `metadata`, in the `name` that later requests give an assistant's message (LangChain,
@@ -75,7 +75,7 @@ def wire_of(request: Mapping[str, Json], stated: str | None, messages: Sequence[
     Args:
         request: as the agent sent it.
         stated: by a header.
-        asked: its messages in the common form.
+        messages: its messages in the common form.
     """
     metadata = request.get("metadata")
     held: Mapping[str, Json] = metadata if isinstance(metadata, dict) else {}
@@ -116,8 +116,7 @@ def attribute(
         The steps, and the ids of calls whose answer went to another agent and not out of the run.
     """
     calls = [_Call(step, *wires[step.id]) for step in steps if step.id in wires]
-    # In this order: `_turns` parts agents of one prompt by name, openers need the turns before, and turns
-    # their openers.
+    # In this order: `_turns` parts agents of one prompt by their names, and `_name_turns` needs the openers.
     _name(calls)
     turns = _turns(calls)
     for number, turn in enumerate(turns):

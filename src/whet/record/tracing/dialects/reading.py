@@ -1,6 +1,6 @@
 """The reading of one span: the common result of every dialect.
 
-A dialect's module has one function, `read(content) -> Reading | None`: None says "not mine".  It
+A dialect's module has one function, `read(content) -> SpanReading | None`: None says "not mine".  It
 looks at one span alone; what needs its neighbours (which agent is whose, which spans are one step)
 is `tree.py`.  A field that the span does not tell stays None and is never filled by a guess.
 """
@@ -185,7 +185,7 @@ _FRAMEWORK = ("ls_", "lc_", "langgraph_", "thread_id", "checkpoint_ns", "session
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whom a run belongs to, as its spans say."""
+    """The owner of a run, as its spans say."""
 
     session: str | None = None
     subject: str | None = None

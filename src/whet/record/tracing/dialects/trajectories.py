@@ -25,8 +25,7 @@ from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, fi
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
-# The first that takes a span reads it. GenAI is last: PydanticAI and Traceloop write its attributes beside
-# their own.
+# The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
 _MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
@@ -206,7 +205,7 @@ def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
 
 
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
-    """Which Version of each resource served the run, and a note on each that changed while it ran."""
+    """The Version of each resource that served the run, and a note on each that changed while it ran."""
     versions: dict[str, str] = {}
     notes = []
     for node in sorted(nodes, key=lambda node: node.content.span.started):
