@@ -245,6 +245,7 @@ class _HTTP(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # With Nagle's algorithm the first event of a stream took 44 ms through the gateway, without 2.8 (053).
     disable_nagle_algorithm = True
     server: _HTTP
 

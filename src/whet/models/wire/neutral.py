@@ -48,6 +48,7 @@ class CallPiece(msgspec.Struct):
 class AnswerPart(msgspec.Struct):
     """An event's addition to an answer, or all of the answer."""
 
+    # `chat._piece` fills these by position: their order is part of the contract.
     id: str | None = None
     model: str | None = None
     created: int | None = None

@@ -267,6 +267,7 @@ def _protobuf_spans(data: bytes, items: Sequence[tuple[int, int]], gather: _Gath
     """The spans of one scope.  The loop stays in one frame: it is what ingest spends most of its time on."""
     match, unpack = _HEAD.match, _TIMES.unpack_from
     context, marked, most = gather.context, gather.marked, gather.limits.span_bytes
+    # Stepping over each attribute here, to refuse what is broken further inside, cost 6 µs more a span (051).
     for at, end in items:
         head = match(data, at, end)
         if head is None or end - at > most:

