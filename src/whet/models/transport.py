@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-# Named in this file alone (010): at 32 calls at once httpx took 3,871 µs of CPU each, httpx2 1,022.
+# Not httpx, whose API is the same: with 32 calls at once it took 3,871 µs of CPU each, httpx2 1,022 (010).
 import httpx2
 
 from .base import AttemptRefused

@@ -250,7 +250,7 @@ def _merge_calls(ordered: list[Node]) -> None:
 
 
 def _attempts(target: Node, calls: list[Node]) -> list[Node]:
-    """Those of the calls inside a model call's span that are that call: one that was answered, and all that failed.
+    """The calls inside a model call's span that are that call: one that was answered, and all that failed.
 
     A span around several calls that were each answered (a loop that an instrumentor shows as one) is the
     last of them, or the one whose answer it names; the others are steps inside it.
