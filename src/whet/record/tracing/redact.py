@@ -436,7 +436,7 @@ def screens(hints: Sequence[str]) -> list[tuple[bytes, bytes]]:
     hint is turned to begin at the rarest of its letters, with what comes before it looked up backwards,
     and those that begin alike share a pattern, which is tried only where the letter occurs.
     """
-    # Thirty searches took 43–57 µs a span, one alternation 50, patterns that begin with rare letters 20 (051).
+    # Thirty searches took 43–57 µs a span, one alternation 50, patterns begun at rare letters 20 (051).
     groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
     for hint in hints:
         # find() gives -1 for a letter that is not listed; the remainder makes it the most frequent of all.
