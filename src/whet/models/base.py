@@ -124,6 +124,7 @@ class ModelRequest:
             "max_tokens": self.max_tokens,
             "seed": self.seed,
         }
+        # Only None is left out: 0 is a temperature and a seed, and is part of the key of a recorded answer.
         return {**{name: value for name, value in named.items() if value is not None}, **self.options}
 
     @property
@@ -132,7 +133,8 @@ class ModelRequest:
         return text_of(self.messages[-1])
 
     def key(self, *more: Json) -> str:
-        """32 hex characters that equal Requests share, and different ones do not."""
+        """32 hex characters that equal ModelRequests share, and different ones do not."""
+        # Recorded answers are found by this hash: another form of it orphans them all.
         return digest([[dict(message) for message in self.messages], self.settings, *more], 32)
 
 

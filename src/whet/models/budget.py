@@ -15,6 +15,7 @@ from dataclasses import fields
 from ..errors import BudgetExceeded
 from ..types import Budget
 
+# Seconds are the clock's and are never spent; steps are the limit of one rollout (`record/env.py`).
 _KINDS = tuple(field.name for field in fields(Budget) if field.name not in ("seconds", "steps"))
 
 
@@ -51,6 +52,7 @@ class Meter:
         with self._lock:
             if self.budget.seconds is not None and self.seconds >= self.budget.seconds:
                 raise BudgetExceeded(f"wall-clock budget of {self.budget.seconds:g} s is used up")
+            # All kinds are looked at before any is spent: a refusal of the second may not cost the first.
             for kind, amount in amounts.items():
                 limit = getattr(self.budget, kind)
                 if limit is not None and self.spent[kind] + amount > limit:
@@ -67,6 +69,7 @@ class Meter:
 
     def settle(self, **corrections: float) -> None:
         """Correct an earlier reservation by these differences, which may be negative."""
+        # Nothing is refused here: the money is spent, so a budget may be passed by the error of an estimate.
         with self._lock:
             for kind, amount in corrections.items():
                 self.spent[kind] += amount

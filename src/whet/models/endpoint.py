@@ -45,6 +45,7 @@ class Retry:
 
     def wait(self, retry: int, jitter: float) -> float:
         """Seconds before retry number `retry`, counted from 1; `jitter` lies in [0, 1)."""
+        # Half of the bound is certain: jitter from 0 would send some callers back to a busy endpoint at once.
         return min(self.longest_wait, self.first_wait * 2.0 ** (retry - 1)) * (0.5 + jitter / 2)
 
 
@@ -73,7 +74,7 @@ class Endpoint:
     """The address of a server, its key and its connections.
 
     Args:
-        base_url: what every path is put behind; a slash at its end is dropped.
+        base_url: put before every path; a slash at its end is dropped.
         api_key: sent as a bearer token; None sends none.
         retry: limits on retries.
 
@@ -109,8 +110,8 @@ class Endpoint:
         """The answer of `attempt`, retried where it raises a retryable AttemptRefused.
 
         Args:
-            what: is asked, as an error names it.
-            seconds: what a budget has left, where that may be less than `Retry.total_seconds`.
+            subject: of the request, as an error names it.
+            seconds: left of a budget, where that may be less than `Retry.total_seconds`.
 
         Raises:
             ModelError: no answer; whatever else `attempt` raises.
@@ -119,6 +120,7 @@ class Endpoint:
         seconds = total if seconds is None else min(seconds, total)
         tried, refusal = 0, None
         try:
+            # Its own TimeoutError alone ends here: `transport.py` makes AttemptRefused of an attempt's.
             async with asyncio.timeout(seconds):
                 deadline = time.monotonic() + seconds
                 while True:
@@ -145,6 +147,7 @@ class Endpoint:
         wait = refusal.retry_after
         if wait is None:
             wait = self.retry.wait(tried, self._jitter.random())
+        # A wait that the clock would cut off is not begun: the refusal says more than "no answer within".
         if time.monotonic() + wait >= deadline:
             raise refusal
         await asyncio.sleep(wait)

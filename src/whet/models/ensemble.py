@@ -68,8 +68,10 @@ class Ensemble:
 
     def _pick(self, messages: Messages, settings: dict[str, Any]) -> Model:
         key = ModelRequest.of(messages, settings).key()
+        # Seeded by a text, which every process hashes alike; `hash()` of a text is salted for each process.
         draw = random.Random(f"{self._seed}:{key}:{self._seen[key]}").random() * self._bounds[-1]
         self._seen[key] += 1
+        # Not bisect_left: a draw of 0.0 would pick a first member whose weight is 0.
         model = self.models[bisect.bisect_right(self._bounds, draw)]
         self.calls[model.name] += 1
         return model

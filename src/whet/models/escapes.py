@@ -17,6 +17,7 @@ import msgspec
 
 Value = TypeVar("Value")
 
+# The last branch of the group takes two bytes, so that an escaped backslash before `ud83d` is no escape.
 _ESCAPES = re.compile(
     rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])|\\[^u])"
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -33,6 +34,7 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
     try:
         return decode(body)
     except msgspec.ValidationError:
+        # A subclass of DecodeError, so it stands first: a second reading mends no JSON of another shape.
         raise
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
@@ -65,6 +67,7 @@ def write_json(encoder: msgspec.json.Encoder, value: Any) -> bytes:
 
 def clean(text: str) -> str:
     """The text with U+FFFD for each half of a character; two halves that stand together are one."""
+    # By UTF-16: two halves that were cut apart and stand together again become their one character.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -40,7 +40,7 @@ class Forest:
     per tree.
 
     Args:
-        text: what `Booster.model_to_string()` or `save_model` wrote.
+        text: of a model, as `Booster.model_to_string()` or `save_model` writes it.
 
     Raises:
         InputError: no such model, cut off, several classes, categorical or linear trees, or more than 64
@@ -62,6 +62,7 @@ class Forest:
         self._length = len(trees) * width // 8
         self._words = struct.Struct(f"<{len(trees)}{_WIDTHS[width]}")
         self._leaves = [{1 << leaf: value for leaf, value in enumerate(tree.values)} for tree in trees]
+        # Tree k has the bits from k * width on; `_words` unpacks them in that order, so it is little-endian.
         self._full = (1 << len(trees) * width) - 1
         nodes: dict[int, list[tuple[float, int, int]]] = {}
         for number, tree in enumerate(trees):
@@ -85,6 +86,7 @@ class Forest:
             elif -_ZERO <= value <= _ZERO:
                 bits &= zero
             else:
+                # bisect_left: LightGBM sends a value that equals the threshold to the left.
                 bits &= masks[bisect_left(thresholds, value)]
         words = self._words.unpack(bits.to_bytes(self._length, "little"))
         total = 0.0
@@ -95,6 +97,7 @@ class Forest:
     def predict(self, values: Sequence[float | None]) -> float:
         """Probability of the positive class."""
         score = -self._sigmoid * self.raw(values)
+        # math.exp raises OverflowError from 709.8 on; it does not give inf.
         return 1.0 / (1.0 + math.exp(score)) if score < 700.0 else 0.0
 
     def _table(self, nodes: list[tuple[float, int, int]]) -> tuple[list[float], list[int], int, int]:
@@ -150,6 +153,7 @@ class _Tree:
             """Bits of the leaves under a node; a leaf is numbered when it is met."""
             if depth > inner or len(self.values) >= self.leaves:
                 raise ValueError("its nodes do not form a tree")
+            # LightGBM writes leaf k as ~k, numbered as leaves grew; `raw` needs them from left to right.
             if node < 0:
                 self.values.append(leaf_values[~node])
                 return 1 << len(self.values) - 1
@@ -304,6 +308,7 @@ class HeadDecision:
 
     def best(self, candidates: Sequence[Candidate]) -> tuple[int | None, float]:
         """Index and probability of the likeliest candidate, the first one on a tie; None, 0 without any."""
+        # Above 0, not from 0 on: a candidate that `at_least` forbids has 0 and is never the best, even alone.
         chosen, highest = None, 0.0
         for index, candidate in enumerate(candidates):
             probability = self.probability(candidate)
@@ -387,6 +392,7 @@ def judge(
 
     def judged(trajectory: Trajectory) -> Score:
         if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
+            # None, not 0: a machine that failed says nothing of the agent, and 0 would teach against it.
             return Score(name, None, "infrastructure error", version.id)
         if trajectory.error is not None:
             return Score(name, 0.0, f"failed: {trajectory.error.type}", version.id)
@@ -459,6 +465,7 @@ class RouterTable:
         return "\n".join(line.rstrip() for line in lines)
 
 
+# The percent sign is escaped first and read back last, or the escapes would be escaped themselves.
 _ESCAPES = (("%", "%25"), (",", "%2C"), ("=", "%3D"))
 
 

@@ -106,11 +106,13 @@ class OpenAIModel:
         body = self._body(request, stream=True)
 
         async def attempt() -> tuple[OpenResponse, _Reader, str | None]:
+            # One for each attempt: a retried stream has nothing of the failed one in it.
             reader = _Reader()
             opened = await self._endpoint.transport.open(chat.path, body)
             try:
                 return opened, reader, await reader.next_text(opened)
             except BaseException:
+                # BaseException: a caller cancelled before the first piece would leave the connection open.
                 await self._endpoint.transport.close(opened)
                 raise
 
@@ -125,6 +127,7 @@ class OpenAIModel:
             raise self._endpoint.error(self._subject, refusal) from refusal
         finally:
             await self._endpoint.transport.close(opened)
+        # Behind the finally: the connection is given back even if the caller leaves at the last Chunk.
         yield Chunk(completion=reservation.settled(completion))
 
     def _body(self, request: ModelRequest, *, stream: bool) -> bytes:
@@ -157,13 +160,14 @@ class OpenAIModel:
         try:
             return await self._endpoint.insist(self._subject, once, seconds=budget)
         except (ModelError, BudgetExceeded):
+            # Any attempt counts: one that timed out may be billed, though the last was refused for nothing.
             if not billed:
                 reservation.release()
             raise
 
 
 class _Reader:
-    """Reads one answer; an unusable one is a AttemptRefused."""
+    """Reads one answer; an unusable one is an AttemptRefused."""
 
     def __init__(self) -> None:
         self._reader = chat.ChatStreamReader()
@@ -200,6 +204,7 @@ class _Reader:
             text = self.read(data)
             if text:
                 return text
+        # An endpoint need not send [DONE]: a stream is whole if every choice has said why it stopped.
         if not self._reader.finished:
             raise AttemptRefused("the stream was cut before the answer was finished", billed=True)
         return None

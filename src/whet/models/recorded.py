@@ -39,6 +39,7 @@ class _Memory:
         return self._held.get(key, default)
 
     def put(self, key: str, value: Any) -> Future[None]:
+        # The first value of a key stays, as in a Log of the store.
         self._held.setdefault(key, value)
         done: Future[None] = Future()
         done.set_result(None)
@@ -55,7 +56,7 @@ class RecordedModel:
     Failures are not recorded.
 
     Args:
-        model: what answers the rest; None replays only.
+        model: answers the rest; None replays only.
         log: where answers are entered; None forgets them with the object.
         name: the model name in the key, if not `model.name`; replaying without a model needs it.
     """
@@ -102,6 +103,7 @@ class RecordedModel:
                 return
             self.misses += 1
             async for chunk in self._behind(key).stream(messages, **settings):
+                # Durable before it is given: an answer that the caller has seen is never paid for again.
                 if chunk.completion is not None:
                     await self._keep(key, chunk.completion)
                 yield chunk
@@ -114,6 +116,7 @@ class RecordedModel:
         if number is None:
             freed = self._freed.get(request)
             if freed:
+                # The lowest first: a resumed run counts from 0 and replays what has the low numbers.
                 number = heapq.heappop(freed)
             else:
                 number = self._asked[request]
@@ -121,6 +124,7 @@ class RecordedModel:
         try:
             yield f"{request}:{number}"
         except BaseException:
+            # Cancelled calls too: a number left unused is a hole, which a resumed run would pay for.
             if sample is None:
                 heapq.heappush(self._freed.setdefault(request, []), number)
             raise

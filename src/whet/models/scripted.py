@@ -149,6 +149,7 @@ class ScriptedModel:
                 raise answer
             completion = as_completion(answer, request, self.name)
         except BaseException:
+            # All of it, even if the call is cancelled: nothing was bought. A real endpoint may have billed.
             reservation.release()
             raise
         return reservation.settled(completion)

@@ -62,6 +62,7 @@ class Reservation:
         expected = estimate(request)
         tokens = expected.prompt_tokens + expected.output_tokens
         dollars = price.of(expected.prompt_tokens, expected.output_tokens) if price else 0.0
+        # Both in one call: where either is refused neither is set aside.
         meter.reserve(tokens=tokens, dollars=dollars)
         self._tokens, self._dollars = tokens, dollars
 

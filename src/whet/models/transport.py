@@ -1,7 +1,7 @@
 """The HTTP client under an Endpoint: one connection pool per event loop.
 
 This is the only module of the core that loads the HTTP client, and it is itself loaded by
-the first call.  It knows nothing of models; it turns what may go wrong into Refusals.
+the first call.  It knows nothing of models; it raises AttemptRefused for all that may go wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+# Not httpx, whose API is the same: with 32 calls at once it took 3,871 µs of CPU each, httpx2 1,022 (010).
 import httpx2
 
 from .base import AttemptRefused
@@ -89,6 +90,7 @@ class Transport:
             response = await client.send(request, stream=True)
             if response.status_code != 200:
                 try:
+                    # `_check` quotes the body, and the text of a streamed response that was not read raises.
                     await response.aread()
                 finally:
                     await response.aclose()
@@ -106,6 +108,7 @@ class Transport:
             async for chunk in response.aiter_bytes():
                 for data in filter(None, map(data_of, splitter.feed(chunk))):
                     yield data
+        # Some servers end their last event without the blank line.
         for data in filter(None, map(data_of, splitter.end())):
             yield data
 
@@ -161,6 +164,7 @@ def _retry_after(header: str | None) -> float | None:
         return None
     try:
         seconds = float(header)
+        # float() takes "nan" and "inf" for numbers; neither is a wait.
         return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass  # not a number, so a date

@@ -102,6 +102,7 @@ class VLLM:
             ModelError: the server did not take them.
         """
         await self._post("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        # Not before: until the server has taken it, calls ask for the version that it has.
         self.model, self.policy_version = name, policy_version or name
 
     async def unload_adapter(self, name: str) -> None:
@@ -208,12 +209,15 @@ class RemoteSession:
             "max_tokens": max_new_tokens,
             "temperature": 0.0 if sampler.greedy else sampler.temperature,
             "seed": seed,
+            # 0 is not off: the log-probability of the sampled token, and no alternatives.
             "logprobs": 0,
             "return_token_ids": True,
+            # A turn ends at stop_id or the limit alone (`sampling.py`), not at the tokenizer's end token.
             "ignore_eos": True,
             "stop_token_ids": [] if stop_id is None else [stop_id],
         }
         sampled = _read(await sampler.server.complete(body), sampler)
+        # Not before: a call that failed is made again from the same seed and the same context.
         self._calls += 1
         self.context = [*prompt, *sampled[0]]
         return Sampled(tuple(prompt), *sampled)

@@ -157,6 +157,7 @@ async def _episode(
     except Exception as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
     while error is None:
+        # Before the policy is asked: an action that the env may no longer take would be paid for in vain.
         if limit.steps is not None and env_steps >= limit.steps:
             outcome = Outcome.TRUNCATED
             break
@@ -173,6 +174,7 @@ async def _episode(
         result = StepResult(None)
         try:
             result = _five(await _resolved(env.step(action.value)))
+            # Inside the try: an `outcome` that is none is the environment's fault, like a step that raises.
             ended = _outcome(result)
         except Exception as exception:
             outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
@@ -185,6 +187,7 @@ async def _episode(
             tokens=action.tokens,
             usage=action.usage,
             latency=latency,
+            # By place, as `placed` numbers the steps that go inside.
             id=str(len(steps)),
             error=error,
             info={} if error else result.info,
@@ -193,6 +196,7 @@ async def _episode(
         if error is not None:
             break
         env_steps += 1
+        # After the step around them: a reader that meets a child first would not know its parent.
         steps.extend(placed(action.steps, steps, step.id))
         observation, output = result.observation, action.value
         if done:
@@ -215,7 +219,7 @@ async def _episode(
 
 @dataclass(frozen=True, slots=True)
 class _Undecided:
-    """How a rollout ends whose policy gave no action."""
+    """The end of a rollout whose policy gave no action."""
 
     outcome: Outcome
     error: Failure | None = None
@@ -233,6 +237,7 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
             raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
         return action
     except Exception as exception:
+        # A TimeoutError may be the agent's own, and then its failure: only the limit knows if it ran out.
         if isinstance(exception, TimeoutError) and limit is not None and limit.expired():
             return _Undecided(Outcome.TIMEOUT)
         carried = getattr(exception, "failure", None)
@@ -352,6 +357,7 @@ async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, se
 
 
 async def _held(make: EnvFactory, task: Task, actions: Sequence[Json], seed: int) -> None:
+    # An env of its own: one that failed before reset may be in any state.
     await _must_refuse(make(), actions[0], "before reset")
     env = make()
     first = await _played(env, task, actions, seed)
@@ -385,6 +391,7 @@ async def _must_refuse(env: Env, action: Json, when: str) -> None:
 
 async def _played(env: Env, task: Task, actions: Sequence[Json], seed: int) -> list[Any]:
     observations: list[Any] = [await _resolved(env.reset(task, seed))]
+    # As bytes, now: an env that changes an observation later is caught by the comparison at the end.
     transitions: list[Any] = [(_as_json(observations[0]), None, False)]
     for number, action in enumerate(actions):
         result = _five(await _resolved(env.step(action)))

@@ -65,11 +65,13 @@ def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
         status: of HTTP, None if it has none.
     """
     classes = list(kinds)
+    # Our own first: a ModelError carries the status of its endpoint, by which it would be the agent's fault.
     for package, name in classes:
         if package == "whet" and name in _OWN:
             return _OWN[name]
     packages = {package for package, _ in classes}
     client = bool(packages & _CLIENTS)
+    # The status before the class: a library raises one class for a busy endpoint and a refused request.
     if status is not None:
         if client and status in _BUSY | _REFUSED:
             return Fault.MODEL
@@ -85,6 +87,7 @@ def kinds_of(error: BaseException) -> list[tuple[str, str]]:
 
     A TimeoutError that a socket raised is `socket.timeout` besides, as it was called before Python 3.10.
     """
+    # By names: classes would have to be imported, and those of another process may not be installed here.
     kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
@@ -99,6 +102,7 @@ def status_of(error: BaseException) -> int | None:
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "code", "status"):
             value = getattr(holder, name, None)
+            # `code` of OpenAI's errors is a word, such as "invalid_api_key".
             if isinstance(value, int) and 100 <= value <= 599:
                 return value
     return None
@@ -110,4 +114,5 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if exception is None:
             return
         yield exception
+        # Not `__context__`: an error raised while an outage is handled is the agent's, unless it says `from`.
         exception = exception.__cause__

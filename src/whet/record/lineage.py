@@ -39,6 +39,7 @@ def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bu
         if before is None or before.id != version.id:
             earlier = [meta.get("data") for meta in (version.meta, before.meta if before else {})]
             data = sources.union(*(ids for ids in earlier if isinstance(ids, list | tuple)))
+            # Sorted: a set of texts has another order in each process, and one run must give one record.
             version = replace(version, meta={**version.meta, "data": sorted(data)})
         versions.append(version)
     return Bundle(versions)
@@ -79,6 +80,7 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
     remaining: list[bytes] = []
     gone = unnamed = 0
     changed = False
+    # Of bytes: `str.splitlines` also cuts at U+2028, which JSON may hold in a text.
     for line in path.read_bytes().splitlines(keepends=True):
         try:
             row = msgspec.json.decode(line)
@@ -86,6 +88,7 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
             row = None  # a blank line, or no JSON: not ours
         named = _sources(row)
         unnamed += row is not None and named is None
+        # A task that somebody else's run asked for too stays, without the name of the erased one.
         if named and all(id in erased for id in named):
             gone += 1
             continue

@@ -80,6 +80,7 @@ class FunctionPolicy:
 
     async def act(self, observation: Json, /) -> Action:
         value = self._function(observation)
+        # Not `inspect.isawaitable`, for its cost: see `env._resolved`.
         if hasattr(type(value), "__await__"):
             value = await value
         return value if isinstance(value, Action) else Action(value)

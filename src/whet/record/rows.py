@@ -62,7 +62,7 @@ def row(
     """The Task of a row; the columns are those that the module describes.
 
     Args:
-        group: what it shares with others: session, mailbox, person. Empty: it stands alone.
+        group: shared with others: session, mailbox, person. Empty: it stands alone.
         id: the hash of its input unless given.
     """
     # An expected answer goes before a liked output: feedback errs.
@@ -159,6 +159,7 @@ def write_rows(path: Path, rows: Iterable[Task]) -> None:
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     """Write a file that appears whole or not at all: it is written beside its place and moved there."""
+    # In the same folder: a move is atomic within one file system alone.
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as file:
         file.writelines(lines)
@@ -175,6 +176,7 @@ def numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         InputError: the file cannot be read, or a line is not a JSON object.
     """
     try:
+        # Bytes: `str.splitlines` also cuts at U+2028 and the like, which JSON may hold in a text.
         lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     except OSError as error:
         raise InputError(f"cannot read rows from {path}: {error.strerror or error}") from error

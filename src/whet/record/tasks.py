@@ -48,7 +48,7 @@ def tasks(
 
     Args:
         source: a Store, or trajectories with their feedback.
-        group: what splits are made by: a function of the trajectory, or the name of an entry in the
+        group: the key of splits: a function of the trajectory, or the name of an entry in the
             task's `meta` or `initial_state`; None takes `natural_group`.
 
     Returns:
@@ -59,6 +59,7 @@ def tasks(
         InputError: `group` names an entry that a task lacks.
     """
     key = natural_group if group is None else _entry(group) if isinstance(group, str) else group
+    # Before the runs are read: what users let show since the last time is feedback on them.
     if isinstance(source, Store):
         hear(source)
     runs = source.trajectories() if hasattr(source, "trajectories") else source
@@ -95,6 +96,7 @@ def _task(task: Task, runs: list[Trajectory]) -> Task:
         meta |= {"feedback": sum(values) / len(values), "feedback_n": len(values)}
     if not corrections:
         answers = [run.task for run in ordered if run.task.answer_known]
+        # replace() keeps the meta of the first run, which may not have known that None is the answer.
         if answers and answers[-1].answer is None:
             meta["answer_known"] = True
         return replace(task, answer=answers[-1].answer if answers else None, meta=meta)
@@ -126,6 +128,7 @@ def from_jsonl(path: Path | str) -> list[Task]:
         InputError: the file cannot be read, a line is not a task, or an id comes twice; says which line.
     """
     try:
+        # Bytes: `str.splitlines` also cuts at U+2028, which JSON may hold in a text.
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise InputError(f"cannot read tasks from {path}: {error.strerror or error}") from error

@@ -91,6 +91,7 @@ def events(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
     chunks = [{**chunk, **_policy(completions)} for chunk in turns if chunk]
     chunks[0] |= _prompt_ids(completions, body)
     if (body.get("stream_options") or {}).get("include_usage"):
+        # A last chunk without choices, as OpenAI sends it, which comes after every finish reason.
         chunks.append({**chunks[0], "choices": [], "usage": _usage(completions)})
     return [*map(chat.frame, chunks), DONE]
 

@@ -120,6 +120,7 @@ class ScriptedServer:
     def __enter__(self) -> ScriptedServer:
         self._http = _HTTP(("127.0.0.1", 0), _Handler)
         self._http.owner = self
+        # A poll every 20 ms: `shutdown` waits for the next one, which by default takes up to half a second.
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
         return self
@@ -127,6 +128,7 @@ class ScriptedServer:
     def __exit__(self, *_: object) -> None:
         assert self._http is not None
         assert self._thread is not None
+        # In this order: no connection is accepted any more when the open ones are hung up on.
         self._http.shutdown()
         self._thread.join()
         self._http.hang_up()
@@ -134,7 +136,7 @@ class ScriptedServer:
         self._http = self._thread = None
 
     def api(self, path: str) -> str:
-        """Which API a path belongs to, "" if none that is served here."""
+        """The API that a path belongs to, "" if none that is served here."""
         return self._apis.get(path.partition("?")[0], "")
 
     def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
@@ -161,6 +163,7 @@ class ScriptedServer:
         """The script's next answer; an event loop costs more than most, and only some need one."""
         scripted: Any = self._script.take(request)
         if not inspect.isawaitable(scripted):
+            # A request has a thread of its own here, and no event loop that an async script could run in.
             return scripted  # type: ignore[no-any-return]
 
         async def come() -> Any:
@@ -227,7 +230,7 @@ class _HTTP(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def hang_up(self) -> None:
-        """End kept-alive connections, whose threads `server_close` waits for."""
+        """End kept-alive connections: `server_close` waits for no daemon, and their threads would go on."""
         for connection in tuple(self._open):
             try:
                 connection.shutdown(socket.SHUT_RDWR)
@@ -242,6 +245,7 @@ class _HTTP(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # With Nagle's algorithm the first event of a stream took 44 ms through the gateway, without 2.8 (053).
     disable_nagle_algorithm = True
     server: _HTTP
 
@@ -263,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(method, self.path, headers, content)
         owner = self.server.owner
+        # Before the refusal: what a test counts includes the requests that were refused.
         owner.requests.append(received)
         refusal = owner.refusal(received)
         if refusal is not None:
@@ -310,6 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = (reply.body or b"") if body is None else body
         self._head(reply, Content_Type="application/json", Content_Length=str(len(body)))
         if reply.cut_after is not None:
+            # The head has promised the whole length, so the client sees a cut and not a short answer.
             body, self.close_connection = body[: reply.cut_after], True
         self.wfile.write(body)
 

@@ -68,6 +68,7 @@ def usage_of(counts: Counts) -> dict[str, Json]:
 
 def asking(request: Mapping[str, Any], *, tokens: bool, usage: bool) -> dict[str, Any]:
     """A copy of a request that asks for token ids (vLLM's fields) and for usage in a stream."""
+    # A copy: the gateway compares both, and forwards the agent's own bytes if nothing was added (053).
     body = dict(request)
     if tokens:
         body["return_token_ids"] = True
@@ -119,7 +120,7 @@ def _ending(piece: AnswerPart) -> dict[str, Json]:
 
 
 class ChatStreamWriter:
-    """Writes an answer to `request` as chunks, as its Pieces come; the usage is a last chunk."""
+    """Writes an answer to `request` as chunks, as its AnswerParts come; the usage is a last chunk."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
@@ -127,7 +128,7 @@ class ChatStreamWriter:
         self._last = AnswerPart()
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The chunks that a AnswerPart becomes."""
+        """The chunks that an AnswerPart becomes."""
         chunks: list[Json] = []
         if not self._head:
             self._head = _head(piece, self._request, "chat.completion.chunk")
@@ -186,6 +187,7 @@ class ChatStreamReader:
         choices = event.get("choices")
         # The first chunk, and those about the whole answer; the same fields in each of the others are skipped.
         if not self._head or not choices:
+            # None does not overwrite: with include_usage every chunk but the last says `usage: null`.
             for name, value in event.items():
                 if name not in _NOT_HEAD and value is not None:
                     self._head[name] = value
@@ -232,6 +234,7 @@ class ChatStreamReader:
 def first_choice(event: Mapping[str, Any]) -> dict[str, Any]:
     """The first choice of a chunk or an answer, empty if it has none."""
     choice: dict[str, Any]
+    # By index, not the first in the list: with `n` above 1 a chunk holds whichever choice grew.
     for choice in event.get("choices") or ():
         if not choice.get("index"):
             return choice
@@ -321,6 +324,7 @@ class _Choice:
             # Mistral streams one content both as parts and as texts.
             message[name] = [*parts, {"type": "text", "text": text}] if isinstance(parts, list) else text
         if self._calls:
+            # Not copied: the answer of a stream that goes on grows with it.
             message["tool_calls"] = self._calls
         choice = {"index": self.index, "message": message, "finish_reason": self.finish}
         if self.sequence is not None:
@@ -427,6 +431,7 @@ def _logprobs(choice: Mapping[str, Any]) -> Iterator[float]:
     logprobs = choice.get("logprobs")
     for entry in (logprobs.get("content") if isinstance(logprobs, dict) else None) or ():
         logprob = entry.get("logprob") if isinstance(entry, dict) else None
+        # NaN, not left out: the count must match the ids, and `trainable` refuses what is not finite.
         yield float(logprob) if isinstance(logprob, int | float) else math.nan
 
 

@@ -123,6 +123,7 @@ def usage_of(counts: Counts | None) -> dict[str, int]:
     counts = counts or {}
     cached = counts.get("cached_input", 0)
     return {
+        # Chat counts cached tokens within its prompt, this API beside its input.
         "input_tokens": counts.get("input", 0) - cached,
         "output_tokens": counts.get("output", 0),
         "cache_read_input_tokens": cached,
@@ -189,6 +190,7 @@ def _read_turn(message: Mapping[str, Any]) -> list[Json]:
             parts.append({"type": "image_url", "image_url": {"url": _image_url(block.get("source") or {})}})
         else:
             raise Untranslatable(f"a {kind!r} block in a {role} message", "chat")
+    # Behind the results, wherever it stood: chat takes a tool's message only right after the calls.
     if parts:
         plain = all(part["type"] == "text" for part in parts)
         turns.append({"role": role, "content": "\n".join(p["text"] for p in parts) if plain else parts})
@@ -522,7 +524,7 @@ class MessagesStreamWriter:
         self._last = AnswerPart()
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The events that a AnswerPart becomes."""
+        """The events that an AnswerPart becomes."""
         events: list[Json] = [] if self._started else [self._start(piece)]
         if piece.usage:
             self._last.usage = piece.usage
@@ -538,6 +540,7 @@ class MessagesStreamWriter:
 
     def end(self) -> list[Json]:
         """The events after the last AnswerPart of a whole answer."""
+        # Closed first: with a block open `_text` would hold its text again, in the dictionary walked here.
         events = self._close()
         for kind, held in self._held.items():
             events += self._begin(held) if isinstance(held, CallPiece) else self._text(str(kind), held)
@@ -584,6 +587,7 @@ class MessagesStreamWriter:
             return self._arguments(piece)
         held = self._held.setdefault(piece.index, CallPiece(piece.index))
         held.id, held.name = piece.id or held.id, piece.name or held.name
+        # A block cannot be opened before the name of its call is known; until then the pieces are held.
         held.arguments += piece.arguments
         if isinstance(self._open, int) or not held.name:
             return []

@@ -1,6 +1,6 @@
 """An answer in no API's words, and what the readers of all APIs share.
 
-An answer is a series of Pieces, whether it was streamed or came whole (then it is one Piece).  Why it stopped
+An answer is a series of AnswerParts, whether it was streamed or came whole (then it is one).  Why it stopped
 is said in chat's words: `stop`, `length`, `tool_calls`, `content_filter`.  Usage is counted in the record's
 words: `input` (cached tokens included), `output`, `cached_input`, `reasoning`.
 """
@@ -36,7 +36,7 @@ class Untranslatable(Exception):
 
 
 class CallPiece(msgspec.Struct):
-    """A AnswerPart's addition to one tool call."""
+    """An AnswerPart's addition to one tool call."""
 
     index: int
     """Position among the tool calls of the answer."""
@@ -48,6 +48,7 @@ class CallPiece(msgspec.Struct):
 class AnswerPart(msgspec.Struct):
     """An event's addition to an answer, or all of the answer."""
 
+    # `chat._piece` fills these by position: their order is part of the contract.
     id: str | None = None
     model: str | None = None
     created: int | None = None
@@ -79,7 +80,7 @@ class AnswerReader(Protocol):
 
 
 class AnswerWriter(Protocol):
-    """Writes the Pieces of an answer as events of one API."""
+    """Writes the AnswerParts of an answer as events of one API."""
 
     def write(self, piece: AnswerPart) -> list[Json]: ...
 

@@ -216,6 +216,7 @@ class ResponsesStreamReader:
         elif isinstance(event.get("response"), dict):
             self._response = event["response"]
         elif kind == "response.output_item.done":
+            # By index: items may end in another order than they began.
             self._items[event["output_index"]] = event["item"]
 
     def response(self) -> dict[str, Json] | None:
@@ -290,7 +291,7 @@ class ResponsesStreamWriter:
         self._usage: Counts | None = None
 
     def write(self, piece: AnswerPart) -> list[Json]:
-        """The events that a AnswerPart becomes."""
+        """The events that an AnswerPart becomes."""
         events = [] if self._response else self._start(piece)
         self._usage, self._finish = piece.usage or self._usage, piece.finish or self._finish
         for key, text, call in _contents(piece):
@@ -327,6 +328,7 @@ class ResponsesStreamWriter:
     def _item(self, key: str | int, call: CallPiece | None) -> _Item:
         kind = "call" if isinstance(key, int) else key
         if call is not None:
+            # A copy without arguments: those gather in the item, and the piece is the reader's.
             call = CallPiece(call.index, call.id or f"call_{new_id()}", call.name)
         item = _Item(kind, len(self._items), f"{_PREFIXES[kind]}_{self._item_id()}", call)
         self._items[key] = item
@@ -394,7 +396,7 @@ class ResponsesStreamWriter:
 
 
 def _contents(piece: AnswerPart) -> list[tuple[str | int, str, CallPiece | None]]:
-    """Key of the item, text and call of everything in a AnswerPart."""
+    """Key of the item, text and call of everything in an AnswerPart."""
     contents: list[tuple[str | int, str, CallPiece | None]] = []
     if piece.reasoning:
         contents.append(("reasoning", piece.reasoning, None))

@@ -36,6 +36,7 @@ class Splitter:
 
     def end(self) -> list[bytes]:
         """The event that the stream ended in without a blank line, if there is one."""
+        # Blanks alone are no event: servers end a stream with one newline more or less.
         return self.feed(b"\n\n") if self._rest.strip() else []
 
 

@@ -50,6 +50,7 @@ def worth_of(score: str | None = None) -> Worth:
         if run.outcome.counts:
             return float(run.outcome is Outcome.SUCCESS)
         thumbs = [feedback.value for feedback in run.feedback if feedback.kind == "thumb" and feedback.value]
+        # As many up as down is no judgement: the run is left out, and not a bad one.
         return float(sum(thumbs) > 0) if thumbs and sum(thumbs) else None
 
     return worth
@@ -229,6 +230,7 @@ def _turns(run: Trajectory, exported: Exported) -> Iterator[tuple[list[Message],
     for conversation in recorded:
         messages = [chat(message) for message in conversation]
         texts = [message for message in messages if message is not None]
+        # The whole conversation: without an image the answer to it would teach to invent.
         if len(texts) < len(messages):
             exported.left_out["a message is no text (an image, a file)"] += 1
             continue

@@ -39,6 +39,7 @@ def strip_comments(text: str) -> str:
     position, quoted = 0, False
     while position < len(text):
         char = text[position]
+        # Both characters: an escaped quote does not end the text.
         if quoted and char == "\\":
             result.append(text[position : position + 2])
             position += 2
@@ -159,6 +160,7 @@ def _step(row: Json, number: int, task_id: str) -> Step:
     if not isinstance(row, dict) or "action" not in row:
         raise InputError(f"{where} must be an object with an action")
     reward, done = row.get("reward"), row.get("done", False)
+    # A bool is an int for Python; a reward of true is a mistake in the file.
     if isinstance(reward, bool) or not isinstance(reward, int | float | None):
         raise InputError(f"{where}: reward {reward!r} is not a number")
     if not isinstance(done, bool):
@@ -235,6 +237,7 @@ def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> li
                     trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)
                 )
             except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
+                # The codec speaks of a store there, which a file is not.
                 why = str(error).partition(". It was not written")[0]
                 raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
     return trajectories

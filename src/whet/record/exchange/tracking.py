@@ -255,6 +255,7 @@ def write_wandb(run: TrackedRun, root: Path, *, project: str = "whet") -> Path:
         id=run.id,
         name=run.name,
         config=params,
+        # The load and the packages of the process that exports are not those of the training.
         settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, x_save_requirements=False),
     )
     folder = Path(wandb_run.dir).parent  # .../offline-run-<time>-<id>/files

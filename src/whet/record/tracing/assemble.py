@@ -75,7 +75,7 @@ class Assembler:
     most: int = OPEN
     """Runs that may be open at once."""
     failure: str | None = None
-    """Why the last step could not be written, None if it could."""
+    """The reason why the last step could not be written, None if it could."""
     _after: int = -1
     _recorded: int = -1
     """`seq` of the last trajectory that was looked at."""
@@ -114,6 +114,7 @@ class Assembler:
         """
         deadline = time.monotonic() + seconds
         written, looked = self.step(math.inf), -1
+        # Both: a full `_open` leaves arrivals unread, and an empty one may have more behind it.
         while (self._open or self._after > looked) and time.monotonic() < deadline:
             looked = self._after
             written += self.step(math.inf)
@@ -179,6 +180,7 @@ class Assembler:
                 run.arrived = max(run.arrived, arrival.arrived)
                 # Each revision waits twice as long, so that a run of an hour has few of them.
                 quiet = min(self.grace * 2 ** self._revisions.get(key, 0), self.patience)
+                # min: arrivals are stamped by the wall clock, and lie ahead after it was set back.
                 run.check = min(run.arrived, now) + quiet
                 self._after = arrival.seq
         return self._after > before
@@ -272,6 +274,7 @@ class Assembler:
             yield key, [span for trace in sorted(run_traces) for span in held[trace]], trajectory_ids
 
     def _read(self, traces: Sequence[bytes], held: dict[bytes, list[Span]]) -> None:
+        # Each has a list even if nothing is left of it: a person may be erased between the two reads.
         held.update((trace, []) for trace in traces)
         for span in self.store.spans.traces(traces):
             held[span.trace].append(span)
@@ -287,11 +290,13 @@ class Assembler:
                 except InputError as exception:
                     batch.put(_unstorable(trajectory, exception), replace=True)
             batch.withdraw(*self._empty)
+            # Up to the oldest run that waits: a restart reads on from there, and `_merged` drops repeats.
             batch.put_state(CURSOR, min([*(first - 1 for first in waiting), self._after]))
         self._empty.clear()
         for key in closed:  # only now: what could not be written stays open
             del self._open[key]
             self._revisions[key] = self._revisions.get(key, 0) + 1
+        # Forgetting costs one early revision: the quiet time of that run begins anew.
         while len(self._revisions) > 10_000:
             del self._revisions[next(iter(self._revisions))]
 
@@ -300,6 +305,7 @@ def _merged(fresh: Trajectory, before: Trajectory | None) -> Trajectory | None:
     """The trajectory with the scores and outcome of its previous revision; None if nothing has changed."""
     if before is None:
         return fresh
+    # What somebody judged of the run stays: a late span may not undo it.
     judged = before.outcome if before.outcome in (Outcome.SUCCESS, Outcome.FAILURE) else fresh.outcome
     revised = replace(fresh, scores=before.scores, outcome=judged)
     try:
@@ -452,6 +458,7 @@ def _has_call(steps: Sequence[Step], index: int) -> bool:
 
 def _position(steps: Sequence[Step], at: float) -> int:
     """After every step that began before."""
+    # A step without a time counts as begun: it stays where its recorder put it.
     later = (number for number, step in enumerate(steps) if (_began(step) or 0.0) > at)
     return next(later, len(steps))
 
@@ -464,6 +471,7 @@ def _with_call(step: Step, call: Step) -> Step:
         observation=call.observation if call.observation is not None else step.observation,
         action=call.action if call.action is not None else step.action,
         tokens=call.tokens or step.tokens,
+        # The step's own count goes first; of messages and tokens the gateway knows more, for it saw the wire.
         usage=step.usage or call.usage,
         error=step.error or call.error,
         agent=step.agent or call.agent,

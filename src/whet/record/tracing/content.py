@@ -112,6 +112,7 @@ def _protobuf_log(span: Span, nesting: int) -> Content:
     return Content(span, attrs, body=body, resource=resource, scope=scope)
 
 
+# All spans of a context share the one dict: whoever changes it changes it for the others.
 @functools.lru_cache(maxsize=512)
 def _protobuf_context(data: bytes, nesting: int) -> tuple[dict[str, Json], str]:
     """The context that `otlp.decode` keeps: ResourceSpans with one scope and no spans; the same for many spans."""
@@ -157,6 +158,7 @@ def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -
             if start + size == end and size > 1 and data[start] == 0x0A:
                 length, begin = varint(data, start + 1, end)
                 if begin + length == end:
+                    # Only where all lengths fit to the byte: fields may come in any order, and twice.
                     into[data[at + 2 : first].decode("utf-8", "replace")] = data[begin:end].decode(
                         "utf-8", "replace"
                     )
@@ -184,6 +186,7 @@ def _value(data: bytes, at: int, end: int, nesting: int) -> Json:
         elif kind == VARINT and number == 2:
             decoded = bool(value)
         elif kind == VARINT and number == 3:
+            # A negative int64 is a varint of ten bytes, in two's complement.
             decoded = value - (1 << 64) if value >> 63 else value
         elif kind == FIXED64 and number == 4:
             (decoded,) = struct.unpack_from("<d", data, stop - 8)
@@ -282,6 +285,7 @@ def _integer(value: Json) -> int:
     """An int64, which protobuf's JSON writes as a string; 0 for anything else."""
     if isinstance(value, str):
         digits = value.removeprefix("-")
+        # isdecimal() also takes the digits of other scripts, and int() raises for more than 4,300 of them.
         value = int(value) if digits.isascii() and digits.isdecimal() and len(digits) <= 20 else 0
     return value if isinstance(value, int) and -(1 << 63) <= value < 1 << 64 else 0
 

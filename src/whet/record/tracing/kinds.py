@@ -56,6 +56,7 @@ def name_of(function: Any) -> str:
 
 def dressed(wrapper: Callable[..., Any], function: Any) -> Callable[..., Any]:
     """The wrapper with the name, documentation, annotations and signature of the function."""
+    # From the code: a partial has no name or annotations that could be copied.
     functools.update_wrapper(wrapper, _code_of(function))
     if not inspect.isroutine(function):  # a partial or an object has no name of its own
         inner = _unwrapped(function)
@@ -135,6 +136,7 @@ def driving(
         inside = nullcontext if record is None else record.inside
         with record or nullcontext():
             generator = values if hasattr(values, "asend") else _yielded(values)
+            # Set anew at each yield, by what comes back through it: `asend` with a value, or `athrow`.
             resume: Callable[[], Any] = generator.__anext__
             while True:
                 try:
@@ -147,6 +149,7 @@ def driving(
                 try:
                     resume = functools.partial(generator.asend, (yield value))
                 except GeneratorExit:
+                    # Its own finally blocks run here, and may record: they belong inside, too.
                     with inside():
                         await generator.aclose()
                     raise

@@ -1,4 +1,4 @@
-"""Which Bundle is current: the candidate in a context variable, else what is live in the record."""
+"""The current Bundle: the candidate in a context variable, else what is live in the record."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ def _fixed() -> Bundle | None:
     # Not at every read: a lookup in `os.environ` costs several reads of a resource.
     if not _live and time.monotonic() >= _look_at[0]:
         if path := os.environ.get("WHET_BUNDLE"):
+            # Kept: a file or variable that changes later is not looked at before `set_live_bundle(None)`.
             _live[:] = [
                 load_bundle(path)
             ]  # one that cannot be read is said at every read: nothing else may run
@@ -81,6 +82,7 @@ def current_bundle() -> Bundle:
         return _live[0]
     frame = current.get()
     call = None if frame is None else frame.call
+    # Before the record is asked: half of one release and half of the next is neither (054).
     if call is not None and call.bundle is not None:
         return call.bundle
     fixed = _fixed()

@@ -33,6 +33,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         byte = data[index]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            # The tenth byte may hold bits beyond the 64th, which are dropped as in other parsers.
             return value & 0xFFFF_FFFF_FFFF_FFFF, index + 1
         shift += 7
     raise InputError(f"protobuf: the number at byte {at} is cut off or longer than 64 bits.")
@@ -52,6 +53,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[Field]:
         else:
             key, at = varint(data, at, end)
         kind = key & 7
+        # A run of zeros would else be read as fields, each of number 0 and empty.
         if key < 8:
             raise InputError(f"protobuf: field number 0 at byte {start}.")
         if kind == LENGTH:

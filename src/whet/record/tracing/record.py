@@ -57,6 +57,7 @@ class Run:
     def first(self) -> bool:
         """True once: the first call in a run takes the run's id as its own."""
         try:
+            # list.pop is one step for the interpreter: of several threads that ask at once, one gets True.
             return self._unused.pop()
         except IndexError:
             return False
@@ -238,7 +239,7 @@ class CallNote:
 
 
 class Frame:
-    """Where one is: the traced call, if any, and the innermost step."""
+    """The place of the code that runs: the traced call, if any, and the innermost step."""
 
     __slots__ = ("call", "step")
 
@@ -291,6 +292,7 @@ def outcome(failure: Failure | None) -> Outcome:
         return Outcome.UNKNOWN
     if failure.fault is not Fault.AGENT:
         return Outcome.INFRASTRUCTURE_ERROR
+    # By name: a Failure is data, and one that was read from spans was an exception in another process.
     if failure.type in ("GeneratorExit", "CancelledError", "KeyboardInterrupt", "SystemExit"):
         return Outcome.TRUNCATED
     return Outcome.FAILURE
@@ -315,6 +317,7 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         meta["process_run"] = program_run
     # Where the gateway records too, its calls are told by their times which step they were made in.
     return Trajectory(
+        # As `new_id` makes it, but of the time of the call: ids sort by when runs began, not were written.
         id=note.id or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
         task=Task(instruction=instruction, meta={"function": note.called.name}),
         steps=steps(note.steps, read, clock()),
@@ -332,6 +335,7 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
 
 def clock() -> float | None:
     """Unix time less the performance counter, None where no gateway's calls are told apart by it."""
+    # On the writer's thread `timed` is never set, for a new thread begins with an empty context.
     return time.time() - time.perf_counter() if timed.get() or process_run() is not None else None
 
 

@@ -57,8 +57,10 @@ def function_of(version: Version, original: Callable[..., Any]) -> Callable[...,
     tree = _factory(version.content, original, tuple(names))
     scope: dict[str, Any] = {}
     # Tracebacks show the lines of the released text.
+    # None in the place of the mtime: linecache.checkcache looks for no file, and leaves the entry.
     linecache.cache[file] = len(version.content), None, version.content.splitlines(keepends=True), file
     try:
+        # dont_inherit: else this module's `from __future__ import annotations` would hold for the text.
         exec(compile(tree, file, "exec", dont_inherit=True), original.__globals__, scope)
         defined = scope[_FACTORY](*([None] * len(names)))
     except Exception as error:  # whatever its statements raise: the program goes on with its own
@@ -117,6 +119,7 @@ def _placed(
     if _parameters(defined) != _parameters(original):
         raise InputError(f"it has other parameters than {original.__qualname__}{inspect.signature(original)}")
     own = dict(zip(defined.__code__.co_freevars, defined.__closure__ or (), strict=True))
+    # The cell of `super()` is made by the class statement; here it would be that of the class written around.
     if "__class__" in own and "__class__" not in names:
         raise InputError("it calls super(), which the function in the source does not do")
     cells = tuple(names.get(name, cell) for name, cell in own.items())

@@ -38,6 +38,7 @@ class _Straight(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token is for one server."""
 
     def redirect_request(self, *_: Any) -> None:
+        # urllib then raises HTTPError with the 3xx, which `_post` takes for a refusal.
         return None
 
 
@@ -97,6 +98,7 @@ class Remote:
                 refusal.close()
                 if refusal.code not in _SPARE:
                     break
+                # Raised, so that the sink drops them all: one by one they would keep a server busier.
                 if not pause:
                     raise
             except OSError:

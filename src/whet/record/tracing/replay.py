@@ -69,6 +69,7 @@ _LIVE = object()
 _marked: set[str] = set()
 """Names of the functions that are marked as tools in this process: a replay can answer for them."""
 _replaying: ContextVar[Replay | None] = ContextVar("whet_replay", default=None)
+# Of the process, not of a context: it must hold in threads that no context reaches.
 _guards = 0
 
 
@@ -138,8 +139,10 @@ class Replay:
         if recorded:
             number = self._repeats.get((bare(tool), signature), 0)
             self._repeats[bare(tool), signature] = number + 1
+            # A read may be repeated without end; a write more often than recorded would be a new effect.
             if number < len(recorded) or effect in ("read", "idempotent"):
                 step = recorded[min(number, len(recorded) - 1)]
+                # By id, for equal calls are several steps; `_by_tool` keeps them alive.
                 self._used.add(id(step))
                 self.counts.exact += 1
                 return self._answer(step, shape)
@@ -159,6 +162,7 @@ class Replay:
     def _answer(self, step: Step, shape: Shape) -> Json:
         if step.error is not None:
             kind = getattr(builtins, step.error.type, None)
+            # Exception alone: a recorded SystemExit must not end the process that replays.
             if isinstance(kind, type) and issubclass(kind, Exception):
                 raise kind(step.error.message)
             raise ReplayedError(f"{step.error.type}: {step.error.message}")
@@ -209,6 +213,7 @@ def answerable(function: Any, called: CallSite, effect: Effect | None) -> Any:
         answer = _LIVE if replay is None else recorded(replay, args, kwargs)
         if answer is _LIVE:
             return cast(Callable[..., Any], function)
+        # A generator is answered by the list of what it yielded, and yielded nothing where None was recorded.
         values = answer or () if several else answer
         return lambda *_args, **_kwargs: values
 

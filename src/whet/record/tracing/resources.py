@@ -82,6 +82,7 @@ class Resource:
         return self._read()
 
     def _read(self) -> Any:
+        # The walk up the stack is paid by the first reads alone.
         if self._reads < _WATCHED:
             self._reads += 1
             self._watch()
@@ -119,6 +120,7 @@ class Resource:
             if frame.f_code.co_name != "<module>":
                 continue
             module = frame.f_globals.get("__spec__")
+            # `_initializing` is private to importlib; the <module> frame of a script or of exec has none.
             if getattr(module, "_initializing", False):
                 _import_reads.append(self.name)
                 warnings.warn(
@@ -170,6 +172,7 @@ class TextResource(Resource):
     def __eq__(self, other: object) -> bool:
         return str(self._read()) == (str(other._read()) if isinstance(other, TextResource) else other)
 
+    # `__eq__` takes the hash away. By identity, for the content of a handle changes under it.
     __hash__ = object.__hash__
 
 
@@ -248,6 +251,7 @@ class FunctionResource(Resource):
             if chosen is not None:
                 used = chosen
             elif version.id != self.default_version.id:
+                # What is recorded is what ran: the source, and not the Version that could not.
                 version = None
         self._used(version or self.default_version)
         return used
@@ -316,6 +320,7 @@ class FunctionResource(Resource):
                 return call(*args, **kwargs)
             except (InputError, SandboxError) as error:
                 instead = source(error)
+            # Behind the except: an error of the function's own would else be chained to the sandbox's.
             return instead(*args, **kwargs)
 
         return now
@@ -429,7 +434,7 @@ def evolve(
         target: the function, sync, async, generator or method, or the name of its resource.
         name: of the resource; the function's name in lower case if None.
         kind: of its Versions.
-        metric: what judges it, kept for the optimizer that asks.
+        metric: judges it; kept for the optimizer that asks.
         live: run its released Version (`whet release`) in this process, as its own code, until it is rolled
             back. Only a text that was released in a store on this machine, never a candidate or code from a server;
             one that cannot take the function's place is not run, with a warning. False warns, once, and
@@ -511,6 +516,7 @@ def attach(module: ModuleType, *names: str) -> None:
                 f"{module.__name__}.{name} is a {type(value).__name__}; only texts, dicts, lists, tuples and "
                 "functions can be attached. Put a number into a dict."
             )
+    # After all of them were looked at: of a list with one bad name nothing is rebound.
     for name, handle in handles.items():
         setattr(module, name, handle)
 

@@ -106,7 +106,7 @@ def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
 
 
 def why_silent(run: Trajectory) -> str | None:
-    """Why a run is part of no conversation, and what to do about it; None if it is."""
+    """The reason why a run is part of no conversation, and what to do about it; None if it is."""
     if run.session is None:
         return "the run names no session; give one with whet.run(session=...), x-whet-session or session.id"
     if _answer(run) is None:
@@ -128,6 +128,7 @@ def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None)
     for session, turns in conversations(runs).items():
         for signal in signals(turns, ended=ended):
             turn = turns[signal.turn]
+            # Not of the time: a session that is heard again gives the same ids, which the record takes once.
             id = digest((session, turn.run, signal.kind), 24)
             feedback.append(
                 Feedback(
@@ -168,6 +169,7 @@ def hear(store: Store, *, now: float | None = None) -> int:
         fresh += [feedback for feedback in implicit_feedback(runs, ended=at) if feedback.id not in recorded]
         departure = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
         if departure >= at:  # the user may be there still: whether they left is asked when the time is up
+            # A second more: `signals` wants strictly more than LEFT_AFTER seconds.
             waiting[session] = departure + 1.0
     # One commit: feedback without the place read so far would be looked for again, the place alone would lose it.
     with suppress(StoreError), store.batch() as batch:
@@ -216,6 +218,7 @@ def _sentiment(index: int, text: str) -> Signal | None:
     lowered = text.lower().replace("’", "'")
     if _FORM_ONLY.search(lowered):
         return Signal("criticised", -1.0, index, f"the next message is thanks in form only: {text[:80]!r}")
+    # Blame goes before praise: "great, but that is wrong" has both.
     blame = _BLAME.search(lowered)
     # "That is not wrong" and "what is wrong?" do not blame.
     if blame and not _negated(blame.group(), lowered) and not lowered.startswith(_ABOUT_WRONG):

@@ -173,6 +173,7 @@ def _answered(messages: Json) -> Iterator[Step]:
         for call in message.get("tool_calls") or ():
             requests[str(call.get("id"))] = call
         if message.get("role") == "tool":
+            # Taken out: a server that numbers calls anew gives the next one the same id.
             request = requests.pop(str(message.get("tool_call_id")), None)
             if request is not None and isinstance(request.get("name"), str):
                 yield Step(
@@ -296,6 +297,7 @@ class _Reader:
         for index, step in enumerate(self._steps):
             if step.kind == "action":
                 self._read_action(index, step)
+        # A stable sort: calls of one step stay in the order in which they were asked for.
         order = sorted(range(len(self.calls)), key=lambda number: self._at[number])
         self.calls = [self.calls[number] for number in order]
         self._at = [self._at[number] for number in order]
@@ -353,6 +355,7 @@ class _Reader:
         id = str(step.info.get("tool_call_id") or "")
         unmatched = [call for call in self.calls if not call._executed and call.name == name]
         waiting = [call for call in unmatched if call.result is None]
+        # The surest first: by the model's id, by tool and arguments, then by the tool alone.
         request = (
             next((call for call in unmatched if id and call.id == id), None)
             or next((call for call in waiting if _call_key(call) == _call_key(executed)), None)
@@ -423,6 +426,7 @@ def _requested_in(action: Json) -> Iterator[tuple[Json, Json, str]]:
 
 def _call_in_text(text: str) -> Iterator[tuple[Json, Json, str]]:
     """The call that a text is, `click(id='search-box')`; its values are literals, and nothing is run."""
+    # The length is bounded because CPython's parser may run out of C stack on deep nesting, and crash.
     if not text.rstrip().endswith(")") or len(text) > 10_000:
         return
     try:

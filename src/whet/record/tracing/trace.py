@@ -199,7 +199,7 @@ def step(
         kind: `llm`, `tool`, `agent`, `function`, `action`.
         observation: what was seen; a decorated function's is its arguments: name → value, or the value
             itself where there is one, unless it is a tool.
-        agent: which of several agents took it.
+        agent: the one of several agents that took it.
         effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
             run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
             that was not recorded may get.
@@ -335,6 +335,7 @@ def collecting() -> Iterator[list[Trajectory | Step]]:
     finally:
         current.reset(outer)
         collector.reset(token)
+        # At the end of the block: a step outside of any call has nobody who could say that it is complete.
         gathering.records.extend(steps(gathering.loose, thaw, clock()))
 
 
@@ -345,6 +346,7 @@ class _Propagating(Executor):
         self._inner = inner
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        # At submit: a thread of the pool has a context of its own, which begins empty.
         return self._inner.submit(propagate(fn), *args, **kwargs)
 
     def map(
@@ -433,6 +435,7 @@ def wrap(function: Any, begin: Begin) -> Any:
     if kind == "async":
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # Not when it is called: a coroutine that nobody awaits has done nothing and leaves no record.
             opened = begin(args, kwargs)
             if opened is None:
                 return await function(*args, **kwargs)
@@ -475,6 +478,7 @@ def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
             note.action = freeze(result)
             return result
         except BaseException as exception:
+            # BaseException: a cancelled or interrupted call is recorded as cut short, and raised unchanged.
             note.error = blame(exception)
             raise
         finally:
@@ -526,6 +530,7 @@ class _Inside:
         self._frame = frame
 
     def __enter__(self) -> None:
+        # A token can be reset only in the context that set it, and a generator may be resumed in another.
         self._token = current.set(self._frame)
 
     def __exit__(self, *exception: object) -> None:
@@ -557,6 +562,7 @@ class _Yields:
     ) -> None:
         if error is not None:
             self._note.error = blame(error)
+        # What was yielded until then, also where it was closed early or raised.
         self._note.action = freeze(self._values)
         finish(self._note)
 

@@ -1,4 +1,4 @@
-"""Which agent made a model call, as far as the wire tells it.
+"""The agent that made a model call, as far as the wire tells it.
 
 A gateway sees calls and no agents.  Frameworks tell all the same: in a header (`x-whet-agent`, or `gen_ai.agent.name`
 in `baggage`), in the request's `metadata`, in the `name` that later requests give an assistant's message (LangChain,
@@ -75,7 +75,7 @@ def wire_of(request: Mapping[str, Json], stated: str | None, messages: Sequence[
     Args:
         request: as the agent sent it.
         stated: by a header.
-        asked: its messages in the common form.
+        messages: its messages in the common form.
     """
     metadata = request.get("metadata")
     held: Mapping[str, Json] = metadata if isinstance(metadata, dict) else {}
@@ -116,6 +116,7 @@ def attribute(
         The steps, and the ids of calls whose answer went to another agent and not out of the run.
     """
     calls = [_Call(step, *wires[step.id]) for step in steps if step.id in wires]
+    # In this order: `_turns` parts agents of one prompt by their names, and `_name_turns` needs the openers.
     _name(calls)
     turns = _turns(calls)
     for number, turn in enumerate(turns):
@@ -191,6 +192,7 @@ def _signature(message: Json) -> bytes | None:
         held = call.get("function", call)
         arguments = held.get("arguments")
         if isinstance(arguments, str):
+            # The API sends arguments as text, a message in the common form has them parsed.
             with contextlib.suppress(msgspec.DecodeError):
                 arguments = msgspec.json.decode(arguments)
         calls.append([call.get("id"), held.get("name"), arguments])
@@ -229,7 +231,9 @@ def _opener(
     turn: _Turn, before: Sequence[_Turn], calls: Sequence[_Call]
 ) -> tuple[_Call, Message, str] | None:
     first = turn.calls[0]
+    # By identity: two equal calls of one answer start two sub-agents, and one call starts one.
     opened = {id(earlier.opener[1]) for earlier in before if earlier.opener is not None}
+    # The newest first: an agent that is called again for the same question works on the last call.
     for call in reversed(calls):
         if call.ended > first.started or call.turn is turn:
             continue

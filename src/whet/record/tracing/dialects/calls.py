@@ -141,6 +141,7 @@ def _sample(choice: Mapping[str, Json], policy: str | None) -> Tokens | None:
     prompt, output, logprobs = (choice.get(key) for key in ("prompt_ids", "output_ids", "logprobs"))
     if not (isinstance(prompt, list) and isinstance(output, list) and isinstance(logprobs, list)):
         return None
+    # type, not isinstance: true is an int for Python and no token id.
     integers = all(type(id) is int for ids in (prompt, output) for id in ids)
     if not integers or len(output) != len(logprobs) or not all(isinstance(p, int | float) for p in logprobs):
         return None

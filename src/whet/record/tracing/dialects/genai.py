@@ -151,6 +151,7 @@ def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
     """Messages that came one by one, as events of the span or as log records."""
     prompt: list[Message] = []
     answers: list[Message] = []
+    # A stable sort: events out of one attribute all have the time 0 and keep their order.
     for event in sorted(events, key=lambda event: event.at):
         body = event.body if isinstance(event.body, dict) else event.attributes
         if event.name == "gen_ai.choice":
@@ -190,6 +191,7 @@ def _instructions(held: Mapping[str, Json]) -> list[Message]:
 
 def _with_calls(body: dict[str, Json]) -> dict[str, Json]:
     """A message whose calls or content may be JSON text, because an attribute holds no objects."""
+    # It changes the dict that it is given: callers hand over a fresh one, never an event's own.
     for key in ("tool_calls", "content"):
         inner = structure(body.get(key))
         if key == "tool_calls" or isinstance(inner, list):

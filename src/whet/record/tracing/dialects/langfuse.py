@@ -32,6 +32,7 @@ def read(content: Content) -> SpanReading | None:
     kind = _KINDS.get(type, FUNCTION)
     if not content.span.parent and kind in (FUNCTION, NODE):
         kind = AGENT
+    # Not named by its span alone: `tree._same_run` may put an agent inside in the place of this one.
     reading = SpanReading(kind, content.span.name, named=type == "agent", error=failure(content))
     if kind == LLM:
         _generation(held, reading)

@@ -47,6 +47,7 @@ _THOUGHT = ("reasoning", "thinking")
 
 def parsed(value: Json) -> Json:
     """A text that is JSON as its value; any other value as it is."""
+    # Looked at first: most texts are prose, and an exception costs far more than a look at one letter.
     if not isinstance(value, str) or not value[:1] or value[0] not in '{["-0123456789tfn \n\t\r':
         return value
     try:
@@ -90,6 +91,7 @@ def messages(value: Json) -> list[Message]:
 
 def message(value: Json) -> list[Message]:
     """One message in any form; several results in it become several tool messages."""
+    # LangChain takes a pair of role and text for a message, and some traces hold it as such.
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
         return [{"role": _role(value[0]), "text": value[1]}]
     if not isinstance(value, dict):
@@ -170,6 +172,7 @@ def with_wire_ids(several: list[Message]) -> list[Message]:
 
 def finish_reason(stated: Json, output: Message | None, *, failed: bool) -> str | None:
     """stop, tool_calls, length, content_filter or error: by what the answer was, then by what is said of it."""
+    # The answer goes before what is said of it, which may be another word for each API.
     if output is not None and output.get("tool_calls"):
         return "tool_calls"
     if output is None and failed:
@@ -271,6 +274,7 @@ def _call(part: Message) -> Message:
     inner = part.get("function")
     held = inner if isinstance(inner, dict) else part
     arguments = next((held[key] for key in ("arguments", "input", "args") if held.get(key) is not None), None)
+    # In this order: an item of the Responses API has both, and a result names the `call_id`.
     id = part.get("call_id") or part.get("id")
     name = held.get("name")
     return {

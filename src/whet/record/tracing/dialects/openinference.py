@@ -63,6 +63,7 @@ def read(content: Content) -> SpanReading | None:
         reading.named = name is not None and kind == AGENT
         reading.name = name or content.span.name.removesuffix(".run")
         reading.calls = [call for call in _dicts(content.attributes.get("input.value")) if "args" in call]
+        # Later, by `trajectories._complete`: only the tree tells whether a chain is an agent.
         reading.fill = lambda agent: _agent(content, agent)
     return reading
 

@@ -1,6 +1,6 @@
 """The reading of one span: the common result of every dialect.
 
-A dialect's module has one function, `read(content) -> Reading | None`: None says "not mine".  It
+A dialect's module has one function, `read(content) -> SpanReading | None`: None says "not mine".  It
 looks at one span alone; what needs its neighbours (which agent is whose, which spans are one step)
 is `tree.py`.  A field that the span does not tell stays None and is never filled by a guess.
 """
@@ -59,6 +59,7 @@ class SpanReading(msgspec.Struct):
     """The model server's id of its answer, which a gateway's record of the call has too."""
     input: list[Message] | None = None
     output: Message | None = None
+    # msgspec makes a new list for each; a dataclass would refuse this default.
     others: list[Message] = []
     """Further answers to the same prompt."""
     arguments: Json = None
@@ -94,6 +95,7 @@ def failure(content: Content) -> tuple[str, str] | None:
     stated = word(content.attributes, "error.type")
     if content.status != ERROR and not stated:
         return None
+    # The last: one that was handled and raised again as another comes before it.
     for event in reversed(content.events):
         if event.name == "exception":
             kind = word(event.attributes, "exception.type") or stated or "Error"
@@ -137,6 +139,7 @@ def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
         value = attributes.get(key)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
+        # type, not isinstance: a bool is no count. From 2**53 on a float is no exact one.
         if type(value) is int and 0 <= value < 1 << 53:
             return value
     return None
@@ -170,6 +173,7 @@ def indexed(tree: Json) -> list[dict[str, Json]]:
     """The branches of `under` whose names are numbers, in their order; indices may be sparse."""
     if not isinstance(tree, dict):
         return []
+    # Sorted by index and never put at that place: one that says 999999999 would take the memory.
     branches = [(int(key), branch) for key, branch in tree.items() if key.isdecimal() and len(key) < 10]
     return [branch for _, branch in sorted(branches, key=lambda pair: pair[0]) if isinstance(branch, dict)]
 
@@ -181,7 +185,7 @@ _FRAMEWORK = ("ls_", "lc_", "langgraph_", "thread_id", "checkpoint_ns", "session
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Whom a run belongs to, as its spans say."""
+    """The owner of a run, as its spans say."""
 
     session: str | None = None
     subject: str | None = None

@@ -30,6 +30,7 @@ def read(content: Content) -> SpanReading | None:
     held = content.attributes
     kind = word(held, "traceloop.span.kind")
     if kind is None:
+        # Without the kind only the older, flattened form is ours: a plain GenAI call is left to `genai.read`.
         if any(key in held for key in _FLAT) or word(held, "llm.request.type") is not None:
             return _model_call(content)
         return None
@@ -132,4 +133,5 @@ def _unwrapped(value: Json, key: str) -> Json:
 
 def _name(content: Content) -> str:
     name = word(content.attributes, "traceloop.entity.name", "traceloop.workflow.name")
+    # A span is called after its entity, with the kind behind a dot: `joke.task`.
     return name or content.span.name.rpartition(".")[0] or content.span.name

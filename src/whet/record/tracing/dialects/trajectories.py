@@ -25,6 +25,7 @@ from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, fi
 from .tree import Node, given_calls, grow, let_go, steps
 
 NO_MODEL_CALL = "no model call was recorded"
+# The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
 _DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
 _MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
@@ -81,8 +82,10 @@ def _once(spans: Iterable[Span]) -> list[Span]:
     """Each span once, by start; of one that came twice, what ended last."""
     latest: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
+        # Without the "+json": a span that was sent again in the other encoding is the same span.
         key = (span.trace, span.id, span.encoding.partition("+")[0])
         earlier = latest.get(key)
+        # The body decides a tie, not the arrival: in any order the same delivery wins.
         if earlier is None or (span.ended, span.body) > (earlier.ended, earlier.body):
             latest[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
@@ -152,9 +155,11 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
     instruction = _instruction(run_steps)
     attributed, nested = _attributed(step_nodes, run_steps)
     started = min([span.started for span in spans if span.started], default=0)
+    # Last of all that looks at nodes; the steps hold none of them.
     let_go(nodes)
     return Trajectory(
         task=Task(
+            # Long ones are hashed by Task itself: the cache would keep their text in memory.
             id=_task_id(instruction) if len(instruction) < 1_000 else "",
             instruction=instruction,
             meta={"source": source},
@@ -200,7 +205,7 @@ def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
 
 
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
-    """Which Version of each resource served the run, and a note on each that changed while it ran."""
+    """The Version of each resource that served the run, and a note on each that changed while it ran."""
     versions: dict[str, str] = {}
     notes = []
     for node in sorted(nodes, key=lambda node: node.content.span.started):

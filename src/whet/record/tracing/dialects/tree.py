@@ -86,6 +86,7 @@ def grow(pairs: Iterable[tuple[Content, SpanReading]]) -> list[Node]:
         for node in ordered:
             if node.reading.kind == OTHER:
                 node.reading.kind = FUNCTION  # nothing here is an agent's: what was traced are functions
+    # Children first, for `holds` goes upwards.
     for node in reversed(ordered):
         node.holds = node.reading.kind in STEPS or any(child.holds for child in node.children)
     for node in ordered:
@@ -93,6 +94,7 @@ def grow(pairs: Iterable[tuple[Content, SpanReading]]) -> list[Node]:
     for node in ordered:
         if node.reading.kind == AGENT and node.into is None and not node.members:
             _merge_run(node)
+    # After the runs: a call without a parent is given to the one agent that is left at the top.
     _merge_calls(ordered)
     _merge_twins(ordered)
     for node in ordered:
@@ -248,7 +250,7 @@ def _merge_calls(ordered: list[Node]) -> None:
 
 
 def _attempts(target: Node, calls: list[Node]) -> list[Node]:
-    """Which of the calls inside a model call's span are that call: one that was answered, and all that failed.
+    """The calls inside a model call's span that are that call: one that was answered, and all that failed.
 
     A span around several calls that were each answered (a loop that an instrumentor shows as one) is the
     last of them, or the one whose answer it names; the others are steps inside it.
@@ -292,6 +294,7 @@ def _merge_twins(ordered: list[Node]) -> None:
             inside.setdefault(id(above), []).append(node)
             around[id(above)] = above
     for key, twins in inside.items():
+        # Two inside one are two calls that something wraps, such as a retry or a loop.
         if len(twins) == 1:
             target = around[key].step or around[key]
             _merge(target, twins[0])
