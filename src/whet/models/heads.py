@@ -56,8 +56,6 @@ class Forest:
         except (KeyError, ValueError, IndexError) as error:
             raise InputError(f"not a LightGBM text model that whet can run: {error!r}") from error
         most = max((tree.leaves for tree in trees), default=1)
-        if most > max(_WIDTHS):
-            raise InputError(f"a tree has {most} leaves; heads have at most {max(_WIDTHS)}")
         width = min(size for size in _WIDTHS if size >= most)
         self._length = len(trees) * width // 8
         self._words = struct.Struct(f"<{len(trees)}{_WIDTHS[width]}")
@@ -128,6 +126,8 @@ class _Tree:
 
     def __init__(self, block: Mapping[str, str]) -> None:
         self.leaves = int(block["num_leaves"])
+        if self.leaves > max(_WIDTHS):  # before it is built: a chain of thousands would exhaust the stack
+            raise InputError(f"a tree has {self.leaves} leaves; heads have at most {max(_WIDTHS)}")
         if int(block.get("num_cat", "0")):
             raise ValueError("it has categorical splits")
         if int(block.get("is_linear", "0")):
