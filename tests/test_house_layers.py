@@ -34,6 +34,7 @@ LEVELS = {
     "models.fakes": 2,
     "models": 1,
     "stats": 1,
+    "escapes": 0,
     "types": 0,
     "errors": 0,
 }

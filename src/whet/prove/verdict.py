@@ -21,7 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from ..errors import InputError
-from ..models.escapes import read_json
+from ..escapes import read_json
 from ..stats import ClusterMean
 from ..types import Json, Outcome, Verdict
 from .gate import PairedResults, Side, TaskResult, compare, pairs

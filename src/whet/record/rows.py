@@ -23,7 +23,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..errors import InputError, NotFoundError
-from ..models.escapes import read_json
+from ..escapes import read_json
 from ..types import Json, Split, Task, canonical, digest
 
 _COLUMNS = {

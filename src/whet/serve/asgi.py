@@ -28,7 +28,7 @@ from ..errors import (
     StoreError,
     WhetError,
 )
-from ..models.escapes import read_json
+from ..escapes import read_json
 from ..record.store.codec import plain
 
 Scope = MutableMapping[str, Any]

@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 
 from ...errors import ModelError
+from ...escapes import read_json
 from ...types import Json
 from ..base import Completion, ModelRequest
-from ..escapes import read_json
 from ..scripted import Answer, Script, as_completion
 from . import answers
 from .weights import ScriptedWeights

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ...escapes import read_json
 from ...types import Json
-from ..escapes import read_json
 
 MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """Raised by reading JSON of an unexpected shape; the place that catches them tells them from a bug."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError
-from ...models.escapes import read_json, whole
+from ...escapes import read_json, whole
 from ...types import Json, Step, Task, Trajectory, digest
 from ..env import Transition
 from ..store.codec import decode, encode

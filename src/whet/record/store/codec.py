@@ -19,7 +19,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from ...errors import InputError, StoreError
-from ...models.escapes import clean, write_json
+from ...escapes import clean, write_json
 from ...types import (
     Failure,
     Fault,

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ...models.escapes import clean
+from ...escapes import clean
 from ...types import Json
 
 LIMIT = 1_000_000

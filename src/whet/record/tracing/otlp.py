@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...errors import InputError
-from ...models.escapes import whole
+from ...escapes import whole
 from ...types import Span
 from .protobuf import FIXED64, LENGTH, fields, write_field, write_number
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...models.escapes import clean
+from ...escapes import clean
 from ...types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from ..faults import fault_of
 from .encode import IMMUTABLE, freeze, mark, raw, thaw

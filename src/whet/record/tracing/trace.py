@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from msgspec import UNSET
 
-from ...models.escapes import clean
+from ...escapes import clean
 from ...types import Feedback, Json, Step, Trajectory
 from ..store import Store
 from .encode import freeze, thaw

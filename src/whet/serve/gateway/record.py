@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ...errors import StoreError, WhetError
-from ...models.escapes import whole
+from ...escapes import whole
 from ...record.store.spans import Spans
 from ...types import Failure, Json, Span
 from .identity import Identity, new_span_id

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 
-from ...models.escapes import clean
+from ...escapes import clean
 
 _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:[ \t]*(.*)", re.DOTALL)
 _KNOWN = frozenset(("from", "date", "message-id", "subject", "to", "received", "sender", "return-path"))
