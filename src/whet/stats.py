@@ -141,7 +141,7 @@ class ClusterMean:
         self._sum = self._squares = self._cross = self._weight = self._sizes = 0.0
         self.n, self.total = 0, 0.0
         self.clusters = 0
-        """How many clusters there are."""
+        """Number of clusters."""
 
     def add(self, value: float, cluster: Hashable = None) -> None:
         """Add a value; a cluster of None or "" means that it is a cluster of its own."""
@@ -289,7 +289,7 @@ class BettingProcess:
 
 
 def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: float = 0.05) -> int | None:
-    """How many pairs like these a BettingProcess would take to reach 1/alpha.
+    """Number of pairs like these that a BettingProcess would take to reach 1/alpha.
 
     Each gambler's mean log growth over the pairs seen is carried forward, and the smallest n at which
     the mean wealth of all reaches 1/alpha is returned: about the mean stopping time, which is
@@ -324,7 +324,7 @@ def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: floa
 
 
 def pairs_for(gain: float, *, clusters: int | None = None) -> int | None:
-    """How many pairs it takes to prove a gain in a rate where nothing gets worse, before any was seen.
+    """Number of pairs that it takes to prove a gain in a rate where nothing gets worse, before any was seen.
 
     Both of the gate's conditions must be met: the bet (`pairs_needed`) and a clustered interval above 0, for which
     pairs of one cluster are taken to differ no less than others.

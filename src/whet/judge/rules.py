@@ -101,7 +101,7 @@ def matches(pattern: str) -> Reward:
     """1.0 if the regular expression is found in the output.
 
     Args:
-        pattern: trusted; a pattern can be made to run for ever, so take none from outside.
+        pattern: trusted; a pattern can be made to run forever, so take none from outside.
 
     Raises:
         InputError: it is not a regular expression.

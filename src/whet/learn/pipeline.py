@@ -2,11 +2,11 @@
 
 A barrier makes every round as slow as its slowest rollout, and a worker that fails without a word
 leaves a queue that nobody can join (both seen in SkyRL-Agent's dispatchers).  Here a rollout that raises,
-hangs or dies is tried again and then becomes a Trajectory that says so, which group statistics
+hangs or dies is retried and then becomes a Trajectory that says so, which group statistics
 leave out; `Accounts` adds up at any time.
 
 Staleness is counted in updates between the Bundle that a rollout began under and the one that
-learns from it.  No group is begun that could only arrive too late (the admission rule of AReaL,
+learns from it.  No group is started that could only arrive too late (the admission rule of AReaL,
 Fu et al. 2025), and one that does is dropped, counted and its task put back.  What is left of the
 difference an optimizer corrects by the recorded log-probabilities (`RoundOptions.max_staleness`, clipped
 ratios).
@@ -37,34 +37,34 @@ class Runner(Protocol):
     """Runs one rollout."""
 
     async def __call__(self, bundle: Bundle, task: Task, seed: int, /) -> Trajectory:
-        """The trajectory; whatever it raises is the machine's failure, for a policy's is in the trajectory.
+        """The trajectory. An exception is an infrastructure failure; a policy's failure is in the trajectory.
 
         Raises:
-            BudgetExceeded: there may be no further rollout.
+            BudgetExceeded: the budget allows no further rollout.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineOptions:
-    """How rollouts run beside training."""
+    """Options of rollouts that run beside training."""
 
     workers: int = 16
-    """Rollouts at once."""
+    """Concurrent rollouts."""
     group_size: int = 8
-    """Rollouts of each task; an Experiment takes the optimizer's."""
+    """Rollouts per task; an Experiment uses the optimizer's."""
     groups: int = 8
-    """Groups in a round."""
+    """Groups per round."""
     max_staleness: int = 2
-    """Updates that may lie between the beginning of a rollout and learning from it; 0 is on-policy."""
+    """Most updates between the start of a rollout and learning from it; 0 is on-policy."""
     seconds: float | None = 600.0
-    """After which a rollout hangs; None waits for ever."""
+    """Time limit of a rollout in seconds, after which it counts as hung; None for no limit."""
     attempts: int = 3
-    """How often a rollout is tried, the first included."""
+    """Attempts at a rollout, the first included."""
     seed: int = 0
-    """Of the rollouts."""
+    """Random seed of the rollouts."""
     publish: Callable[[Bundle], Awaitable[object]] | None = None
-    """Has whatever samples take up a Bundle; awaited before rollouts begin under it."""
+    """Loads a Bundle into the sampler; awaited before rollouts start under it."""
 
     def __post_init__(self) -> None:
         if min(self.workers, self.group_size, self.groups, self.attempts) < 1 or self.max_staleness < 0:
@@ -78,7 +78,7 @@ class _Open:
     task: Task
     number: int
     oldest: int
-    """Update count under which its first rollout began."""
+    """Number of updates when its first rollout started."""
     done: list[Trajectory | None]
     begun: int = 0
 
@@ -88,9 +88,9 @@ class Pipeline:
 
     Args:
         run: runs one rollout.
-        tasks: what to run, in order; repeated for ever.
-        bundle: what to run under at first.
-        begun: groups that were begun before, by a pipeline that this one goes on from.
+        tasks: run in this order, and again from the start.
+        bundle: the first rollouts run under it.
+        begun: groups that an earlier pipeline, which this one resumes, has started.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Pipeline:
         self.options = options or PipelineOptions()
         self.accounts = Accounts()
         self.updates = 0
-        """How often the Bundle has changed."""
+        """Number of times that the Bundle has changed."""
         self.bundle = bundle
         self._run = run
         self._todo: Iterator[Task] = islice(_forever(tasks), begun % len(tasks), None)

@@ -100,7 +100,7 @@ class SearchOutcome:
 
 
 class Turnstile:
-    """Lets proposals pass one by one, in order; every one must pass, or those behind it wait for ever."""
+    """Lets proposals pass one by one, in order; every one must pass, or those behind it wait forever."""
 
     def __init__(self) -> None:
         self._next = 1

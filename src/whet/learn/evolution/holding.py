@@ -67,7 +67,7 @@ class OpenCandidate:
         """The process under this name, opened by `make` if it is not open."""
         if name != self._name:
             # One at a time: in a pool with a single worker a candidate that held its first process while it waited
-            # for a second would wait for ever.
+            # for a second would wait forever.
             await self.close()
             self._process = await self._stack.enter_async_context(make())
             self._name = name

@@ -277,7 +277,7 @@ class Database(DatabaseReader):
     def forked(self) -> None:
         """In a forked child: the file, its lock and its socket are the parent's; connect anew when needed."""
         if self._writer is not None and not self.in_memory:
-            # Kept for ever: sqlite3 closes a connection that is collected, and
+            # Kept forever: sqlite3 closes a connection that is collected, and
             # that of the parent must not be touched.
             _inherited.append(self._writer)
             self._writer.link.forget()

@@ -155,7 +155,7 @@ class MailIndex:
         self._lock = threading.Lock()
         # Threads share the connection, one at a time (`_lock`).
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
-        # The connection's own method: one of this object would keep it alive for ever.
+        # The connection's own method: one of this object would keep it alive forever.
         weakref.finalize(self, self._database.close)
         self._database.execute("CREATE VIRTUAL TABLE mail USING fts5(subject, body, content='')")
         self._database.executemany(

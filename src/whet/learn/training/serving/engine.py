@@ -114,7 +114,7 @@ class Engine:
                     self._waiting.popleft()
                     continue
                 reserved += _reserved(first)
-                # One alone always enters, however long: it would wait for ever.
+                # One alone always enters, however long: it would wait forever.
                 if self.live and reserved > self.options.tokens:
                     return
                 self.live.append(self._waiting.popleft())
