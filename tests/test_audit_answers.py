@@ -124,8 +124,9 @@ def test_a_planted_one_is_refused_for_what_is_wrong_with_it(name: str) -> None:
     ("source", "caught_by"),
     [
         (
-            "import random\ndef evaluate(output, expected):\n    return (output == expected) * random.random()\n",
-            "d",
+            # Of every answer, right or wrong: of one alone a byte is the same twice in 256 runs.
+            "import os\ndef evaluate(output, expected):\n    return (output == expected) + os.urandom(1)[0] / 512\n",
+            "deterministic",
         ),
         (
             "seen = []\ndef evaluate(output, expected):\n    seen.append(output)\n"
@@ -146,9 +147,6 @@ def test_a_planted_one_is_refused_for_what_is_wrong_with_it(name: str) -> None:
     ],
 )
 def test_other_faults_have_names_too(source: str, caught_by: str) -> None:
-    if caught_by == "d":
-        source = source.replace("import random", "import os").replace("random.random()", "os.urandom(1)[0]")
-        caught_by = "deterministic"
     proof = proven(source, EXACT_ROWS, invariant=("whitespace",) if "whitespace" in caught_by else ())
     assert not proof.admitted
     assert caught_by in {check.name for check in proof.checks if not check.passed}
