@@ -1,9 +1,13 @@
-"""What the gateway adds to a model call, and how many it carries.  Run: python benchmarks/gateway.py
+"""What the gateway adds to a model call beside a bare proxy, and how many it carries.
 
-Three processes on this machine: an upstream that answers at once (raw ASGI), the gateway on a store
-on disk, and this client.  Latency is taken one request at a time, direct and through the gateway in
-turn, so that both see the same machine; throughput with 32 kept connections.  The gateway's CPU
-per request is what one process could carry if it had a core of its own.
+Run: python benchmarks/gateway.py [--chats FILE]
+
+Processes on this machine: an upstream that answers at once (raw ASGI), whet's server with the gateway, its record and
+its assembler on a store on disk, one more of these whose answers wait for the commit, a bare proxy, and this client.
+The bare proxy is the same server (Granian, uvloop) and the same client library (aiohttp), and forwards bytes: it reads
+and records nothing.  Latency is taken one request at a time, by each way in turn; CPU over repetitions that alternate
+between the two, all threads and the kernel's part included.  --chats takes the requests from recorded conversations, as
+`[{"traj": [messages of the chat API]}]`.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ import msgspec
 
 from whet.record.store import Store
 
-TOKEN = "bench"
+TOKEN = "only-for-timing-and-in-no-text"
 CLIENTS = 32
 REQUEST = msgspec.json.encode(
     {
@@ -37,7 +41,6 @@ REQUEST = msgspec.json.encode(
         ],
     }
 )
-STREAMED = REQUEST[:-1] + b',"stream":true}'
 _TEXT = "The move is on Friday; Dana ordered the van. " * 10
 ANSWER = msgspec.json.encode(
     {
@@ -51,6 +54,10 @@ ANSWER = msgspec.json.encode(
         "usage": {"prompt_tokens": 200, "completion_tokens": 90, "total_tokens": 290},
     }
 )
+WAYS = ("direct", "bare proxy", "gateway", "gateway, durable")
+PATHS = ("/v1/chat/completions", *["/run/{run}/" + TOKEN + "/v1/chat/completions"] * 3)
+CALLS = 8
+"""Calls of one run, as an agent makes them."""
 EVENTS = [
     b"data: "
     + msgspec.json.encode({"id": "c", "choices": [{"index": 0, "delta": {"content": word + " "}}]})
@@ -59,9 +66,61 @@ EVENTS = [
 ] + [b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n']
 
 
+async def whole(receive: Any) -> bytes:
+    """The body of a request."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body"):
+        message = await receive()
+        body += message.get("body", b"")
+    return body
+
+
+async def bare(scope: Any, receive: Any, send: Any, session: Any, target: str) -> None:
+    """Forwards a request and its answer as bytes."""
+    body = await whole(receive)
+    kept = (b"content-type", b"authorization")
+    headers = {name.decode(): text.decode() for name, text in scope["headers"] if name in kept}
+    path = scope["path"][scope["path"].index("/v1") + 3 :]
+    async with session.post(target + path, data=body, headers=headers) as answer:
+        outgoing = [
+            (name.lower().encode(), text.encode())
+            for name, text in answer.headers.items()
+            if name.lower() in ("content-type", "content-length")
+        ]
+        await send({"type": "http.response.start", "status": answer.status, "headers": outgoing})
+        async for chunk in answer.content.iter_any():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def serve_bare(target: str) -> None:
+    """The bare proxy's process."""
+    import aiohttp
+
+    from whet.serve.app import _Embedded, event_loop, listen
+
+    signal.signal(signal.SIGUSR1, lambda *_: print(sum(os.times()[:2]), flush=True))
+
+    async def serve() -> None:
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await bare(scope, receive, send, session, target)
+
+        bound = listen("127.0.0.1", 0)
+        print(bound.getsockname()[1], flush=True)
+        await _Embedded(app, bound).serve()
+
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        runner.run(serve())
+
+
 async def upstream(scope: Any, receive: Any, send: Any) -> None:
     """Answers every chat at once; streams one event for each word."""
-    body = (await receive()).get("body", b"")
+    body = await whole(receive)
     if b'"stream":true' not in body:
         head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -87,19 +146,20 @@ def serve_upstream() -> None:
     assert Interfaces
 
 
-def serve_gateway(store: str, url: str) -> None:
+def serve_gateway(store: str, url: str, durable: str) -> None:
     """The gateway's process; prints its CPU seconds and what it recorded when it is told to end."""
     import threading
 
-    from whet.serve import Access, Role, Server, run
+    from whet.serve import Access, Role, Server, run, standard
     from whet.serve.gateway import Gateway, Upstream
 
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     signal.signal(signal.SIGUSR1, lambda *_: print(sum(os.times()[:2]), flush=True))
     with Store(store, serve=True) as opened:
-        gateway = Gateway(opened, {"bench": Upstream(url=url)})
-        server = Server(Access({Role.WRITE: TOKEN}), [gateway])
+        parts = standard(opened, upstreams={"bench": Upstream(url=url)}, durable_calls=durable == "durable")
+        (gateway,) = (part for part in parts if isinstance(part, Gateway))
+        server = Server(Access({Role.WRITE: TOKEN}), parts)
         run(server, stopped, lambda url: print(url.rpartition(":")[2], flush=True))
         print(gateway.recorder.recorded, gateway.recorder.lost, flush=True)
 
@@ -107,20 +167,28 @@ def serve_gateway(store: str, url: str) -> None:
 class Connection:
     """One kept connection that sends one prepared request."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, message: bytes) -> None:
-        self._reader, self._writer, self._message = reader, writer, message
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, head: str, body: bytes
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._path, self._head, self._body = path, head, body
+        self._message, self._asked = b"", 0
 
     @classmethod
     async def open(cls, port: int, path: str, body: bytes) -> Connection:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = (
-            f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+            f" HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\n\r\n"
         )
-        return cls(reader, writer, head.encode() + body)
+        return cls(reader, writer, path, head, body)
 
     async def ask(self) -> float:
         """Seconds until the first byte of the body."""
+        if self._asked % CALLS == 0:
+            run = f"{id(self):x}-{time.time_ns():x}"
+            self._message = f"POST {self._path.format(run=run)}{self._head}".encode() + self._body
+        self._asked += 1
         started = time.perf_counter()
         self._writer.write(self._message)
         head = await self._reader.readuntil(b"\r\n\r\n")
@@ -141,43 +209,39 @@ class Connection:
         self._writer.close()
 
 
-async def latency(ports: tuple[int, int], count: int, body: bytes) -> tuple[list[float], list[float]]:
-    """Seconds of each request, direct and through the gateway, taken in turn."""
-    direct = await Connection.open(ports[0], "/v1/chat/completions", body)
-    through = await Connection.open(ports[1], f"/run/one/{TOKEN}/v1/chat/completions", body)
-    found: tuple[list[float], list[float]] = ([], [])
-    for number in range(count + 100):
-        pair = (await direct.ask(), await through.ask())
-        if number >= 100:  # the first ones warm both up
-            for times, seconds in zip(found, pair, strict=True):
-                times.append(seconds)
-    direct.close()
-    through.close()
-    return found
+async def latency(ports: Sequence[int], count: int, bodies: Sequence[bytes]) -> list[list[float]]:
+    """Seconds of each request by each way, taken in turn."""
+    times: list[list[float]] = [[] for _ in ports]
+    for body in bodies:
+        ways = [await Connection.open(port, PATHS[place], body) for place, port in enumerate(ports)]
+        for number in range(count // len(bodies) + 20):
+            for way, seconds in zip(ways, times, strict=True):
+                taken = await way.ask()
+                if number >= 20:  # the first ones warm all of them up
+                    seconds.append(taken)
+        for way in ways:
+            way.close()
+    return times
 
 
-async def throughput(open_one: Callable[[int], Awaitable[Connection]], seconds: float) -> float:
-    """Requests a second with all clients at once."""
-    connections = [await open_one(number) for number in range(CLIENTS)]
-    done = 0
-    end = time.perf_counter() + seconds
+async def load(port: int, path: str, bodies: Sequence[bytes], requests: int) -> float:
+    """Requests a second, with all clients at once."""
+    connections = [await Connection.open(port, path, bodies[n % len(bodies)]) for n in range(CLIENTS)]
 
     async def work(connection: Connection) -> None:
-        nonlocal done
-        while time.perf_counter() < end:
+        for _ in range(requests // CLIENTS):
             await connection.ask()
-            done += 1
 
     started = time.perf_counter()
     await asyncio.gather(*(work(connection) for connection in connections))
     spent = time.perf_counter() - started
     for connection in connections:
         connection.close()
-    return done / spent
+    return requests // CLIENTS * CLIENTS / spent
 
 
 def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, __file__, "--part", *words], stdout=subprocess.PIPE, text=True)
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -194,65 +258,95 @@ def cpu(process: subprocess.Popen[str]) -> float:
     return float(line(process))
 
 
-def report(name: str, times: tuple[list[float], list[float]]) -> None:
-    direct, through = times
-    added = [b - a for a, b in zip(direct, through, strict=True)]
-    print(
-        f"{name:34} direct p50 {1e3 * percentile(direct, 0.5):6.2f} ms p99 {1e3 * percentile(direct, 0.99):6.2f}, "
-        f"through {1e3 * percentile(through, 0.5):6.2f} / {1e3 * percentile(through, 0.99):6.2f}, "
-        f"added p50 {1e3 * percentile(added, 0.5):5.2f} ms p99 {1e3 * percentile(added, 0.99):5.2f} ms"
-    )
+def report(name: str, times: Sequence[list[float]]) -> None:
+    """Each way's latency, and what it adds to the direct one."""
+    for way, seconds in zip(WAYS, times, strict=True):
+        added = [through - direct for direct, through in zip(times[0], seconds, strict=True)]
+        print(
+            f"{name:22} {way:16} p50 {1e3 * percentile(seconds, 0.5):6.2f} ms p99"
+            f" {1e3 * percentile(seconds, 0.99):6.2f}   adds p50 {1e3 * percentile(added, 0.5):5.2f} ms"
+            f" p99 {1e3 * percentile(added, 0.99):5.2f} ms"
+        )
+
+
+def conversations(file: Path) -> list[bytes]:
+    """Requests of real chats: each one up to a turn of the agent, a quarter, half and all of the way."""
+    chats = [chat["traj"] for chat in msgspec.json.decode(file.read_bytes())][:CLIENTS]
+    bodies = []
+    for number, turns in enumerate(chats):
+        taken = turns[: max(2, len(turns) * (1 + number % 4) // 4)]
+        bodies.append(msgspec.json.encode({"model": "bench", "temperature": 0.0, "messages": taken}))
+    return bodies
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2_000, help="requests for each latency figure")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each throughput figure")
+    parser.add_argument("--requests", type=int, default=2_000, help="in each repetition of a CPU figure")
+    parser.add_argument("--repeat", type=int, default=7, help="repetitions by each way")
+    parser.add_argument("--chats", type=Path, help="recorded conversations to take requests from")
     parser.add_argument("--folder", type=Path, help="where the store lies; its disk decides the commit")
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
-        serve_upstream() if given.part[0] == "upstream" else serve_gateway(*given.part[1:])
+        parts = {"upstream": serve_upstream, "bare": serve_bare, "gateway": serve_gateway}
+        parts[given.part[0]](*given.part[1:])
         return
+    bodies = conversations(given.chats) if given.chats else [REQUEST]
+    print(f"requests of {min(map(len, bodies)):,} to {max(map(len, bodies)):,} bytes")
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        store = str(Path(folder) / "runs.db")
-        behind = start("--part", "upstream")
-        ports = [int(line(behind))]
-        gateway = start("--part", "gateway", store, f"http://127.0.0.1:{ports[0]}/v1")
+        behind = start("upstream")
+        target = f"http://127.0.0.1:{line(behind)}/v1"
+        stores = [str(Path(folder) / name) for name in ("runs.db", "durable.db")]
+        proxy = start("bare", target)
+        gateway, durable = (
+            start("gateway", store, target, how)
+            for store, how in zip(stores, ("fast", "durable"), strict=True)
+        )
+        processes = (behind, proxy, gateway, durable)
         try:
-            ports.append(int(line(gateway)))
-            measure((ports[0], ports[1]), gateway, given.count, given.seconds)
-            gateway.terminate()
-            recorded, lost = map(int, line(gateway).split())
-            with Store(store) as opened:
-                kept = opened.count("spans")
-            print(f"{recorded:,} calls recorded, {lost} lost, {kept:,} in the store")
+            ports = [
+                int(target.split(":")[2].partition("/")[0]),
+                *(int(line(each)) for each in processes[1:]),
+            ]
+            measure(ports, processes, bodies, given)
+            for process, store in ((gateway, stores[0]), (durable, stores[1])):
+                process.terminate()
+                recorded, lost = map(int, line(process).split())
+                with Store(store) as opened:
+                    print(f"{recorded:,} calls recorded, {lost} lost, {opened.count('spans'):,} in the store")
         finally:
-            for process in (gateway, behind):
+            for process in processes:
                 process.kill()
                 process.wait()
 
 
-def measure(ports: tuple[int, int], gateway: subprocess.Popen[str], count: int, seconds: float) -> None:
+def measure(
+    ports: Sequence[int], processes: Sequence[subprocess.Popen[str]], bodies: Sequence[bytes], given: Any
+) -> None:
     """Print the table."""
-    report("1 client, 1.5 kB", asyncio.run(latency(ports, count, REQUEST)))
-    report("1 client, streamed, first event", asyncio.run(latency(ports, count // 4, STREAMED)))
-    for name, body in (("plain", REQUEST), ("streamed, 90 events", STREAMED)):
-
-        async def direct(number: int, body: bytes = body) -> Connection:
-            return await Connection.open(ports[0], "/v1/chat/completions", body)
-
-        async def through(number: int, body: bytes = body) -> Connection:
-            return await Connection.open(ports[1], f"/run/{number}/{TOKEN}/v1/chat/completions", body)
-
-        bare = asyncio.run(throughput(direct, seconds / 2))
-        before = cpu(gateway)
-        rate = asyncio.run(throughput(through, seconds))
-        used = (cpu(gateway) - before) / (rate * seconds)
-        print(
-            f"{CLIENTS} clients, {name:22} direct {bare:8,.0f} /s, through {rate:8,.0f} /s; "
-            f"{1e6 * used:6.0f} us of the gateway's CPU each: {1 / used:6,.0f} /s a core"
-        )
+    streamed = [body[:-1] + b',"stream":true}' for body in bodies]
+    report("whole", asyncio.run(latency(ports, given.count, bodies)))
+    report("streamed, first event", asyncio.run(latency(ports, given.count // 4, streamed)))
+    for name, sent, requests in (
+        ("whole", bodies, given.requests),
+        ("streamed", streamed, given.requests // 4),
+    ):
+        used: list[list[float]] = [[] for _ in WAYS]
+        rates: list[list[float]] = [[] for _ in WAYS]
+        for repetition in range(given.repeat + 1):
+            for way in (1, 2, 3):
+                before = cpu(processes[way])
+                rates[way].append(asyncio.run(load(ports[way], PATHS[way], sent, requests)))
+                time.sleep(0.3)  # what it still has to write and to assemble is its CPU too
+                if repetition:  # the first warms up
+                    used[way].append((cpu(processes[way]) - before) / requests)
+        for way in (1, 2, 3):
+            ratios = [mine / bare for mine, bare in zip(used[way], used[1], strict=True)]
+            print(
+                f"{CLIENTS} clients, {name:10} {WAYS[way]:16} {statistics.median(rates[way]):7,.0f} /s   CPU "
+                f"{1e6 * statistics.median(used[way]):6.0f} us each, {statistics.median(ratios):4.2f} of the bare one's"
+            )
 
 
 if __name__ == "__main__":

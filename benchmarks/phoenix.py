@@ -1,11 +1,12 @@
-"""How many spans a second come to be seen, beside Arize Phoenix over OTLP.  Run: python benchmarks/phoenix.py
+"""How many traces a second come to be seen, beside Arize Phoenix over OTLP.  Run: python benchmarks/phoenix.py
 
-    python benchmarks/phoenix.py [--spans N] [--python PYTHON] [--folder FOLDER] [--json]
+    python benchmarks/phoenix.py [--traces N] [--repeat N] [--python PYTHON] [--folder FOLDER] [--json]
 
-Both servers get the same requests, OTLP/HTTP protobuf with 100 spans of 1.35 kB, from four connections;
-the clock stops when the last span can be read from the server's own database.  Both keep SQLite on the
-same disk.  Phoenix gets a tenth of the spans.  Without --python its environment is made once, in the
-temporary folder.
+Both servers get the requests of `ingest.py`, OTLP/HTTP protobuf with ten traces of ten spans in the GenAI conventions,
+from four connections; the clock stops when the last trace can be read from the server's own database: as a trajectory
+in ours, as a trace with all of its spans in Phoenix's.  Both keep SQLite on the same disk, start anew with an empty one
+for each repetition, and take turns.  Phoenix gets a tenth of the traces: few enough that its list of waiting spans does
+not fill, for a full one slows it down.  Without --python its environment is made once, in the temporary folder.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import importlib.metadata
 import json
 import os
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,20 +26,20 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
-from server import PROTOBUF, Link, Whet, export, serving
+from ingest import SPANS, TRACES, fresh, templates
+from server import PROTOBUF, Link, Whet, serving
 
 VERSION = "20.26.1"
-BATCH = 100
 PATIENCE = 300.0
-"""Seconds after which spans that cannot be seen are not waited for."""
+"""Seconds after which traces that cannot be seen are not waited for."""
 
 
 class Ours(Whet):
     """`whet serve`."""
 
     def seen(self, folder: Path) -> int:
-        """Spans that can be read now."""
-        return _count(folder / "runs.db", "SELECT coalesce(sum(rows), 0) FROM segments")
+        """Traces that can be read now."""
+        return _count(folder / "runs.db", "SELECT count(*) FROM trajectories")
 
 
 class Phoenix(Whet):
@@ -63,7 +65,8 @@ class Phoenix(Whet):
 
     def seen(self, folder: Path) -> int:
         """As `Ours.seen`."""
-        return _count(folder / "phoenix.db", "SELECT count(*) FROM spans")
+        whole = f"SELECT trace_rowid FROM spans GROUP BY trace_rowid HAVING count(*) = {SPANS}"
+        return _count(folder / "phoenix.db", f"SELECT count(*) FROM ({whole})")
 
 
 def _count(path: Path, query: str) -> int:
@@ -88,15 +91,6 @@ def install() -> str:
     return str(python)
 
 
-def request(number: int) -> bytes:
-    """An OTLP request whose span ids no other has: Phoenix keeps one span of an id, whatever its trace."""
-    body = export((1 << 64) + number, BATCH)
-    for place in range(1, BATCH + 1):
-        own = number * BATCH + place
-        body = body.replace(b"\x12\x08" + place.to_bytes(8, "big"), b"\x12\x08\x01" + own.to_bytes(7, "big"))
-    return body
-
-
 def post(url: str, bodies: Iterator[bytes], lock: threading.Lock, failed: list[str]) -> None:
     """Send what there is; a server that asks to be spared is asked again."""
     link = Link(url)
@@ -116,9 +110,12 @@ def post(url: str, bodies: Iterator[bytes], lock: threading.Lock, failed: list[s
                 time.sleep(wait)
 
 
-def measure(side: Ours | Phoenix, folder: Path, spans: int) -> dict[str, float]:
-    """Spans a second until they are acknowledged, and until they are seen."""
-    bodies = [request(number) for number in range(spans // BATCH)]
+def measure(side: Ours | Phoenix, folder: Path, traces: int) -> dict[str, float]:
+    """Traces a second until they are acknowledged, and until they are seen."""
+    pool = [template for template, _ in templates(0.0)]
+    bodies = [
+        pool[number % len(pool)].filled(fresh(pool[number % len(pool)])) for number in range(traces // TRACES)
+    ]
     with serving(side, folder) as (_, url, start):
         waiting, lock, failed = iter(bodies), threading.Lock(), list[str]()
         threads = [threading.Thread(target=post, args=(url, waiting, lock, failed)) for _ in range(4)]
@@ -128,16 +125,16 @@ def measure(side: Ours | Phoenix, folder: Path, spans: int) -> dict[str, float]:
         for thread in threads:
             thread.join()
         taken = time.perf_counter()
-        while (seen := side.seen(folder)) < spans and time.perf_counter() - taken < PATIENCE:
+        while (seen := side.seen(folder)) < traces and time.perf_counter() - taken < PATIENCE:
             time.sleep(0.02)
         ended = time.perf_counter()
     if failed:
         raise SystemExit(f"{len(failed)} requests were refused: {failed[0]}")
     return {
         "start": start,
-        "spans": seen,
-        "missing": spans - seen,
-        "acknowledged": spans / (taken - began),
+        "traces": seen,
+        "missing": traces - seen,
+        "acknowledged": traces / (taken - began),
         "visible": seen / (ended - began),
     }
 
@@ -146,27 +143,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--spans", type=int, default=50_000)
+    parser.add_argument("--traces", type=int, default=5_000)
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--python", help="an interpreter that has arize-phoenix")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     sides = {"whet": Ours(), "phoenix": Phoenix(given.python or install())}
-    found: dict[str, dict[str, float]] = {}
-    for name, side in sides.items():
-        with tempfile.TemporaryDirectory(dir=given.folder, ignore_cleanup_errors=True) as folder:
-            spans = given.spans if name == "whet" else given.spans // 10
-            found[name] = measure(side, Path(folder), spans // BATCH * BATCH)
-    ratio = found["whet"]["visible"] / found["phoenix"]["visible"]
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for _ in range(given.repeat):
+        for name, side in sides.items():
+            with tempfile.TemporaryDirectory(dir=given.folder, ignore_cleanup_errors=True) as folder:
+                traces = given.traces if name == "whet" else given.traces // 10
+                found[name].append(measure(side, Path(folder), traces // TRACES * TRACES))
+    medians = {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in found.items()
+    }
+    ratio = medians["whet"]["visible"] / medians["phoenix"]["visible"]
     if given.json:
         print(json.dumps({**found, "times as many visible": ratio}))
         return
+    version = importlib.metadata.version("whet")
     print(
-        f"whet {importlib.metadata.version('whet')}, arize-phoenix {VERSION}; load {os.getloadavg()[0]:.1f}"
+        f"whet {version}, arize-phoenix {VERSION}; medians of {given.repeat}; load {os.getloadavg()[0]:.1f}"
     )
-    for key in ("start", "spans", "missing", "acknowledged", "visible"):
-        print(f"{key:14} {found['whet'][key]:>12,.1f} {found['phoenix'][key]:>12,.1f}")
-    print(f"times as many visible spans/s: {ratio:.1f}")
+    for key in ("start", "traces", "missing", "acknowledged", "visible"):
+        print(f"{key:14} {medians['whet'][key]:>12,.1f} {medians['phoenix'][key]:>12,.1f}")
+    print(f"times as many visible traces/s: {ratio:.1f}")
 
 
 if __name__ == "__main__":

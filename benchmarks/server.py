@@ -1,13 +1,13 @@
 """What the server carries, beside Agent Lightning 0.3.0 in the same run.  Run: python benchmarks/server.py
 
-    python benchmarks/server.py [--peer PYTHON] [--seconds S] [--spans N] [--folder FOLDER]
+    python benchmarks/server.py [--peer PYTHON] [--seconds S] [--folder FOLDER]
 
 PYTHON is that of an environment with agentlightning==0.3.0 and OpenTelemetry 1.39.1, its last
 working version; without it only our own figures are printed.  A rollout is one claim, five spans of
 1.35 kB and one finish, over HTTP on loopback.  Ours is durable (SQLite, FULL, group commit), so
 --folder decides; the peer's store lies in memory.  The server's CPU is taken until it is at rest again, so
 that ours has assembled the spans into trajectories, which has no counterpart in the peer.  Rates mean
-little on a shared machine: read the ratios and the CPU.
+little on a shared machine: read the ratios and the CPU.  `ingest.py` measures spans in batches, at a steady state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import msgspec
 
 from whet.record.tracing.protobuf import write_field, write_number
 
-TOKEN = "benchmark"
+TOKEN = "whet-write-only-for-timing-and-in-no-text"
 SPANS, BYTES = 5, 1350
 START = 400.0
 """Seconds that a server may take to answer for the first time: some need minutes on a busy machine."""
@@ -65,10 +65,6 @@ LINES: tuple[tuple[str, str, str], ...] = (
     ("single_p99", "  acknowledged within, p99", "ms"),
     ("client", "  of which the client takes CPU, each", "ms"),
     ("single_cpu", "  server CPU for each", "ms"),
-    ("batched", "spans/s in batches of 100", "/s"),
-    ("batched_cpu", "  server CPU for each", "ms"),
-    ("memory", "memory per 100,000 spans", "MB"),
-    ("later", "  in the second half of them", "MB"),
     ("queue", "claim + finish/s in batches of 100", "/s"),
     ("queue_cpu", "  server CPU for each", "ms"),
 )
@@ -373,7 +369,7 @@ def whole(said: bytearray) -> bool:
     return body.endswith(b"0\r\n\r\n") if length is None else len(body) >= int(length[1])
 
 
-def measure(python: str | None, folder: Path, seconds: float, spans: int) -> dict[str, float]:
+def measure(python: str | None, folder: Path, seconds: float) -> dict[str, float]:
     """Every line, of `whet serve`, or with `python` of the peer."""
     side = Whet() if python is None else AgentLightning(python)
     values: dict[str, float] = {}
@@ -393,24 +389,19 @@ def measure(python: str | None, folder: Path, seconds: float, spans: int) -> dic
         values["single"] = len(singles) / seconds
         values["single_p99"] = sorted(singles)[int(len(singles) * 0.99)] * 1000
         values["single_cpu"] = (rest(process) - spent) / len(singles) * 1000
-        spent, before = cpu(process), resident(process)
-        hundreds = [export(next(traces), 100, resource) for _ in range(spans // 100)]
-        took, half = 0.0, before
-        for part in (hundreds[: len(hundreds) // 2], hundreds[len(hundreds) // 2 :]):
-            rest(process)
-            half, began = resident(process), time.perf_counter()
-            flood(url, iter(part), 4, 120.0)
-            took += time.perf_counter() - began
-        values["batched"] = spans / took
-        values["batched_cpu"] = (rest(process) - spent) / spans * 1000
-        values["memory"] = (resident(process) - before) * 100_000 / spans
-        values["later"] = (resident(process) - half) * 100_000 / (spans - spans // 2)
         link = Link(url)  # one that has been idle for half a minute is closed
-        spent, began, done = cpu(process), time.perf_counter(), 0
-        while done < 2_000 and (leases := side.claim(link, "queue", 100)):
+        spent, took, done = cpu(process), 0.0, 0
+        while took < seconds:
+            began = time.perf_counter()
+            leases = side.claim(link, "queue", 100)
             side.finish(link, leases)
+            took += time.perf_counter() - began
             done += len(leases)
-        values["queue"] = done / (time.perf_counter() - began)
+            if not leases:  # more of them, which is not what is timed
+                spent -= cpu(process)
+                side.fill(link, 5_000)
+                spent += cpu(process)
+        values["queue"] = done / took
         values["queue_cpu"] = (rest(process) - spent) / done * 1000
     return values
 
@@ -438,13 +429,12 @@ def main() -> None:
     )
     parser.add_argument("--peer")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--spans", type=int, default=100_000, help="for the batches and the memory")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     figures: list[dict[str, float]] = []
     for python in (None, given.peer) if given.peer else (None,):
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-            figures.append(measure(python, Path(folder), given.seconds, given.spans))
+            figures.append(measure(python, Path(folder), given.seconds))
     show(figures[0], figures[1] if given.peer else {})
 
 

@@ -21,7 +21,10 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> subprocess.Co
 
 
 def answered(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
-    """The JSON that it printed; it must have done what it was asked."""
+    """The JSON that it printed; it must have done what it was asked, and exit 1 where the gate refused the result."""
     done = command(capsys, *words)
-    assert done.returncode == 0, done.stderr
-    return msgspec.json.decode(done.stdout)
+    assert done.stdout, done.stderr
+    answer = msgspec.json.decode(done.stdout)
+    refused = words[0] == "evolve" and bool(answer.get("verdict")) and not answer["promote"]
+    assert done.returncode == int(refused), done.stderr
+    return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ import pytest
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# A pass of the sandbox is remembered by all tests together, and not in the home of the person who runs them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _state = tempfile.TemporaryDirectory(prefix="whet-tests-")
+    os.environ["XDG_STATE_HOME"] = _state.name
 
 ROOT = Path(__file__).resolve().parent.parent
 

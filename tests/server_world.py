@@ -46,13 +46,23 @@ def world(
     open_legacy: bool = False,
     grace: float = 2.0,
     upstreams: Any = None,
+    readers: int = 0,
     **limits: Any,
 ) -> Iterator[World]:
     given = RequestLimits(**limits)
     with Store(path) as store:
+        access = Access(TOKENS, limits=given)
         server = Server(
-            Access(TOKENS, limits=given),
-            standard(store, given, open_legacy=open_legacy, grace=grace, upstreams=upstreams),
+            access,
+            standard(
+                store,
+                given,
+                open_legacy=open_legacy,
+                grace=grace,
+                upstreams=upstreams,
+                secrets=access.secrets,
+                readers=readers,
+            ),
         )
         with running(server) as url, httpx2.Client(base_url=url, timeout=20) as http:
             yield World(server, store, url, http)

@@ -55,7 +55,7 @@ GOOD = {
     "set": (
         "class Result:\n    def __init__(self, value, reason): self.value, self.reason = value, reason\n"
         "async def score(output, expected):\n"
-        "    if not isinstance(output, list): return Result(None, 'no list')\n"
+        "    if not isinstance(output, list): return Result(0.0, 'no list')\n"
         "    a, b = {str(x) for x in output}, set(expected)\n"
         "    return Result(len(a & b) / max(1, len(a | b)), 'Jaccard')\n",
         LISTS,

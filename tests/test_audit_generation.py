@@ -169,3 +169,34 @@ def test_no_rows_and_an_unknown_kind_are_named() -> None:
     with pytest.raises(InputError, match="known: classification"):
         asyncio.run(generate(KNOWN["text"], task="poetry"))  # type: ignore[arg-type]
     assert Generated("x", "", "template", None, refusal="why").reasons == ["why"]
+
+
+def test_rows_are_taken_from_the_folder_that_generate_training_data_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from commands import command
+
+    (tmp_path / "desk.py").write_text(
+        "def label(text: str) -> str:\n"
+        + "".join(f"    # label('{word} please') == '{word}'\n" for word in ("refund", "return"))
+        + "    return text.split()[0]\n"
+    )
+    calls = [
+        f"assert label('{word} case {n}') == '{word}'"
+        for n in range(8)
+        for word in ("refund", "return", "order")
+    ]
+    (tmp_path / "test_desk.py").write_text(
+        "from desk import label\n\ndef test_label():\n" + "".join(f"    {call}\n" for call in calls)
+    )
+    monkeypatch.chdir(tmp_path)
+    made = command(capsys, "generate-training-data", "--target", "desk:label", "--num-samples", 12)
+    assert made.returncode == 0, made.stdout + made.stderr
+    for data in ("whet_data", "whet_data/label"):
+        done = command(capsys, "generate-evaluators", "--data", data, "--kind", "classification")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "evaluators/label/label_classification.py").is_file()
+        assert not list((tmp_path / "evaluators").glob("*.py"))
+    (tmp_path / "whet_data/other").mkdir()
+    (tmp_path / "whet_data/other/account.json").write_text("{}")
+    assert "one of label, other" in command(capsys, "generate-evaluators", "--data", "whet_data").stderr

@@ -245,3 +245,32 @@ def test_two_targets_of_one_name_are_staged_apart(tmp_path: Path) -> None:
         "one:f",
         "two:f",
     ]
+
+
+def test_without_marks_it_proposes_what_to_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "agent.py").write_text(
+        'SYSTEM_PROMPT = "You are a clerk. Answer the question in one word."\nGREETING = "hello"\nLIMIT = 5\n'
+        "RATES = {'eu': 1.5, 'us': 2.0}\nlogger = 3\n"
+        "def route(text: str) -> str:\n    return 'urgent' if 'now' in text else 'later'\n"
+        "def _hidden(x):\n    return x if x > 1 else 0\n"
+        "def main():\n    print(route('now'))\n"
+    )
+    (tmp_path / "test_agent.py").write_text('PROMPT = "You are a test and nobody reads this text."\n')
+    with pytest.raises(SystemExit) as done:
+        main(["extract-targets", str(tmp_path), "--json"])
+    assert done.value.code in (0, None)
+    proposed = json.loads(capsys.readouterr().out)["proposed"]
+    assert [(one["name"], one["kind"], one["line"]) for one in proposed] == [
+        ("SYSTEM_PROMPT", "prompt", 1),
+        ("LIMIT", "flow", 3),
+        ("RATES", "flow", 4),
+        ("route", "function", 6),
+    ]
+    # What it says to do makes a target of it.
+    text = (tmp_path / "agent.py").read_text()
+    (tmp_path / "agent.py").write_text("# whet: evolve kind=prompt\n" + text)
+    with pytest.raises(SystemExit):
+        main(["extract-targets", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "SYSTEM_PROMPT".lower() in said
+    assert "a table of" not in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import re
@@ -15,9 +16,12 @@ from typing import Any
 import pytest
 from commands import command as run_command
 
+from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.networked import Networked
 from whet.models import Completion, ToolCall
 from whet.models.base import ModelRequest
 from whet.models.fakes import Reply, ScriptedServer
+from whet.sandbox import CallResult, Local, Pool
 
 SHOP = Path(__file__).resolve().parents[1] / "examples" / "evolve" / "shop_clerk"
 PRICES = {"lamp": 20, "chair": 45, "rug": 80}
@@ -119,7 +123,7 @@ def same(path: Path, question: str, wanted: str, count: int = 12) -> Path:
 
 def evolve(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> dict[str, Any]:
     code, out, err = outcome(capsys, folder, *words)
-    assert code == 0, err
+    assert code in (0, 1), err  # with so few rows nothing is proven
     return json.loads(out)  # type: ignore[no-any-return]
 
 
@@ -225,6 +229,43 @@ def test_an_endpoint_that_fails_is_not_the_candidates_fault(
     assert code not in (0, None)
     assert "no score as it stands" in err
     assert "503" in err
+
+
+@pytest.mark.parametrize(
+    ("breaks", "outcome"),
+    [
+        ("os.closerange(3, 64)\n    time.sleep(600)", "did not end, and was killed: asked"),
+        (
+            "os.write(int(sys.argv[1]), b'no JSON\\n')\n    time.sleep(600)",
+            "did not end, and was killed: asked",
+        ),
+        ("os.closerange(3, 64)\n    time.sleep(0.1)\n    os._exit(7)", "ended with code 7: asked"),
+    ],
+)
+def test_an_agent_that_breaks_its_connection_and_goes_on_is_ended(
+    tmp_path: Path, breaks: str, outcome: str
+) -> None:
+    """Nobody else would end it, and whoever waited for it would wait as long as it likes to run."""
+    (tmp_path / "clerk.py").write_text(
+        "import os, sys, time\n\nPROMPT = 'Be kind.'\n\n\n"
+        "def answer(question: str) -> str:\n    print('asked', os.getpid(), file=sys.stderr, flush=True)\n"
+        f"    {breaks}\n    return PROMPT\n"
+    )
+    agent = RepositoryAgent(tmp_path, ["clerk:PROMPT"], entry_name="clerk:answer", network=True)
+    assert agent.entry is not None
+    target = agent.target(agent.entry, [])
+    network = Networked(agent, Pool(Local()), seconds=60)
+
+    async def call() -> CallResult:
+        async with network.open(target, agent.start) as caller:
+            return await asyncio.wait_for(caller.call(target.arguments("Anybody there?")), 30)
+
+    result = asyncio.run(call())
+    assert result.failure is not None
+    said, _, process = result.failure.message.rpartition(" ")
+    assert said.endswith(outcome)
+    assert result.exit_code is not None
+    assert not Path("/proc", process).exists()
 
 
 def test_calls_of_the_agent_are_limited_before_they_are_made(

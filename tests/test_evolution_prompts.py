@@ -71,7 +71,7 @@ def test_rules_and_examples_repair_a_prompt_offline_and_are_seen_in_the_table(
     earned = arms(tmp_path / "out")
     assert earned["rule"]["records"] + earned["demonstrate"]["records"] >= 3
     assert earned["demonstrate"]["tried"] > 0
-    patch = (tmp_path / "out" / "agent.patch").read_text(encoding="utf-8")
+    patch = Path(found["patch"]).read_text(encoding="utf-8")
     assert '+- When the input mentions "' in patch or "+Input: " in patch
     assert "-PROMPT" not in patch
 

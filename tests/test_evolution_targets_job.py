@@ -89,7 +89,7 @@ def test_the_same_command_goes_on_where_it_ended(
     assert first["resumed"] == 0
     assert more["resumed"] == 8
     assert more["pieces"] == whole["pieces"]
-    assert (tmp_path / "one/agent.patch").read_text() == (tmp_path / "two/agent.patch").read_text()
+    assert (tmp_path / "one/refused.patch").read_text() == (tmp_path / "two/refused.patch").read_text()
 
 
 def test_a_search_that_had_nothing_to_climb_says_what_would_help(

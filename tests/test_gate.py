@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -209,15 +210,60 @@ def test_a_machine_failure_is_left_out_and_counted_and_is_no_failure() -> None:
     assert any(reason.startswith("5 pairs left out: an infrastructure error") for reason in verdict.reasons)
 
 
-def test_a_missing_score_is_not_zero_and_too_many_of_them_stop_a_promotion() -> None:
+def test_a_missing_score_counts_at_its_worst_for_the_candidate() -> None:
     few = compare(side([0.0] * 100), side([None] * 4 + [1.0] * 96))
-    assert (few.n, few.effect, few.promote) == (96, 1.0, True)
-    many = compare(side([0.0] * 100), side([None] * 20 + [1.0] * 80))
-    assert many.effect == 1.0
-    assert not many.promote
-    assert any("20 of 100 pairs left out" in reason for reason in many.reasons)
+    assert (few.n, few.effect, few.promote) == (100, pytest.approx(0.96), True)
+    assert any(
+        "4 of the candidate's answers and 0 of the baseline's without" in reason for reason in few.reasons
+    )
+    # As good as the baseline where it is scored, and without a score where that is right.
+    hidden = compare(side([1.0] * 40 + [0.0] * 60), side([None] * 40 + [1.0] * 30 + [0.0] * 30))
+    assert hidden.effect == pytest.approx(-0.1)
+    assert not hidden.promote
+    # What the baseline lacks might have been right, too; the candidate's own cannot make up for it.
+    assert compare(side([None] * 30 + [0.0] * 70), side([1.0] * 100)).effect == pytest.approx(0.7)
+    assert compare(side([None] * 30 + [1.0] * 70), side([None] * 30 + [1.0] * 70)).effect == pytest.approx(
+        -0.3
+    )
     with pytest.raises(GateError, match="nothing to compare"):
         compare(side([None] * 3), side([1.0] * 3))
+
+
+def broken(results: Sequence[TaskResult], metric: str, *numbers: int) -> list[TaskResult]:
+    """The results, of which those with these numbers broke the metric's evaluator."""
+    return [
+        replace(result, scores={**result.scores, metric: None}, broke=(metric,))
+        if number in numbers
+        else result
+        for number, result in enumerate(results)
+    ]
+
+
+def test_an_answer_that_breaks_the_evaluator_counts_0_on_either_side() -> None:
+    # The candidate is right wherever it is judged, and breaks the evaluator where it is wrong: .625 against .625.
+    old, new = side([1.0] * 50 + [0.0] * 30), broken(side([1.0] * 80), "success", *range(20, 50))
+    verdict = compare(old, new)
+    assert (verdict.n, verdict.effect, verdict.promote) == (80, 0.0, False)
+    assert any(reason.startswith("30 of the candidate's answers and 0 of") for reason in verdict.reasons)
+    # Of the baseline, too; and both count the same.
+    assert compare(
+        broken(side([1.0] * 100), "success", *range(60)), side([1.0] * 100)
+    ).effect == pytest.approx(0.6)
+    assert compare(broken(new, "success", *range(20)), broken(new, "success", *range(20))).effect == 0.0
+    with pytest.raises(GateError, match=r"broke the evaluator 100 times"):
+        compare(broken(side([1.0] * 100), "success", *range(100)), side([1.0] * 100))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (2.0, 9.0)])
+def test_a_guardrail_is_not_escaped_by_breaking_its_evaluator(low: float, high: float) -> None:
+    rail = Guardrail("cost", 0.05 * (high - low), higher_is_better=False)
+    rates = [low, high] * 100
+    old, same = side([0.0] * 200, cost=rates), side([1.0] * 200, cost=rates)
+    assert compare(old, same, guardrails=[rail]).promote
+    # It is dear at every second task, and of eighteen of these nobody learns.
+    assert not compare(old, broken(same, "cost", *range(0, 36, 2)), guardrails=[rail]).promote
+    both = broken(same, "cost", 0), broken(old, "cost", 0)
+    assert compare(both[1], both[0], guardrails=[rail]).promote
 
 
 def test_guardrails_must_be_shown_to_hold() -> None:
@@ -350,7 +396,7 @@ def test_groups_of_trajectories_are_averaged_and_broken_runs_masked() -> None:
     ]
     assert compare(old, new).effect == pytest.approx(0.5)
     unscored = [Group(tasks[0], (run(tasks[0], 1.0), run(tasks[0], None))), *new[1:]]
-    assert compare(old, unscored).n == 99
+    assert compare(old, unscored).effect == pytest.approx(0.495)
     gone = [Group(tasks[0], (run(tasks[0], 0.0, Outcome.INFRASTRUCTURE_ERROR),)), *new[1:]]
     assert "infrastructure" in compare(old, gone).reasons[1]
 

@@ -119,6 +119,7 @@ def test_a_sub_agent_is_a_step_around_its_calls_and_has_its_name(names: dict[str
         ("llm", lead, None),
         ("agent", agent, None),
         ("llm", agent, agent),
+        ("tool", agent, agent),
         ("llm", agent, agent),
         ("llm", lead, None),
     ]
@@ -172,7 +173,7 @@ def test_one_agent_alone_gets_no_name_of_its_prompt_and_is_no_sub_agent_of_itsel
         tools = [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
         wire.call(*begun, answer=first, tools=tools)
         wire.call(*begun, first, result("22 degrees"), answer=said("assistant", "22 degrees"))
-        assert told(wire.recorded()) == [("llm", "", None), ("llm", "", None)]
+        assert told(wire.recorded()) == [("llm", "", None), ("tool", "", None), ("llm", "", None)]
 
 
 def test_agents_that_merely_run_at_once_are_not_put_inside_each_other() -> None:
@@ -185,7 +186,9 @@ def test_agents_that_merely_run_at_once_are_not_put_inside_each_other() -> None:
         )
         last = [said("system", LEAD), said("user", QUESTION), first, result("22 degrees")]
         wire.call(*last, answer=said("assistant", "22 degrees."))
-        assert told(wire.recorded()) == [("llm", "", None)] * 3
+        found = wire.recorded()
+        assert {step.parent for step in found.steps} == {None}
+        assert [step.kind for step in found.steps] == ["llm", "tool", "llm", "llm"]
 
 
 def test_two_sub_agents_at_once_are_told_apart_by_their_questions() -> None:

@@ -48,7 +48,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def evolved(capsys: pytest.CaptureFixture[str], data: Path, *more: str) -> tuple[dict[str, Any], str]:
     words = ["evolve", "--target", "limit", "--entry", "shop:fee", "--data", str(data), "--iterations", "40"]
     done = command(capsys, *words, "--seed", 1, "--output", data.parent / "out", *more)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 1), done.stderr  # 1 where the gate refuses it
     return (json.loads(done.stdout) if "--json" in more else {"text": done.stdout}), done.stderr
 
 

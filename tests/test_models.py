@@ -280,6 +280,28 @@ def test_a_failure_is_not_recorded_and_its_number_goes_to_the_next_try() -> None
     assert recorded.hits == 1
 
 
+def test_a_stream_that_is_left_at_its_last_chunk_has_used_its_number_and_one_left_before_has_not() -> None:
+    model = counter()
+
+    async def left(recorded: RecordedModel, *, at_end: bool) -> str:
+        stream = recorded.stream("q")
+        text = ""
+        async for chunk in stream:
+            text += chunk.text
+            if not at_end or chunk.completion is not None:
+                break
+        await stream.aclose()
+        return text
+
+    async def run() -> list[str]:
+        recorded = RecordedModel(model)
+        await left(recorded, at_end=False)
+        texts = [await left(recorded, at_end=True) for _ in range(2)]
+        return [*texts, (await recorded.complete("q")).text]
+
+    assert asyncio.run(run()) == ["answer 2", "answer 3", "answer 4"], "one answer was given for two samples"
+
+
 def test_replay_alone_says_what_is_missing(tmp_path: Path) -> None:
     with (
         recording(tmp_path / "a.db", None) as recorded,

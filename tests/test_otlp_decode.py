@@ -281,3 +281,37 @@ def test_a_length_that_claims_gigabytes_allocates_nothing() -> None:
     body = b"\x0a" + write_varint(1 << 40) + b"x"
     with pytest.raises(InputError, match="1099511627776 bytes long"):
         decode(body, json=False, logs=False)
+
+
+def many(keys: int) -> str:
+    return json.dumps({f"k{number}": number for number in range(keys)})
+
+
+@pytest.mark.parametrize("encoding", ["protobuf", "json"])
+def test_a_span_of_a_hundred_thousand_attributes_is_left_out_and_the_next_is_taken(encoding: str) -> None:
+    attributes = {f"key {number}": "" for number in range(100_000)}
+    if encoding == "json":
+        body = request(one("wide", attributes), one("next"))
+    else:
+        body = protobuf_request(protobuf_span("wide", attributes), protobuf_span("next"))
+    taken = decode(body, json=encoding == "json", logs=False)
+    assert ([span.name for span in taken.spans], taken.rejected) == (["next"], 1)
+    assert "attributes" in taken.reasons[0]
+
+
+def test_keys_inside_a_text_are_not_counted_and_those_that_end_in_a_backslash_are() -> None:
+    text = one("long", {"gen_ai.input.messages": json.dumps(many(40_000))})
+    assert [span.name for span in decode(request(text), json=True, logs=False).spans] == ["long"]
+    span = json.dumps(one("sly"))[:-1].encode()
+    keys = b",".join([b'"%d\\\\" : 1' % number for number in range(40_000)])
+    body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b,%b}]}]}]}' % (span, keys)
+    assert decode(body, json=True, logs=False).rejected == 1
+
+
+@pytest.mark.parametrize("part", [b"\x0a\x00", b"\x12\x00"], ids=["resources", "scopes"])
+def test_a_million_empty_parts_of_a_request_are_refused_before_they_take_memory(part: bytes) -> None:
+    body = part * 1_000_000
+    if part[:1] == b"\x12":
+        body = write_field(1, body)
+    with pytest.raises(InputError, match="resources, scopes and spans"):
+        decode(body, json=False, logs=False)

@@ -100,6 +100,25 @@ def test_a_recorded_failure_is_raised_again_as_what_it_was() -> None:
     assert done.again.error.type == "KeyError"
 
 
+@pytest.mark.parametrize("kind", [UnicodeDecodeError, UnicodeEncodeError, ValueError])
+def test_an_exception_that_is_not_made_of_a_text_is_raised_again_with_its_own(kind: type[Exception]) -> None:
+    text = "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+    failed = Step(kind="tool", name="read", observation="x", error=Failure(Fault.TOOL, kind.__name__, text))
+    run = Trajectory(task=Task(instruction="x"), steps=[failed])
+    with Replay(run) as replay, pytest.raises(kind) as caught:
+        replay.answer("read", "x", "read")
+    assert (str(caught.value), type(caught.value).__name__) == (text, kind.__name__)
+
+
+def test_a_group_of_exceptions_is_raised_again_by_its_name() -> None:
+    failed = Step(
+        kind="tool", name="read", observation="x", error=Failure(Fault.TOOL, "ExceptionGroup", "two (2)")
+    )
+    run = Trajectory(task=Task(instruction="x"), steps=[failed])
+    with Replay(run) as replay, pytest.raises(ReplayedError, match="ExceptionGroup: two"):
+        replay.answer("read", "x", "read")
+
+
 def test_an_exception_that_python_does_not_know_keeps_its_name() -> None:
     failed = Step(kind="tool", name="search", observation="x", error=Failure(Fault.TOOL, "Timeout", "slow"))
     run = Trajectory(task=Task(instruction="x"), steps=[failed])

@@ -84,6 +84,7 @@ def test_an_exception_is_data_attributed_to_the_reward() -> None:
     found = score(judged, run())
     assert found.value is None
     assert found.reason == "reward: KeyError: 'cart'"
+    assert found.broke
 
 
 def test_a_failed_machine_is_not_scored() -> None:
@@ -388,7 +389,8 @@ def test_a_judge_reads_the_last_mark_or_none(said: str, value: float | None) -> 
 def test_a_judge_that_cannot_be_asked_gives_none() -> None:
     found = judged([ModelError("down")])
     assert found.value is None
-    assert found.reason == "reward: ModelError: down"
+    assert found.reason == "model: ModelError: down"
+    assert not found.broke
 
 
 def test_what_the_agent_said_reaches_the_judge_as_one_line_of_data() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import whet
 from whet.errors import SandboxError
 from whet.sandbox import Local, Pool, Sandbox, check
 from whet.sandbox.inside import seccomp
@@ -72,7 +73,7 @@ def run(program: str, *words: str) -> str:
 def test_every_attack_is_stopped(backend: str) -> None:
     found = asyncio.run(check.attacks(Sandbox(backend=backend)))  # type: ignore[arg-type]
     assert {one.name: one.detail for one in found if not one.stopped} == {}
-    assert len(found) >= 19
+    assert len(found) >= 50
 
 
 def system_python() -> str:
@@ -87,6 +88,73 @@ def system_python() -> str:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_attack_is_stopped_for_an_unprivileged_user_too(backend: str) -> None:
     assert json.loads(run(AS_A_USER, backend, system_python())) == {"attacks": len(check.JUDGES)}
+
+
+WITHOUT_DEFENCES = {
+    "inside/seccomp.py": [
+        ("_ERRNO | errno.EPERM", "_ALLOW"),
+        ("(_RETURN, _ERRNO)", "(_RETURN, _ALLOW)"),
+        ("(_RETURN, _KILL)", "(_RETURN, _ALLOW)"),
+        ("_ERRNO | errno.ENOSYS", "_ALLOW"),
+    ],
+    "inside/frames.py": [("memory.madvise(_WIPE_ON_FORK)", "pass")],
+    "inside/walls.py": [
+        ("resource.RLIMIT_SIGPENDING: 128,", ""),
+        ("resource.RLIMIT_NOFILE: 64,", ""),
+        ("nr_inodes={max(64, file_bytes // 1024)}", "nr_inodes=20000"),
+        ('resource.RLIMIT_FSIZE: limits["file_bytes"],', ""),
+        ("resource.RLIMIT_MEMLOCK: 0,", ""),
+    ],
+    "launch.py": [('HOST_NAME = "sandbox"', f"HOST_NAME = {os.uname().nodename!r}")],
+}
+"""File → (what a defence is, what stands in its place)."""
+WITHOUT_THEM = {
+    "use_asynchronous_io",
+    "watch_files",
+    "grow_pipes",
+    "queue_signals",
+    "hold_timers",
+    "hold_descriptors",
+    "make_empty_files",
+    "lock_memory",
+    "share_memory",
+    "open_by_handle",
+    "use_exotic_sockets",
+    "splice_into_files",
+    "use_the_kernel",
+    "trace_others",
+    "nest_namespaces",
+    "open_sockets",
+    "lock_host_files",
+    "see_what_is_cached",
+    "find_earlier_text",
+    "use_other_call_tables",
+}
+"""Attacks that get through where the defences of `WITHOUT_DEFENCES` are taken away, on any kernel of today."""
+
+
+def test_attacks_get_through_a_sandbox_whose_defences_are_taken_away(tmp_path: Path) -> None:
+    """Each by itself could fail for a reason of its own, and would then prove nothing by failing."""
+    copy = tmp_path / "whet"
+    shutil.copytree(Path(whet.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__", "static"))
+    for name, changes in WITHOUT_DEFENCES.items():
+        path = copy / "sandbox" / name
+        text = path.read_text()
+        for defence, nothing in changes:
+            assert defence in text, (name, defence)
+            text = text.replace(defence, nothing)
+        path.write_text(text)
+    script = (
+        "import asyncio, json\nfrom whet.sandbox import Sandbox, check\n"
+        "found = asyncio.run(check.attacks(Sandbox(backend='namespaces')))\n"
+        "print(json.dumps([one.name for one in found if not one.stopped]))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) >= WITHOUT_THEM
 
 
 def test_without_a_sandbox_the_same_attacks_succeed_and_are_noticed() -> None:

@@ -53,7 +53,7 @@ inside = next(one for one in mounts if one["target"] == "/whet/inside")
 others = [one["source"] for one in mounts if one is not inside]
 bound = launch.binds(python, others)
 words = {{
-    "root": False, "user": int(told.user.partition(":")[0]),
+    "root": False, "name": "container", "user": int(told.user.partition(":")[0]),
     "binds": [(one.path, one.link, False) for one in bound],
     "library": [inside["source"], inside["target"]], "devices": ["/dev/null", "/dev/urandom"],
     "box": "/box", "box_bytes": 1 << 20, "temporary": "/box/tmp" if launch.has_temporary(bound) else "",

@@ -15,7 +15,8 @@ from processes import alive, until
 
 from whet.cli.sandbox import run as run_script
 from whet.errors import InputError, SandboxError
-from whet.sandbox import CallResult, Limits, Local, Pool, Sandbox, exact
+from whet.sandbox import CallResult, Limits, Local, Pool, Sandbox, exact, process
+from whet.sandbox.inside.zygote import READY_SECONDS, READY_TRIES
 from whet.types import Fault
 
 MIB = 1 << 20
@@ -519,3 +520,9 @@ def test_a_script_is_refused_a_limit_by_the_name_of_its_option(tmp_path: Path, g
     script.write_text("print(1)\n")
     with pytest.raises(InputError, match=f"--{next(iter(given))}"):
         run_script(script, **given)
+
+
+def test_a_zygote_that_waits_as_long_as_it_may_does_not_count_as_lost() -> None:
+    """It may try twice to shut an evaluation in; the time out here has to hold both, and the imports of a start."""
+    assert READY_TRIES * READY_SECONDS < process._GRACE
+    assert process._START_SECONDS > process._GRACE

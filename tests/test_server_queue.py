@@ -63,7 +63,7 @@ def test_work_is_handed_out_once_finished_and_found_in_the_order_of_its_end() ->
         assert [one["id"] for one in ended["rollouts"]] == ["b", "a"]
         assert here.get(f"/api/rollouts/finished?after={ended['after']}")["rollouts"] == []
         assert here.get("/api/rollouts/a")["status"] == "succeeded"
-        assert here.get("/api/trajectories/t-a")["outcome"] == "success"
+        assert here.get("/api/trajectories/a.1")["outcome"] == "success"
         assert [one["rollout"]["id"] for one in claim(here, n=9)] == ["c"]
 
 
@@ -117,7 +117,7 @@ def test_secrets_in_a_report_are_not_stored() -> None:
         said = {**trajectory("b"), "output": f"use {key}"}
         here.post(path, {"fence": second["fence"], "trajectory": said})
         for id in ("a", "b"):
-            found = here.get(f"/api/trajectories/t-{id}")
+            found = here.get(f"/api/trajectories/{id}.1")
             assert found["output"] == "use [redacted:anthropic-key]"
             assert found["meta"]["untrainable"]
         add(here, "c", max_attempts=1)

@@ -183,7 +183,7 @@ def test_leases_and_fences_outlive_a_kill_of_the_server(tmp_path: Path) -> None:
         assert http.post(f"{url}/api/rollouts/claim", json={"worker": "other"}).json()["leases"] == []
         finish = {"fence": lease["fence"], "trajectory": {"id": "t", "task": {"instruction": "x"}}}
         assert http.post(f"{url}/api/rollouts/a/finish", json=finish).status_code == 200
-        assert http.get(f"{url}/api/rollouts/a").json()["result"] == "t"
+        assert http.get(f"{url}/api/rollouts/a").json()["result"] == "a.1"
 
 
 NODE = """

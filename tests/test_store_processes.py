@@ -351,7 +351,7 @@ def test_a_full_disk_takes_no_spans_and_no_results_and_both_go_on_with_space(sma
         queue.finish("a", lease.fence, trajectory=trajectory).result()
         assert store.count("spans") == len(put) + 1
         assert all(len(store.spans.trace(spans(n)[0].trace)) == 1 for n in [*put, 5_000])
-        assert queue.get("a").result == "run"
+        assert queue.get("a").result == "a.1"
         assert store.database.rows("PRAGMA integrity_check") == [("ok",)]
 
 

@@ -66,12 +66,12 @@ def test_a_result_is_recorded_with_its_trajectory_and_found_in_order_of_completi
     queue.finish("a", first.fence, trajectory=done("a", outcome=Outcome.SUCCESS)).result()
     ((one, b), (two, a)) = queue.finished()
     assert [(b.id, b.result, b.status), (a.id, a.result, a.status)] == [
-        ("b", "run-b", "succeeded"),  # it failed at its task, which is a result
-        ("a", "run-a", "succeeded"),
+        ("b", "b.1", "succeeded"),  # it failed at its task, which is a result
+        ("a", "a.1", "succeeded"),
     ]
     assert queue.finished(one) == [(two, a)]
     assert queue.finished(two) == []
-    assert store.trajectory("run-b").outcome is Outcome.FAILURE
+    assert store.trajectory("b.1").outcome is Outcome.FAILURE
     assert queue.get("a") == a
 
 

@@ -177,13 +177,13 @@ class QueueMachine(RuleBasedStateMachine):
             return self.reports.get(fence) == (model.name, how)
         self.reports[fence] = (model.name, how)
         if how == "success":
-            model.result, model.error = f"run{fence}success", None
+            model.result, model.error = f"{model.name}.{model.attempts}", None
             self.end(model, "succeeded")
             return True
         model.error = "E" if how == "agent" else "InfrastructureError"
         self.give_up(model)
         if model.status == "failed" and how == "broken":
-            model.result = f"run{fence}broken"
+            model.result = f"{model.name}.{model.attempts}"
         return True
 
     @rule(pick=st.randoms(use_true_random=False))

@@ -189,7 +189,7 @@ def test_what_cannot_be_encoded_is_marked_and_never_raises(store: Store) -> None
     assert odd.output["fine"] == 1
     assert odd.output["odd"]["$type"].endswith("Odd")
     assert "RuntimeError" in odd.output["odd"]["$repr"]
-    assert "$repr" in str(cyclic.output)
+    assert cyclic.output == [{"$cycle": 1}]
     assert surrogate.output == "lone \ufffd surrogate"
     assert large.output["$bytes"] == 2_000_000
     assert len(large.task.instruction) < 100_000

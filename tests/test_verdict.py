@@ -68,15 +68,16 @@ def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> N
     assert load_outcomes(marked) == load_outcomes(plain)
 
 
-def test_an_infrastructure_error_and_a_null_are_left_out(tmp_path: Path) -> None:
+def test_an_infrastructure_error_is_left_out_and_a_null_counts_against_the_candidate(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", rows(0, 40))
     changed = rows(40, 40)
     changed[3] = {"task": "t3", "group": "g3", "outcome": "infrastructure_error"}
     changed[4]["success"] = None
     found = verdict(a, write(tmp_path / "b.jsonl", changed))
-    assert found.n == 38
+    assert (found.n, found.effect) == (39, pytest.approx(38 / 39, abs=1e-3))
     assert found.promote
-    assert sum("left out" in reason for reason in found.reasons) == 2
+    assert sum("left out" in reason for reason in found.reasons) == 1
+    assert any("1 of the candidate's answers" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,12 @@ def test_the_verdict_reads_as_text_and_as_json(tmp_path: Path) -> None:
 
 
 def test_one_pair_and_a_bar_of_nothing_are_written_as_people_do(tmp_path: Path) -> None:
-    a = write(tmp_path / "a.jsonl", [{"task": "1", "success": False}, {"task": "2", "success": None}])
+    gone = {"task": "2", "outcome": "infrastructure_error"}
+    a = write(tmp_path / "a.jsonl", [{"task": "1", "success": False}, gone])
     b = write(tmp_path / "b.jsonl", [{"task": "1", "success": True}, {"task": "2", "success": True}])
     said = render(verdict(a, b))
     assert "over 1 pair;" in said
-    assert "1 pair left out: success missing" in said
+    assert "1 pair left out: an infrastructure error" in said
     assert "not above +0.000" in said
 
 

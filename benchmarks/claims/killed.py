@@ -50,7 +50,8 @@ evaluator:
   timeout: 30
   parallel_evaluations: 2
 """
-_IN_FLIGHT = 8
+_IN_FLIGHT = 16
+"""Of a search that asks a model, at most."""
 
 
 def _answer(request: ModelRequest) -> str:

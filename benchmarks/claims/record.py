@@ -13,7 +13,8 @@ from page import publish
 PARTS = {
     "durability": "Kill -9 under load",
     "store": "The record as it grows",
-    "phoenix": "Visible spans beside Phoenix",
+    "ingest": "Spans that become trajectories, beside raw SQLite",
+    "phoenix": "Visible traces beside Phoenix",
     "soak": "The soak",
     "gateway": "What the gateway adds",
 }

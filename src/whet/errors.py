@@ -7,7 +7,8 @@
     ├── StoreError (OSError)             the record could not be written or read
     │   ├── StoreVersionError            written by a newer whet
     │   ├── StoreBusyError               a second server on the same store
-    │   └── StaleLeaseError              the rollout was taken from this worker
+    │   ├── StaleLeaseError              the rollout was taken from this worker
+    │   └── ConflictError                the record has something else under this id
     ├── ModelError (RuntimeError)        a model endpoint failed, after retries
     ├── BudgetExceeded (RuntimeError)    the next spend would overshoot a Budget
     ├── SandboxError (RuntimeError)      untrusted code cannot be shut in on this machine
@@ -74,6 +75,10 @@ class StaleLeaseError(StoreError):
 
     Whoever holds the rollout now, if anyone, is not disturbed; the late result was not recorded.
     """
+
+
+class ConflictError(StoreError):
+    """The record has something else under the same id already, which stays; nothing was recorded."""
 
 
 class ModelError(WhetError, RuntimeError):

@@ -29,7 +29,7 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
     """JSON read by `decode`, and read again as mended by `whole` if that fails.
 
     Raises:
-        msgspec.DecodeError: it is not JSON, even then, or nested too deeply; or what else `decode` raises.
+        msgspec.DecodeError: it is not JSON, even then, not UTF-8, or nested too deeply; or what else `decode` raises.
     """
     try:
         return decode(body)
@@ -38,6 +38,9 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
         raise
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        # msgspec raises it as it is, and a caller who forgot it would fail on one byte.
+        raise msgspec.DecodeError(f"it is not UTF-8: {error}") from None
     except msgspec.DecodeError:
         mended = whole(body)
         if mended == body:

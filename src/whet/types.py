@@ -176,6 +176,10 @@ class Step:
     info: Mapping[str, Json] = field(default_factory=dict)
 
 
+BY_WORKER = "worker:"
+"""How the evaluator of a score begins that the worker of a rollout reported: learned from on request, and no proof."""
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """A named judgement.  `value` None means should have been scored and was not; it is never 0."""
@@ -185,6 +189,20 @@ class Score:
     reason: str = ""
     evaluator: str = ""
     """Version of what judged."""
+
+    @property
+    def by_worker(self) -> bool:
+        """True if the worker that ran the rollout reported it: no gate takes it for a judge's."""
+        return self.evaluator.startswith(BY_WORKER)
+
+    @property
+    def broke(self) -> bool:
+        """The answer broke what judged it, which raised or gave no finite number.
+
+        Unlike a judge that could not be asked, this is the answer's doing: the gate counts it as 0.
+        """
+        # The reason is kept in the record as it is, and `judge.base.score` puts whose fault it was before it.
+        return self.value is None and self.reason.startswith(f"{Fault.REWARD}:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +288,11 @@ class Trajectory:
             return False
 
         return sum((step.usage for step in self.steps if step.usage and not covered(step)), Usage())
+
+    @property
+    def by_worker(self) -> bool:
+        """True for a rollout of the queue as its worker reported it: its outcome is the worker's word."""
+        return "worker" in self.meta and "rollout" in self.meta
 
     def score(self, name: str) -> float | None:
         """Value of the named Score, None if it is missing or unscored."""

@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Group, Parameter, validators
 
 from ..errors import InputError, NotFoundError
+from ..escapes import read_json
 
 if TYPE_CHECKING:
     from ..types import Json
@@ -46,7 +47,7 @@ app = cyclopts.App(
 
 LOOP = {
     "Start": ("demo", "init", "doctor", "run", "improve"),
-    "Record": ("show", "serve", "replay", "feedback", "import", "export", "retain", "erase"),
+    "Record": ("show", "serve", "token", "replay", "feedback", "import", "export", "retain", "erase"),
     "Judge": ("generate-training-data", "generate-evaluators", "audit"),
     "Learn": ("evolve", "extract-targets", "train", "tasks", "work", "sandbox"),
     "Prove": ("gate", "verdict"),
@@ -181,7 +182,9 @@ def needed_token(token: str | None) -> str:
     """
 
     if token is None:
-        raise InputError("no token: give --token, or set WHET_TOKEN; whet serve prints where its tokens are")
+        raise InputError(
+            "no token: give --token, or set WHET_TOKEN; whet token write --store FILE prints one"
+        )
     return token
 
 
@@ -224,10 +227,9 @@ def content_of(file: Path) -> Json:
     Raises:
         InputError: it cannot be read, or is neither.
     """
-
     try:
         body = file.read_bytes()
-        return msgspec.json.decode(body) if file.suffix == ".json" else body.decode()
+        return read_json(msgspec.json.decode, body) if file.suffix == ".json" else body.decode()
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

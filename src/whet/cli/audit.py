@@ -13,6 +13,9 @@ import msgspec
 from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
+ACCOUNT = "account.json"
+"""What whet generate-training-data writes beside the rows of a target."""
+
 if TYPE_CHECKING:
     from ..judge.generation import Folder, Generated
     from ..judge.proof import Proof
@@ -34,8 +37,9 @@ def audit(
     """Test whether an evaluator can be trusted, in the sandbox.
 
     It must rank known-good answers above mutated, constant, empty, crashing, keyword-stuffed and over-long variants,
-    score the same twice and in any order, reveal no expected answer, and agree with people's labels. Prints the table
-    of checks; exits 0 if the evaluator is admitted, otherwise 1.
+    and above ones that are wrong in one place; give every answer a finite score, whatever its type; score the same
+    twice and in any order; reveal no expected answer; and agree with people's labels. Prints the table of checks;
+    exits 0 if the evaluator is admitted, otherwise 1.
 
     Parameters
     ----------
@@ -123,7 +127,8 @@ def generate_evaluators(
         A target of whet generate-training-data: its rows are read from whet_data/TARGET, without those of the gate,
         and the evaluators are written to evaluators/TARGET, where whet evolve looks for them.
     data
-        Known answers instead: JSON Lines with input, output, expected and optionally a label; or a folder of rows.
+        Known answers instead: JSON Lines with input, output, expected and optionally a label; or a folder that
+        whet generate-training-data made, with one target or of one; the evaluators are then that target's.
     name
         Name of the task; the target's name if omitted, or "answers".
     kind
@@ -141,6 +146,7 @@ def generate_evaluators(
     refuse_half_a_model(model, base_url)
     if target and ":" in target and not (Path("whet_data") / target).exists():
         target = target.rpartition(":")[2].split(".")[-1].lower()  # as the rows of module:function are called
+    data, target = _of_target(data, target)
     rows = _rows(data, target)
     output = output or (Path("evaluators") / target if target else Path("evaluators"))
     name, folder = name or target or "answers", Folder(output)
@@ -171,6 +177,26 @@ def _refitted(folder: Folder, store: Path, name: str, json: bool) -> Generated:
     if not json:
         print(f"{fitted.made.name}: {'kept' if fitted.taken else 'not kept'}; {fitted.reason}")
     return fitted.made
+
+
+def _of_target(data: Path | None, target: str | None) -> tuple[Path | None, str | None]:
+    """The rows' folder and the name of their target, where a folder of whet generate-training-data is given.
+
+    Raises:
+        InputError: it holds the rows of several targets, or not those of the one that was named.
+    """
+    if data is None or not data.is_dir():
+        return data, target
+    if (data / ACCOUNT).is_file():
+        return data, target or data.resolve().name
+    targets = sorted(folder.parent.name for folder in data.glob(f"*/{ACCOUNT}"))
+    if not targets:
+        return data, target
+    chosen = [name for name in targets if target in (None, name)]
+    if len(chosen) != 1:
+        wanted = "several targets" if target is None else f"no target {target}"
+        raise InputError(f"{data} holds rows of {wanted}: give --target, one of {', '.join(targets)}")
+    return data / chosen[0], chosen[0]
 
 
 def _rows(data: Path | None, target: str | None) -> list[Task]:

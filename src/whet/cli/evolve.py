@@ -72,8 +72,9 @@ def evolve(
     """Improve functions and prompts of a repository (--target), or a PROGRAM by its EVALUATOR.
 
     Targets are called in the sandbox and compared outside it, on the rows of whet generate-training-data. The results
-    are agent.patch against your source, a table of every row, and the gate's verdict on held-out rows. Several
-    targets evolve together; a change that lowers the end-to-end score is refused.
+    are agent.patch against your source, a table of every row, and the gate's verdict on held-out rows. Exits 1 if the
+    gate refuses the result, which is then in refused.patch. Several targets evolve together; a change that lowers the
+    end-to-end score is refused.
 
     A PROGRAM is improved between its EVOLVE-BLOCK marks. Its EVALUATOR is a Python file whose function
     evaluate(path_of_the_program) returns numbers to maximise.
@@ -157,7 +158,7 @@ def _print_report(report: EvolutionReport, json: bool, as_text: Callable[[Evolut
         print_json(report.json())
     else:
         as_text(report)
-    return 0
+    return int(report.refused)
 
 
 def _print_estimate(estimate: Estimate, json: bool) -> int:
@@ -188,7 +189,7 @@ def _print_program(report: EvolutionReport) -> None:
     search = report.found
     print(
         f"score {search.start.score:g} → {search.best.score:g} after {search.iterations} proposals and "
-        f"{search.evaluations} evaluations in {report.seconds:.1f} s "
+        f"{search.evaluations} evaluations in {report.seconds:.1f} s{_swept(search)} "
         f"({search.duplicates} duplicates skipped, {search.timeouts} timeouts; stopped by {search.stopped})"
     )
     first, again = report.repeated or (0.0, 0.0)
@@ -199,6 +200,8 @@ def _print_program(report: EvolutionReport) -> None:
         )
     _print_operators(search)
     print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
+    for alarm in report.alarms:
+        print(bold(f"ALARM: {alarm}"))
     print(f"best program: {report.best_path}\npatch: {report.patch_path} (git apply)")
     print(
         "The evaluator ran beside the program: this score steers a search and proves nothing. Gate the result."
@@ -212,6 +215,10 @@ def _asked(report: EvolutionReport) -> str:
     spent = report.spent
     dollars = "" if spent["dollars"] is None else f", ${spent['dollars']:.4f}"
     return f"asked {', '.join(report.models)}: {spent['calls']:,} calls, {spent['tokens']:,} tokens{dollars}"
+
+
+def _swept(search: SearchOutcome) -> str:
+    return f", {search.tried:,} single edits tried side by side" if search.tried else ""
 
 
 def _print_operators(search: SearchOutcome) -> None:
@@ -228,7 +235,8 @@ def _print_operators(search: SearchOutcome) -> None:
 def _print_targets(report: EvolutionReport) -> None:
     for name, search in report.searches.items():
         print(
-            f"{name}: {search.iterations} proposals, {search.evaluations} evaluations, {search.duplicates} duplicates "
+            f"{name}: {search.iterations} proposals, {search.evaluations} evaluations{_swept(search)}, "
+            f"{search.duplicates} duplicates "
             f"skipped, {search.timeouts} timeouts; stopped by {search.stopped}; compared by {report.evaluators[name]}"
         )
         _print_operators(search)
@@ -236,7 +244,10 @@ def _print_targets(report: EvolutionReport) -> None:
     for decision in report.decisions:
         scores = decision.own or decision.end_to_end
         moved = f"{scores[0]:.3f} → {scores[1]:.3f}" if scores else ""
-        print(f"{decision.name:24} {'taken' if decision.taken else 'left':6} {moved:16} {decision.reason}")
+        # Of rows that were searched on: the gate's word comes below, and may be another.
+        fate = ("refused" if report.refused else "taken") if decision.taken else "left"
+        reason = f"on the rows that were searched, {decision.reason}" if decision.taken else decision.reason
+        print(f"{decision.name:24} {fate:8} {moved:16} {reason}")
     print(f"\n{'rows':36} {'n':>5} {'before':>8} {'after':>8}")
     for name, splits in report.json()["scores"].items():
         for part, row in splits.items():
@@ -258,5 +269,6 @@ def _print_targets(report: EvolutionReport) -> None:
     if report.agent_calls:
         print(f"\nthe agent was called {report.agent_calls} times")
     print(f"\n{report.patch}" if report.patch else "\nnothing changed")
-    where = f"patch: {report.patch_path} (git apply), " if report.patch else ""
+    applied = "refused by the gate, for reading only" if report.refused else "git apply"
+    where = f"patch: {report.patch_path} ({applied}), " if report.patch else ""
     print(f"{where}rows: {report.output / 'examples.jsonl'}")

@@ -15,7 +15,8 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
 
     Finds functions marked with @whet.evolve, constants marked with a comment (# whet: evolve kind=prompt),
     whet.resource texts, tool descriptions, MCP tool schemas and skill files. Nothing is imported or run. The names
-    that a target uses are followed through the repository; those that cannot be followed are listed.
+    that a target uses are followed through the repository; those that cannot be followed are listed. Without any mark
+    it proposes what could be marked, and how.
 
     Parameters
     ----------
@@ -25,6 +26,7 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
         Stage every target in a folder of its own inside this one.
     """
     from ..learn.evolution.extract import described, extract, stage
+    from ..learn.evolution.unmarked import proposals
 
     slices, marks, problems = extract(path)
     staged = {piece.mark: str(stage(piece, output)) for piece in slices} if output else {}
@@ -35,8 +37,15 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
         plain = {"name": mark.name, "kind": mark.kind, "metric": mark.metric, "path": mark.path}
         row = described(target) if target else plain | {"line": mark.line, "how": mark.how}
         rows.append(row | ({"staged": staged[mark]} if mark in staged else {}))
+    proposed = [] if marks else proposals(path)
     if json:
-        print_json({"targets": rows, "not_read": problems})
+        print_json(
+            {
+                "targets": rows,
+                "not_read": problems,
+                "proposed": [proposal.json() for proposal in proposed],
+            }
+        )
         return 0
     for mark in marks:
         target = by_mark.get(mark)
@@ -52,6 +61,9 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
     for name, reason in problems.items():
         print(f"{name}: {reason}")
     print(counted(len(marks), "target"))
-    if not marks:
+    for proposal in proposed:
+        print(f"{proposal.path}:{proposal.line}: {proposal.name} ({proposal.kind}): {proposal.why}")
+        print(f"    {proposal.do}")
+    if not marks and not proposed:
         print("mark a function with @whet.evolve, or a constant with the comment # whet: evolve kind=prompt")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -40,15 +41,15 @@ def run(
         Record through the server at this address instead of starting one. --store and the options of the upstream are
         then those of that server.
     token
-        A token of the server at --url, with the role write.
+        A token of the server at --url, with the role write. The program gets one of its own, for this run alone.
     port
         Port of the gateway; 0 takes any free port.
     """
-    from ..types import new_id
+    from ..record.tracing.record import new_run, process_run
 
     if not command:
         raise InputError("no program was given. Put it after --, as in: whet run -- python agent.py")
-    name = run_id or new_id()
+    name = run_id or new_run(process_run())
     if url is not None:
         return _behind(command, url.rstrip("/"), name, token)
     return _served(command, name, store=store, port=port, upstream=(upstream, speaks, tokens))
@@ -56,15 +57,16 @@ def run(
 
 def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) -> int:
     from ..serve.gateway.launch import child_environment, run_child
-    from ..serve.worker.client import check
+    from ..serve.worker.run_token import held_run_token
 
     token = needed_token(token)
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url is {url!r}; it must look like http://127.0.0.1:4777")
-    check(url, token)  # before the program runs and nothing of it is recorded
     # Without WHET_STORE its traced functions record to that server too: it alone can join them and their model calls.
     environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
-    code = run_child(command, child_environment(environ, url=url, run=name, token=token))
+    # Asked for before the program runs and nothing of it is recorded.
+    with held_run_token(url, token, name) as own:
+        code = run_child(command, child_environment(environ, url=url, run=name, token=own))
     # Standard output is the program's own.
     print(f"whet: recorded by {url} as run {name}", file=sys.stderr)
     return code
@@ -80,20 +82,18 @@ def _served(
 ) -> int:
     from ..record.store import Store
     from ..record.tracing.assemble import Assembler
-    from ..serve import Access, Role, Server, new_tokens, running, standard
+    from ..serve import Access, Server, new_tokens, running, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import child_environment, run_child, upstreams_of
 
     address, speaks, tokens = upstream
     upstreams = upstreams_of(os.environ, address, speaks=speaks, tokens=tokens)
-    # A token for this program alone: it is in the program's environment, and ends with it.
-    token = new_tokens()[Role.WRITE]
     try:
         opened = Store(store, serve=True)
     except StoreBusyError as busy:
         raise StoreBusyError(f"{busy} Or record through it: whet run --url URL -- ...") from busy
     with opened:
-        access = Access({Role.WRITE: token})
+        access = Access(new_tokens())
         parts = standard(opened, access.limits, upstreams=upstreams)
         (recorder,) = (part.recorder for part in parts if isinstance(part, Gateway))
         with running(Server(access, parts, port=port)) as url:
@@ -101,7 +101,7 @@ def _served(
                 os.environ,
                 url=url,
                 run=name,
-                token=token,
+                token=access.runs.mint(name, math.inf),  # it ends with this server
                 store=os.path.abspath(store),
                 own_key=address is not None,
             )

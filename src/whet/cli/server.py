@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts.types import NonNegativeFloat
+from cyclopts.types import NonNegativeFloat, NonNegativeInt
 
 from .app import (
     ADVANCED,
@@ -43,8 +43,10 @@ def serve(
     allow_host: Annotated[AllowHost, ADVANCED] = (),
     speaks: Annotated[Speaks, ADVANCED] = (),
     tokens: Annotated[AskTokens, ADVANCED] = False,
+    durable_calls: Annotated[bool, ADVANCED] = False,
     keep_days: Annotated[NonNegativeFloat | None, ADVANCED] = None,
     open_legacy: Annotated[bool, ADVANCED] = False,
+    readers: Annotated[NonNegativeInt | None, ADVANCED] = None,
 ) -> int:
     """Serve a store over HTTP: agents send traces, workers fetch tasks, people give feedback.
 
@@ -56,15 +58,22 @@ def serve(
     ----------
     token
         The only token to accept, for everything, instead of those kept beside the store.
+    durable_calls
+        Give an agent a model's answer only once the call is recorded on the disk, so that no crash can lose it. It adds
+        a disk flush to each call. Without it, an agent asks for that by the header x-whet-durable: true.
     keep_days
         Delete runs older than this many days, at the start and every hour, except those that `whet retain` keeps. If
         omitted, everything is kept.
     open_legacy
         Serve the task, resource and rollout routes of the Agent Lightning 0.1 protocol without a token, to this machine
         only: its client cannot send one.
+    readers
+        Processes that read the spans of exporters beside the one that serves, from the first larger request on. If
+        omitted, as many as there are cores, at most 4, and none on a single core; 0 reads them in the server itself.
     """
     from ..record.store import Store
     from ..serve import Access, Server, run, standard
+    from ..serve.gateway import Gateway
     from ..serve.gateway.launch import upstreams_of
 
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
@@ -73,7 +82,14 @@ def serve(
         accepted, notice = _tokens(store, token)
         access = Access(accepted, hosts=(host, *allow_host))
         parts = standard(
-            opened, access.limits, open_legacy=open_legacy, keep_days=keep_days, upstreams=upstreams
+            opened,
+            access.limits,
+            open_legacy=open_legacy,
+            keep_days=keep_days,
+            upstreams=upstreams,
+            readers=_readers() if readers is None else readers,
+            secrets=access.secrets,
+            durable_calls=durable_calls,
         )
         server = Server(access, parts, host=host, port=port)
 
@@ -83,6 +99,13 @@ def serve(
                 f"{store}: serving, {counted(count, 'trajectory')}, on {url}; stop with Ctrl-C\n{notice}",
                 flush=True,
             )
+            lost = sum(part.lost for part in parts if isinstance(part, Gateway))
+            if lost:
+                print(
+                    f"{counted(lost, 'model call')} of earlier servers were answered or begun and never recorded; "
+                    "--durable-calls lets no crash lose one that was answered",
+                    flush=True,
+                )
             if not opened.database.owner:
                 print(
                     "another process opened this store first: rollouts are handed out once it has ended; "
@@ -92,6 +115,13 @@ def serve(
 
         report_cut_off(run(server, stopped, ready))
     return 0
+
+
+def _readers() -> int:
+    """Processes that read for the server, by the cores that this process may use."""
+    # Not os.cpu_count: a container may have fewer than the machine.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, cores) if cores > 1 else 0
 
 
 def interrupted() -> threading.Event:
@@ -119,7 +149,7 @@ def _tokens(store: Path, token: str | None) -> tuple[dict[Role, str], str]:
         return fresh, f"token (admin), for as long as this runs: {fresh[Role.ADMIN]}"
     stored = tokens_of(store)
     if stored:
-        return stored, f"tokens: {token_file(store)}"
+        return stored, f"tokens: in {token_file(store)}; whet token --help shows how to print or replace them"
     fresh = make_tokens(store)
     return (
         fresh,

@@ -101,11 +101,21 @@ def show(
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")
     from ..record.store import Store
+    from ..record.store.call_tally import counts
+    from ..record.tracing.progress import read_progress
 
     with Store(existing(named_store(store))) as opened:
         live = opened.live()
+        progress, unread = read_progress(opened)
+        calls = counts(opened)
         holdings: dict[str, Any] = {
             "counts": opened.counts(),
+            "assembly": {
+                "open": progress.open,
+                "unassembled": progress.unassembled,
+                "unread_spans": unread,
+                "lag_seconds": round(progress.lag(), 3),
+            },
             "live": live.ids if live is not None else {},
             "releases": [
                 {
@@ -118,12 +128,20 @@ def show(
                 }
                 for release in opened.history()
             ],
+            "model_calls": None if calls is None else calls._asdict(),
         }
     if json:
         print_json(holdings)
         return 0
     for name, count in holdings["counts"].items():
         print(f"{name:32} {count:>10,}")
+    for name, waiting in holdings["assembly"].items():
+        if waiting:
+            print(f"assembly: {name.replace('_', ' '):22} {waiting:>10,}")
+    if calls is not None and calls.lost:
+        print(f"{'model calls lost':32} {calls.lost:>10,}")
+    if calls is not None and calls.open:
+        print(f"{'model calls not recorded yet':32} {calls.open:>10,}  (lost, if no gateway runs)")
     for name, id in holdings["live"].items():
         print(f"live {name:27} {id}")
     for release in holdings["releases"]:
@@ -174,7 +192,7 @@ def trajectories(
         ):
             count += 1
             if json:
-                sys.stdout.buffer.write(msgspec.json.encode(form(trajectory)) + b"\n")
+                sys.stdout.write(msgspec.json.encode(form(trajectory)).decode() + "\n")
             else:
                 print(_line(trajectory))
         sys.stdout.flush()

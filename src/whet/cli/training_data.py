@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
+from .audit import ACCOUNT
 
 if TYPE_CHECKING:
     from ..learn.datasets.callee import Callee
@@ -125,7 +126,7 @@ async def _generated(
                 callee, samples, pool=pool, runs=runs, texts=agent.texts(), model=writer, seed=seed
             )
             examples.write(output / callee.name, rows)
-            account_file = output / callee.name / "account.json"
+            account_file = output / callee.name / ACCOUNT
             account_file.write_bytes(msgspec.json.format(msgspec.json.encode(account), indent=2) + b"\n")
             accounts[callee.name] = account
     return accounts

@@ -1,8 +1,9 @@
 """The type of a reward, and `score`, the one place where rewards are run.
 
 A reward may answer with a number, a bool, a Score, or None where it cannot judge.  Whatever
-goes wrong inside it becomes a Score of None with the reason: a broken reward must not look
-like a bad agent.
+goes wrong inside it becomes a Score of None whose reason begins with whose fault it was.  A reward that an
+answer breaks (`reward: ...`) is worth 0 to the gate, else breaking it would pay; a judge that could not be asked
+(`model: ...`) leaves the answer unjudged.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from types import FunctionType
 from typing import Any, TypeVar, overload
 
 from ..errors import InputError
+from ..record.faults import fault_of
 from ..types import Fault, Outcome, Score, Trajectory
 
 Judgement = float | bool | Score | None
@@ -109,8 +111,9 @@ def score(reward: Reward, trajectory: Trajectory) -> Score:
     """Run a plain reward on a trajectory.
 
     Never raises for what the reward does.  An exception, a number that is not finite, or something
-    that is not a number gives a Score of None whose reason begins with "reward:".  A trajectory that
-    ended in an infrastructure error is not shown to the reward at all: its Score is None.
+    that is not a number gives a Score of None whose reason begins with "reward:" (`Score.broke`); an endpoint that
+    the reward could not reach, one whose reason begins with the machine's fault, such as "model:".  A trajectory
+    that ended in an infrastructure error is not shown to the reward at all: its Score is None.
 
     Raises:
         InputError: the reward is async; use `ascore`.
@@ -124,7 +127,7 @@ def score(reward: Reward, trajectory: Trajectory) -> Score:
     try:
         value = reward(trajectory)
     except Exception as error:
-        return _failed(reward, f"{type(error).__name__}: {error}")
+        return _raised(reward, error)
     if isinstance(value, Coroutine):
         value.close()  # else Python warns that it was never awaited
         return _failed(reward, "returned a coroutine; declare it with `async def`")
@@ -142,7 +145,7 @@ async def ascore(reward: Reward, trajectory: Trajectory) -> Score:
         return _as_score(await value, reward)
     # Not BaseException: a cancelled task or Ctrl-C is no failure of the reward.
     except Exception as error:
-        return _failed(reward, f"{type(error).__name__}: {error}")
+        return _raised(reward, error)
 
 
 def _masked(reward: Reward) -> Score:
@@ -150,8 +153,16 @@ def _masked(reward: Reward) -> Score:
     return Score(name_of(reward), None, why, version_of(reward))
 
 
-def _failed(reward: Reward, reason: str) -> Score:
-    return Score(name_of(reward), None, f"{Fault.REWARD}: {reason}", version_of(reward))
+def _raised(reward: Reward, error: Exception) -> Score:
+    fault = fault_of(error)
+    # An exception of plain code is the reward's own; `fault_of` knows those of endpoints, budgets and sandboxes.
+    return _failed(
+        reward, f"{type(error).__name__}: {error}", Fault.REWARD if fault is Fault.AGENT else fault
+    )
+
+
+def _failed(reward: Reward, reason: str, fault: Fault = Fault.REWARD) -> Score:
+    return Score(name_of(reward), None, f"{fault}: {reason}", version_of(reward))
 
 
 def _as_score(value: Any, reward: Reward) -> Score:

@@ -163,7 +163,7 @@ async def _score(reward: Reward, run: Trajectory, name: str) -> Score:
     first = await ascore(reward, run)
     if run != before:
         raise _violation(reward, f"changes the trajectory it judges ({name})")
-    if first.value is None and first.reason.startswith(f"{Fault.REWARD}:"):
+    if first.broke:
         raise _violation(reward, f"fails on {name} ({run.id}): {first.reason}")
     for _ in range(2):
         again = await ascore(reward, run)

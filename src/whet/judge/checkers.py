@@ -147,8 +147,15 @@ def _checkers(rewards: Iterable[Reward]) -> list[Checked]:
 
 def _decided(trajectory: Trajectory, score: Score) -> Trajectory:
     scored = trajectory.scored(score)
-    if score.value is None or trajectory.outcome not in _UNDECIDED:
+    if trajectory.outcome not in _UNDECIDED:
         return scored
+    if score.broke:
+        # The outcome stays as it is; but `success`, which is read off it, is not to be had by breaking the checker.
+        return scored.scored(replace(score, name="success"))
+    if score.value is None:
+        return scored
+    if trajectory.by_worker:  # whose own word on its success this takes the place of
+        scored = scored.scored(replace(score, name="success", value=float(score.value >= PASSES)))
     return replace(scored, outcome=Outcome.SUCCESS if score.value >= PASSES else Outcome.FAILURE)
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from ..errors import InputError
-from ..types import Score, Trajectory, digest
+from ..types import Fault, Score, Trajectory, digest
 from .base import Reward, ascore, is_async, name_of, score, version_of
 
 Combine = Callable[[list[tuple[float, float]]], float]
@@ -116,7 +116,8 @@ class Compound:
         return self._whole(scores)
 
     def _missing(self, part: Reward, score: Score) -> bool:
-        return score.value is None and name_of(part) not in self.optional
+        # One that the answer broke is not optional: a penalty could be escaped by breaking it.
+        return score.value is None and (score.broke or name_of(part) not in self.optional)
 
     def _whole(self, scores: list[Score]) -> Score:
         present: list[tuple[float, float]] = []
@@ -124,7 +125,9 @@ class Compound:
         # `_ask` stops at the first part that is missing, so there may be fewer scores than parts.
         for (part, weight), part_score in zip(self.parts.items(), scores, strict=False):
             if self._missing(part, part_score):
-                return self._score(None, f"part {name_of(part)!r} is missing: {part_score.reason}")
+                missing = f"part {name_of(part)!r} is missing: {part_score.reason}"
+                # A part that the answer broke breaks the whole (`Score.broke`).
+                return self._score(None, f"{Fault.REWARD}: {missing}" if part_score.broke else missing)
             if part_score.value is not None:
                 present.append((part_score.value, weight))
                 shown.append(f"{name_of(part)}={part_score.value:g}*{weight:g}")

@@ -81,8 +81,8 @@ async def judge(args):
     if inspect.isawaitable(value):
         value = await value
     score, said = judged(value)
-    if score is not None and score != score:
-        score = None
+    if score is None or score - score != 0:  # None, NaN, or infinite, whose scores no comparison means anything with
+        raise ValueError(f"{FUNCTION} returned {value!r:.200}, which holds no finite score")
     return {"score": score, "feedback": chr(10).join(said)}
 """
 _AS_GIVEN = "\n\ndef prepared(value):\n    return value\n"

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,15 +28,40 @@ from ..record.rows import expected_answer, good_answer, reference_answer
 from ..sandbox import CallResult, Limits, Pool, Sandbox
 from ..stats import Interval, auc
 from ..types import Json, Task, canonical
-from . import variants
+from . import mutants, variants
 from .evaluator import Evaluator
 from .known import BUILT_IN
+from .proof_programs import try_programs
+from .trials import (
+    RIGHT,
+    UNRANKED,
+    AuditCase,
+    AuditEvidence,
+    AuditScore,
+    Check,
+    leave_out_unlike,
+    rank_families,
+    rank_rows,
+    same_twice,
+    score_all,
+    scores_of,
+    scores_the_original,
+)
 
 MOST_ROWS = 24
 """Known answers that are used; more would say the same for more time."""
 
-MOST_FUNCTIONS = 12
-"""Functions of a program, or values of one without functions, that are made wrong."""
+MOST_NEAR = 12
+"""Of these, answers that are changed in one place."""
+
+MOST_TYPED = 4
+"""Of these, questions that are answered with a value of every type."""
+
+MOST_AGAIN = 4
+"""Answers that are judged once more, each in a fresh process."""
+
+MOST_LOST = 3
+"""Answers on which an evaluator may end or hang before no more are tried."""
 
 INVARIANCES: Mapping[str, Callable[[str], str]] = {
     "whitespace": lambda text: f"  {text}\n",
@@ -44,9 +69,9 @@ INVARIANCES: Mapping[str, Callable[[str], str]] = {
 }
 """Changes of an answer that a declared invariance says must not matter."""
 
-_NEEDED = {"mutated": 0.8}
-_NEEDED_ELSE = 0.9
 _SMALLEST_AUC = 0.7
+_TOGETHER = 64
+"""Answers that are sent to an evaluator at once."""
 _DRAWS = 400
 """Bootstrap samples."""
 
@@ -60,19 +85,6 @@ class Agreement:
     auc_interval: Interval
     kappa: float
     kappa_interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the table."""
-
-    name: str
-    passed: bool
-    detail: str
-    mean: float | None = None
-    """Mean score of what was tried; None where there is none."""
-    won: float | None = None
-    """Share of it that the original was ranked above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,51 +110,6 @@ class Proof:
         return [f"{check.name}: {check.detail}" for check in self.checks if not check.passed]
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """The verdict on one case; no score where the evaluator failed or had none to give."""
-
-    score: float | None
-    feedback: str = ""
-    failure: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """One thing to judge: `row` says which of the known-good it was made of."""
-
-    family: str
-    row: int
-    given: Json
-    """The arguments, or the text of a program."""
-    output: Json = None
-
-
-@dataclass
-class _Evidence:
-    """All cases, each with the evaluator's verdict on it."""
-
-    tried: list[tuple[_Case, _Judged]]
-    checks: list[Check] = field(default_factory=list)
-
-    def of(self, family: str) -> Iterator[tuple[_Case, _Judged]]:
-        return ((case, judged) for case, judged in self.tried if case.family == family)
-
-    @property
-    def originals(self) -> dict[int, _Judged]:
-        return {case.row: judged for case, judged in self.of("original")}
-
-    @property
-    def tolerance(self) -> float:
-        """Scores that differ by less are the same: a thousandth of the range seen."""
-        scores = _scores(judged for _, judged in self.tried)
-        return max(1e-9, 1e-3 * (max(scores) - min(scores))) if scores else 1e-9
-
-
-def _scores(judged: Iterable[_Judged]) -> list[float]:
-    return [verdict.score for verdict in judged if verdict.score is not None]
-
-
 async def prove(
     evaluator: Evaluator,
     *,
@@ -150,6 +117,7 @@ async def prove(
     rows: Sequence[Task] = (),
     invariant: Collection[str] = (),
     sandbox: Sandbox | None = None,
+    pool: Pool | None = None,
 ) -> Proof:
     """Put an evaluator through its proof.
 
@@ -158,6 +126,7 @@ async def prove(
         rows: known answers, for an evaluator of answers; those with a label are compared with it.
         invariant: names of INVARIANCES that the evaluator claims.
         sandbox: where it runs; limits apply to each call.
+        pool: an open one to run an evaluator of answers in, instead, for whoever proves several.
 
     Raises:
         InputError: no program or no good row to begin from, or an unknown invariance.
@@ -166,14 +135,17 @@ async def prove(
     unknown = set(invariant) - set(INVARIANCES)
     if unknown:
         raise InputError(f"unknown invariance {sorted(unknown)}; known: {', '.join(INVARIANCES)}")
+    if pool is not None and evaluator.kind == "answer":
+        return await _of_answers(evaluator, rows, invariant, pool)
     box = sandbox or Sandbox(limits=Limits(wall_seconds=20.0, cpu_seconds=20.0))
     if evaluator.kind == "trajectory":
         # It speaks in our types, so it needs our package: the code, and nothing else of the host.
         box = replace(box, paths=(*box.paths, str(Path(__file__).resolve().parents[2])))
-    async with Pool(box) as pool:
+    async with Pool(box) as opened:
         if evaluator.kind == "program":
-            return await _of_programs(evaluator, program, pool)
-        return await _of_answers(evaluator, rows, invariant, pool)
+            evidence, notes = await try_programs(evaluator, program, opened)
+            return _concluded(evaluator, evidence, notes=notes, co_resident=True)
+        return await _of_answers(evaluator, rows, invariant, opened)
 
 
 async def _of_answers(
@@ -192,20 +164,31 @@ async def _of_answers(
         )
     cases = list(_answer_cases(evaluator, good, invariant))
     forward = await _judge_all(evaluator, cases, pool)
-    evidence = _Evidence(list(zip(cases, forward, strict=True)))
+    evidence = AuditEvidence(list(zip(cases, forward, strict=True)))
     notes: tuple[str, ...] = () if rows else (f"judged on built-in {name}; give --target with your own",)
-    if not _scores_the_original(evidence):
+    if not scores_the_original(evidence):
         return _concluded(evaluator, evidence, notes=notes)
+    notes += leave_out_unlike(evidence)
+    score_all(evidence)
     if len({canonical(good_answer(row)) for row in good}) < 2:
         detail = "all known answers are the same, so a constant would do as well; give rows that differ"
         evidence.checks.append(Check("told apart", False, detail))
-    _ranks(evidence)
+    rank_families(evidence)
+    rank_rows(evidence)
+    # Of the spoilt answers: in another order no more can be seen of those that are wrong in one place.
+    once = (*mutants.NEAR, *UNRANKED, "another type", "expected", "small")
+    spoilt = [(case, judged) for case, judged in zip(cases, forward, strict=True) if case.family not in once]
+    cases, forward = [case for case, _ in spoilt], [judged for _, judged in spoilt]
     backward = await _judge_all(evaluator, cases[::-1], pool)
-    _same(evidence, "order", forward, backward[::-1], "the same answer scored differently in another order")
-    sample = [number for number, case in enumerate(cases) if case.row == 0]
+    same_twice(
+        evidence, "order", forward, backward[::-1], "the same answer scored differently in another order"
+    )
+    # The first of each family; each is a process.
+    first = {case.family: number for number, case in reversed(list(enumerate(cases)))}
+    sample = sorted(first.values())[:MOST_AGAIN]
     # One by one, each in a fresh process: what an evaluator keeps between calls must decide nothing.
     again = [(await _judge_all(evaluator, [cases[number]], pool))[0] for number in sample]
-    _same(
+    same_twice(
         evidence, "deterministic", [forward[n] for n in sample], again, "scored differently the second time"
     )
     for change in invariant:
@@ -214,7 +197,7 @@ async def _of_answers(
         rows_changed = sorted(changed)
         before, after = [originals[row] for row in rows_changed], [changed[row] for row in rows_changed]
         complaint = f"scored differently after a change of {change}"
-        _same(evidence, f"invariant to {change}", before, after, complaint)
+        same_twice(evidence, f"invariant to {change}", before, after, complaint)
     _keeps_the_answer(evidence, good)
     agreement = await _agreement(evaluator, known_rows, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
@@ -248,14 +231,16 @@ async def _fitting(evaluator: Evaluator, pool: Pool) -> tuple[str, Sequence[Task
     return best, BUILT_IN[best]
 
 
-def _answer_cases(evaluator: Evaluator, good: Sequence[Task], invariant: Collection[str]) -> Iterator[_Case]:
+def _answer_cases(
+    evaluator: Evaluator, good: Sequence[Task], invariant: Collection[str]
+) -> Iterator[AuditCase]:
     for number, row in enumerate(good):
         output = good_answer(row)
         others = [other_row for other_row in good if good_answer(other_row) != output]
 
-        def case(family: str, value: Json, row: Task = row, number: int = number) -> _Case:
+        def case(family: str, value: Json, row: Task = row, number: int = number) -> AuditCase:
             arguments = evaluator.arguments(row.initial_state["input"], value, reference_answer(row))
-            return _Case(family, number, arguments, value)
+            return AuditCase(family, number, arguments, value)
 
         yield case("original", output)
         for family, worse in variants.answers(row, others):
@@ -264,184 +249,77 @@ def _answer_cases(evaluator: Evaluator, good: Sequence[Task], invariant: Collect
         for name in invariant:
             if isinstance(output, str):
                 yield case(f"invariant {name}", INVARIANCES[name](output))
+        yield from _near_cases(evaluator, row, case, number)
 
 
-async def _judge_all(evaluator: Evaluator, cases: Sequence[_Case], pool: Pool) -> list[_Judged]:
+def _near_cases(
+    evaluator: Evaluator, row: Task, case: Callable[..., AuditCase], number: int
+) -> Iterator[AuditCase]:
+    """What was expected as an answer, the same with a fault in one place, and values of every type."""
+    wanted = reference_answer(row)
+    if number < MOST_NEAR:
+        yield case("expected", wanted)
+        yield from (case(family, wrong) for family, wrong in mutants.near(wanted) if wrong != wanted)
+        small = mutants.SMALL[number % len(mutants.SMALL)]
+        whole = mutants.as_number(wanted)
+        if whole is not None and whole.is_integer() and "expected" in (*evaluator.roles, evaluator.kind):
+            for family, value in (("small", small), ("off by one", small + 1), ("off by one", small - 1)):
+                same_type = type(wanted)
+                arguments = evaluator.arguments(
+                    row.initial_state["input"], same_type(value), same_type(small)
+                )
+                yield AuditCase(family, number, arguments, same_type(value))
+    if number < MOST_TYPED:
+        for value in mutants.VALUES:
+            if not mutants.alike(value, wanted) and not mutants.alike(value, good_answer(row)):
+                # Two of them are no finite number to a reader of numbers, and may come to no score.
+                yield case("another type", value)
+        yield from (case("deformed", value) for value in mutants.deformed(wanted))
+
+
+async def _judge_all(evaluator: Evaluator, cases: Sequence[AuditCase], pool: Pool) -> list[AuditScore]:
     """Judge in this order in one process, and go on in another one where an evaluation ended it."""
-    verdicts: list[_Judged] = []
+    verdicts: list[AuditScore] = []
+    lost = 0
     while len(verdicts) < len(cases):
+        if lost == MOST_LOST:
+            untried = AuditScore(None, "", f"not tried: it ended or hung on {lost} answers before")
+            return [*verdicts, *[untried] * (len(cases) - len(verdicts))]
         async with pool.open(evaluator.staged, "adapter:judge") as session:
-            for case in cases[len(verdicts) :]:
-                result = await session.call([case.given])
-                verdicts.append(_verdict_of(result))
-                if result.killed_by is not None or result.exit_code is not None:
-                    break
+            ended = False
+            while len(verdicts) < len(cases) and not ended:
+                # Together: one at a time most of a proof is waiting.
+                together = cases[len(verdicts) : len(verdicts) + _TOGETHER]
+                for result in await session.calls([[case.given] for case in together]):
+                    verdicts.append(_verdict_of(result))
+                    ended = result.killed_by is not None or result.exit_code is not None
+                    lost += ended
+                    if ended:
+                        break  # what comes after it in this process was never asked
     return verdicts
 
 
-def _verdict_of(result: CallResult) -> _Judged:
+def _verdict_of(result: CallResult) -> AuditScore:
     if result.failure is not None:
-        return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
+        return AuditScore(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
     try:
         reply = msgspec.convert(result.value, dict[str, Any])
         score, feedback = reply["score"], str(reply["feedback"])
     except (msgspec.ValidationError, KeyError) as error:
-        return _Judged(None, "", f"it answered {result.value!r:.80}: {error}")
-    return _Judged(float(score) if isinstance(score, int | float) else None, feedback)
+        return AuditScore(None, "", f"it answered {result.value!r:.80}: {error}")
+    return AuditScore(float(score) if isinstance(score, int | float) else None, feedback)
 
 
-async def _of_programs(evaluator: Evaluator, program: str, pool: Pool) -> Proof:
-    if not program:
-        raise InputError(f"{evaluator.name} judges programs: give the known-good one as --target PROGRAM.py")
-    try:
-        worse = list(variants.programs(program))
-    except SyntaxError as error:
-        raise InputError(f"the target is no Python program: {error}") from error
-    same = variants.reformatted(program)
-    texts = [("original", program), *((family, text) for family, text in worse if text != same)]
-    cases = [_Case(family, 0, text) for family, text in texts]
-    judged = [await _judge_program(evaluator, case, pool) for case in cases]
-    evidence = _Evidence(list(zip(cases, judged, strict=True)))
-    notes: tuple[str, ...] = (
-        "program and evaluator share a process: its scores may steer a search, and promote nothing",
-    )
-    if not _scores_the_original(evidence):
-        return _concluded(evaluator, evidence, notes=notes, co_resident=True)
-    await _degrade(evaluator, program, evidence, pool)
-    notes += await _leave_out_equals(evaluator, evidence, pool)
-    _ranks(evidence)
-    again = await _judge_program(evaluator, cases[0], pool)
-    written = await _judge_program(evaluator, _Case("same", 0, same), pool)
-    complaint = "the same program scored differently the second time"
-    _same(evidence, "deterministic", judged[:1], [again], complaint)
-    complaint = "the same program, formatted, scored differently"
-    _same(evidence, "invariant to formatting", judged[:1], [written], complaint)
-    return _concluded(evaluator, evidence, notes=notes, co_resident=True)
-
-
-async def _degrade(evaluator: Evaluator, program: str, evidence: _Evidence, pool: Pool) -> None:
-    """Add programs of which one part is wrong, for each part that the evaluator looks at."""
-    good = evidence.originals[0].score or 0.0
-    reached = []
-    for name in variants.parts(program)[:MOST_FUNCTIONS]:
-        failed = await _judge_program(evaluator, _Case("mutated", 0, variants.failing(program, name)), pool)
-        if failed.score is None or failed.score < good - evidence.tolerance:
-            reached.append(name)
-    if not reached:
-        evidence.checks.append(
-            Check(
-                "mutated", False, "no function of the program, nor a value of one without, makes a difference"
-            )
-        )
-    # Whole answers are made wrong, not operators: for an evaluator that looks at one of two functions 4 of 5
-    # single-operator mutants were equivalent, and good evaluators were refused.
-    for name in reached:
-        for text in variants.degraded(program, name):
-            case = _Case("mutated", 0, text)
-            evidence.tried.append((case, await _judge_program(evaluator, case, pool)))
-
-
-async def _leave_out_equals(evaluator: Evaluator, evidence: _Evidence, pool: Pool) -> tuple[str, ...]:
-    """Leave out constants that do what the original does, if the evaluator says what that is; a note on it.
-
-    A constant need not be wrong: a rule that leaves everything to how ties are settled may be the rule that is
-    known to be good.  It has to do the same, not to score the same, and some constant has to be left.
-    """
-    original = next(evidence.of("original"))
-    least = (original[1].score or 0.0) - evidence.tolerance
-    constants = list(evidence.of("constant"))
-    tied = [case for case, judged in constants if judged.score is not None and judged.score >= least]
-    does = await _behaviour(evaluator, original[0], pool) if tied else ""
-    if does is None:
-        return (
-            "if a constant is as good a program as yours, let the evaluator say what a program does: "
-            "behaviour(path), beside evaluate(path); those that do the same are left out",
-        )
-    equal = [case for case in tied if await _behaviour(evaluator, case, pool) == does]
-    if not equal or len(equal) == len(constants):
-        return ()
-    evidence.tried = [(case, judged) for case, judged in evidence.tried if case not in equal]
-    return (
-        f"{len(equal)} constants are left out: by the evaluator's behaviour() they do what the original does",
-    )
-
-
-async def _behaviour(evaluator: Evaluator, case: _Case, pool: Pool) -> Json:
-    """Behaviour of a program by the evaluator's own `behaviour(path)`; None where it has none."""
-    files = {**evaluator.files, "program.py": str(case.given)}
-    result = await pool.call(files, "inside.door:handle", ["behaviour", ["evaluator.py", "program.py"]])
-    return result.value
-
-
-async def _judge_program(evaluator: Evaluator, case: _Case, pool: Pool) -> _Judged:
-    result = await pool.pair(case.given, evaluator.files, function=evaluator.function)
-    if result.failure is not None:
-        return _Judged(None, "", f"{result.failure.type}: {result.failure.message}"[:300])
-    metrics: dict[str, Any] = result.value["metrics"]
-    numbers = [number for number in metrics.values() if isinstance(number, int | float)]
-    combined = metrics.get("combined_score", metrics.get("score"))
-    if not isinstance(combined, int | float):
-        # As OpenEvolve does: without a combined score, the mean of what there is.
-        combined = fmean(numbers) if numbers else None
-    return _Judged(combined, "\n".join(result.value["artifacts"].values()))
-
-
-def _scores_the_original(evidence: _Evidence) -> bool:
-    missing = [judged for judged in evidence.originals.values() if judged.score is None]
-    total = len(evidence.originals)
-    mean = fmean(_scores(evidence.originals.values()) or [0.0])
-    why = next((judged.failure for judged in missing if judged.failure), "it said None")
-    detail = f"no score for {len(missing)} of {total}: {why}" if missing else f"{total} scored"
-    evidence.checks.append(Check("original", not missing, detail, None if missing else mean))
-    return not missing
-
-
-def _ranks(evidence: _Evidence) -> None:
-    """One check for each family: how often the original is above what was made of it."""
-    originals, tolerance = evidence.originals, evidence.tolerance
-    families = dict.fromkeys(case.family for case, _ in evidence.tried)
-    for family in families:
-        if family == "original" or family.startswith("invariant"):
-            continue
-        tried = list(evidence.of(family))
-        scores = _scores(judged for _, judged in tried)
-        above = sum(
-            # None counts as below: an evaluator may refuse to judge a wreck.
-            judged.score is None or (originals[case.row].score or 0.0) > judged.score + tolerance
-            for case, judged in tried
-        )
-        won, needed_share = above / len(tried), _NEEDED.get(family, _NEEDED_ELSE)
-        detail = f"the original is above {above} of {len(tried)}"
-        if won < needed_share:
-            detail += f", {needed_share:.0%} are needed"
-        evidence.checks.append(
-            Check(family, won >= needed_share, detail, fmean(scores) if scores else None, won)
-        )
-
-
-def _same(
-    evidence: _Evidence, name: str, first: Sequence[_Judged], second: Sequence[_Judged], complaint: str
-) -> None:
-    def differs(a: float | None, b: float | None) -> bool:
-        return (a is None) != (b is None) or (
-            a is not None and b is not None and abs(a - b) > evidence.tolerance
-        )
-
-    changed = [(a.score, b.score) for a, b in zip(first, second, strict=True) if differs(a.score, b.score)]
-    detail = f"{len(first)} looked at twice"
-    if changed:
-        detail = (
-            f"{complaint}: {len(changed)} of {len(first)}, for instance {changed[0][0]} and {changed[0][1]}"
-        )
-    evidence.checks.append(Check(name, not changed, detail))
-
-
-def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
+def _keeps_the_answer(evidence: AuditEvidence, good: Sequence[Task]) -> None:
     """Feedback on a wrong answer reaches the learner, so it must not hold the right answer."""
     leaked, looked = 0, 0
     for case, judged in evidence.tried:
         right = reference_answer(good[case.row])
-        if case.family in ("original", "stuffed") or case.family.startswith("invariant") or right is None:
+        if (
+            case.family in (*RIGHT, *UNRANKED, "stuffed")
+            or case.family.startswith("invariant")
+            or right is None
+        ):
             continue
         text = right if isinstance(right, str) else str(right)
         shown = f"{case.output} {good[case.row].initial_state['input']}".lower()
@@ -459,7 +337,7 @@ def _keeps_the_answer(evidence: _Evidence, good: Sequence[Task]) -> None:
 
 
 async def _agreement(
-    evaluator: Evaluator, rows: Sequence[Task], evidence: _Evidence, pool: Pool
+    evaluator: Evaluator, rows: Sequence[Task], evidence: AuditEvidence, pool: Pool
 ) -> Agreement | None:
     labelled = [row for row in rows if "label" in row.meta and "output" in row.meta]
     if "expected" in evaluator.roles or evaluator.kind == "trajectory":
@@ -472,7 +350,7 @@ async def _agreement(
     for row in labelled:
         output = row.meta["output"]
         arguments = evaluator.arguments(row.initial_state["input"], output, expected_answer(row))
-        cases.append(_Case("labelled", 0, arguments, output))
+        cases.append(AuditCase("labelled", 0, arguments, output))
     judged = await _judge_all(evaluator, cases, pool)
     scored = [
         (verdict.score, good)
@@ -499,18 +377,15 @@ async def _agreement(
 
 def _concluded(
     evaluator: Evaluator,
-    evidence: _Evidence,
+    evidence: AuditEvidence,
     *,
     agreement: Agreement | None = None,
     notes: tuple[str, ...] = (),
     co_resident: bool = False,
 ) -> Proof:
-    good = _scores(evidence.originals.values())
-    worse = _scores(
-        judged
-        for case, judged in evidence.tried
-        if case.family != "original" and not case.family.startswith("invariant")
-    )
+    good = scores_of(evidence.originals.values())
+    # Without those that are nearly right: to give these nearly as much is no fault.
+    worse = scores_of(judged for case, judged in evidence.worse if case.family not in mutants.NEAR)
     return Proof(
         evaluator=evaluator.name,
         version=evaluator.version,

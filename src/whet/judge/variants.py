@@ -50,7 +50,7 @@ def mutated(value: Json) -> Iterator[Json]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int | float):
-        yield value + 1
+        yield value + type(value)(max(1, 0.4 * abs(value)))  # a tolerance may take in a neighbour (`mutants`)
         yield value * 10 + 7
         yield -value - 3
     elif isinstance(value, str):

@@ -20,8 +20,8 @@ from typing import Protocol
 from ..errors import BudgetExceeded, InputError, TrainingRefused
 from ..judge import Reward, name_of
 from ..models.budget import Meter
-from ..prove.gate import MAX_EXCLUDED, Side, compare, pairs
-from ..prove.guardrails import Guardrail
+from ..prove.gate import Side, compare, pairs
+from ..prove.guardrails import MAX_EXCLUDED, Guardrail
 from ..record.env import EnvFactory
 from ..record.store import Log, Store
 from ..types import Budget, Bundle, Group, Json, Split, Task, Verdict, digest
@@ -89,7 +89,7 @@ class Gain:
     def add(self, source: str, old: Side, new: Side, metric: str) -> None:
         """Take in the pairs of two sides that were run on the same tasks; one without a value is left out."""
         for pair in pairs(old, new):
-            before, after = pair.baseline.value(metric), pair.candidate.value(metric)
+            before, after = pair.baseline.worth(metric), pair.candidate.worth(metric)
             if before is not None and after is not None:
                 self.take(source, pair.group or pair.task, after - before, after)
             elif before is not None:

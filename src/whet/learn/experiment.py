@@ -19,6 +19,7 @@ from ..judge import Reward, admit
 from ..judge.agent_env import Calls
 from ..judge.replay import abridged
 from ..models.budget import Meter
+from ..prove.gate import refuse_broken
 from ..prove.guardrails import Guardrail, directed
 from ..record import lineage
 from ..record.env import EnvFactory
@@ -403,6 +404,8 @@ class Experiment:
             self._known[bundle.id] = bundle
             groups = await self.evaluate(bundle, Split.GATE)
             groups = [group for group in groups if group.task.id not in excluded]
+            if bundle is against:
+                refuse_broken(groups, metric)
             contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
         verdict = judge(
             contenders[1:],

@@ -139,11 +139,14 @@ def value_of(trajectory: Trajectory, score: str) -> float | None:
         score: name of a Score; `reward` is the sum of step rewards unless a Score has that name;
             `success` is 1 or 0 by the outcome unless a Score has that name.
 
-    An infrastructure error is None whatever was scored: the candidate is not responsible for it.
+    An infrastructure error is None whatever was scored: the candidate is not responsible for it. An answer that
+    broke its judge (`Score.broke`) is worth 0, as at the gate: left out, breaking it would pay.
     """
     if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR:
         return None
     if score in trajectory.scores:
+        if trajectory.scores[score].broke:
+            return 0.0
         value = trajectory.scores[score].value
         # NaN is missing too: it compares unequal to itself, and would sort anywhere.
         return None if value is None or value != value else float(value)

@@ -121,11 +121,13 @@ class RecordedModel:
             else:
                 number = self._asked[request]
                 self._asked[request] += 1
+        key = f"{request}:{number}"
         try:
-            yield f"{request}:{number}"
+            yield key
         except BaseException:
-            # Cancelled calls too: a number left unused is a hole, which a resumed run would pay for.
-            if sample is None:
+            # Cancelled calls too: a number left unused is a hole, which a resumed run would pay for.  Of a stream
+            # that its reader leaves at the last chunk the answer is recorded, and the number is used.
+            if sample is None and self._find(key) is None:
                 heapq.heappush(self._freed.setdefault(request, []), number)
             raise
 

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from ..errors import InputError, ModelError
+from ..escapes import read_json
 from ..types import Json, digest
 from .endpoint import Endpoint, Retry
 from .sampling import Sampled
@@ -147,7 +148,7 @@ class VLLM:
         async def attempt() -> Json:
             answer = await self._endpoint.transport.post(path, content)
             try:
-                return msgspec.json.decode(answer) if answer else None
+                return read_json(msgspec.json.decode, answer) if answer else None
             except msgspec.DecodeError:
                 return answer.decode(errors="replace")  # vLLM says in words that an adapter was loaded
 

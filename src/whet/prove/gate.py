@@ -19,15 +19,13 @@ from typing import TypeAlias
 from ..errors import GateError
 from ..stats import BettingProcess, ClusterMean, pairs_needed
 from ..types import Group, Outcome, Trajectory, Verdict
-from .guardrails import Guardrail
+from .guardrails import MAX_EXCLUDED, Guardrail, RailEvidence, pairs_in_words
 
 # 0.98 still let up to 6 % through, 0.99 between 1.2 and 3.7 % in 21 settings
 # (docs/decisions/020-the-gate.md).
 WATCHED_LEVEL = 0.99
 """Level of the clustered interval where groups are shared and every pair is looked at: at 0.95, looking
 again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
-MAX_EXCLUDED = 0.1
-"""Share of pairs that may be excluded; a side that breaks or goes unscored more often chose its sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +37,8 @@ class TaskResult:
     """The mailbox, database or repository that the task shares with others. Empty: it stands alone."""
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """Metric → value; None means should have been scored and was not."""
+    broke: Collection[str] = ()
+    """Metrics whose evaluator broke on this answer (`Score.broke`): of these it is worth the least there is."""
     outcome: Outcome = Outcome.UNKNOWN
     tainted: str = ""
     """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
@@ -54,6 +54,10 @@ class TaskResult:
         if metric in self.scores or metric != "success" or self.outcome is Outcome.UNKNOWN:
             return self.scores.get(metric)
         return float(self.outcome is Outcome.SUCCESS)
+
+    def worth(self, metric: str) -> float | None:
+        """The metric to whoever looks for the better of two: 0 for an answer that broke its evaluator."""
+        return 0.0 if metric in self.broke else self.value(metric)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +181,10 @@ class Comparison:
         self._process = BettingProcess(-margin)
         self._effect = ClusterMean()
         self._differences: list[float] = []
-        self._rails = {guardrail.metric: _Rail(guardrail) for guardrail in self.guardrails}
-        self._broken = self._unscored = 0
+        self._rails = {guardrail.metric: RailEvidence(guardrail) for guardrail in self.guardrails}
+        self._broken = self._scored = 0
+        self._unscored, self._broke = [0, 0], [0, 0]
+        """Answers of the baseline and of the candidate without a score, and such that broke their evaluator."""
         self._tainted: list[str] = []
 
     @property
@@ -210,13 +216,17 @@ class Comparison:
         if pair.broken:
             self._broken += 1
             return False
-        for rail in self._rails.values():
-            rail.add(pair)
-        old, new = self._value(pair.baseline), self._value(pair.candidate)
-        if old is None or new is None:
-            self._unscored += 1
-            return False
-        difference = new - old
+        for name, rail in self._rails.items():
+            old, new = pair.baseline, pair.candidate
+            rail.add(
+                (old.value(name), new.value(name)),
+                (name in old.broke, name in new.broke),
+                task=pair.task,
+                group=pair.group,
+            )
+        # Never left out: a candidate that goes without a score where it is wrong would choose its sample.
+        difference = self._at_worst(pair.candidate, 1) - self._at_worst(pair.baseline, 0)
+        self._scored += all(self._value(side) is not None for side in (pair.baseline, pair.candidate))
         self._process.add(difference)
         self._effect.add(difference, pair.group)
         self._differences.append(difference)
@@ -229,10 +239,11 @@ class Comparison:
         Raises:
             GateError: no pair counted.
         """
-        if not self.n:
+        if not self._scored:
             raise GateError(
-                f"nothing to compare: of {len(self._seen)} pairs, {self._broken} had an infrastructure error "
-                f"and {self._unscored} had no {self.metric!r}"
+                f"nothing to compare: of {len(self._seen)} pairs, {self._broken} had an infrastructure error, and of "
+                f"no other one both answers have a {self.metric!r} ({self._without('the baseline', 0)}; "
+                f"{self._without('the candidate', 1)}). What a worker says of its own run does not count: judge it."
             )
         proven = self.promoted or self._proven()
         needed = self._needed()
@@ -261,6 +272,24 @@ class Comparison:
                 "nothing was trained, tuned or chosen on."
             )
 
+    def _at_worst(self, result: TaskResult, side: int) -> float:
+        """The metric of the baseline (0) or the candidate (1), or what it counts without one.
+
+        An answer that broke the evaluator is worth 0 on either side. A score that is only missing might have been
+        anything, so it counts against the candidate: the baseline's as 1, the candidate's as 0.
+        """
+        value = self._value(result)
+        if value is not None:
+            return value
+        if self.metric in result.broke:
+            self._broke[side] += 1
+            return 0.0
+        self._unscored[side] += 1
+        return 0.0 if side else 1.0
+
+    def _without(self, name: str, side: int) -> str:
+        return f"{name} lacks {self._unscored[side]} and broke the evaluator {self._broke[side]} times"
+
     def _value(self, result: TaskResult) -> float | None:
         value = result.value(self.metric)
         if value is not None and not 0 <= value <= 1:
@@ -282,10 +311,6 @@ class Comparison:
         """Lower end of the clustered interval that decides."""
         return self._effect.interval(level=self._level, bounds=(-1.0, 1.0))[0]
 
-    @property
-    def _excluded(self) -> int:
-        return self._broken + self._unscored
-
     def _proven(self) -> bool:
         # The cheap tests first: this runs after every pair.
         return (
@@ -294,7 +319,8 @@ class Comparison:
             # Both, where groups are shared: with 8 groups whose effects differ by 20 points betting on pairs
             # alone promoted 23 % of useless candidates (docs/decisions/020-the-gate.md).
             and self._low() > -self.margin
-            and self._excluded <= MAX_EXCLUDED * len(self._seen)
+            and self._scored > 0
+            and self._broken <= MAX_EXCLUDED * len(self._seen)
             and all(rail.holds() for rail in self._rails.values())
         )
 
@@ -323,7 +349,7 @@ class Comparison:
             where = f" in {self._effect.clusters} groups ({self._effect.mean:+.3f} for a group drawn anew)"
         enough = self.e_value >= 1 / self.alpha
         yield (
-            f"{self.metric} {effect:+.3f} over {_pairs(self.n)}{where}; "
+            f"{self.metric} {effect:+.3f} over {pairs_in_words(self.n)}{where}; "
             f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )
@@ -335,12 +361,20 @@ class Comparison:
         if not proven and needed is not None and needed > self.n:
             yield f"An effect of this size would need about {needed} pairs."
         if self._broken:
-            yield f"{_pairs(self._broken)} left out: an infrastructure error on one side."
-        if self._unscored:
-            yield f"{_pairs(self._unscored)} left out: {self.metric} missing on one side (missing is not 0)."
-        if self._excluded > MAX_EXCLUDED * len(self._seen):
+            yield f"{pairs_in_words(self._broken)} left out: an infrastructure error on one side."
+        if any(self._broke):
             yield (
-                f"{self._excluded} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
+                f"{_counts(self._broke)} broke the evaluator of {self.metric}, which raised or gave no finite "
+                "number: each counts 0."
+            )
+        if any(self._unscored):
+            yield (
+                f"{_counts(self._unscored)} without {self.metric}: counted at the worst for the candidate, whose own "
+                "missing ones are 0 and the baseline's 1. Judge them again, or leave out tasks that nothing can judge."
+            )
+        if self._broken > MAX_EXCLUDED * len(self._seen):
+            yield (
+                f"{self._broken} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
                 "too many to trust the rest. Run the missing ones again."
             )
         if self._tainted:
@@ -352,50 +386,8 @@ class Comparison:
             yield rail.sentence()
 
 
-class _Rail:
-    """The evidence on one guardrail."""
-
-    def __init__(self, guardrail: Guardrail) -> None:
-        self.guardrail = guardrail
-        self._slack, self._raw = ClusterMean(), ClusterMean()
-        self._missing = 0
-        self._rates = True
-
-    def add(self, pair: PairedResults) -> None:
-        old, new = pair.baseline.value(self.guardrail.metric), pair.candidate.value(self.guardrail.metric)
-        if old is None or new is None:
-            # Missing on both sides is a metric that does not apply to this task.
-            self._missing += (old is None) != (new is None)
-            return
-        if not (math.isfinite(old) and math.isfinite(new)):
-            raise GateError(f"{self.guardrail.metric!r} of task {pair.task!r} is not a finite number")
-        self._rates = self._rates and 0 <= old <= 1 and 0 <= new <= 1
-        self._slack.add(self.guardrail.slack(old, new), pair.group)
-        self._raw.add(new - old, pair.group)
-
-    def _low(self) -> float:
-        # One pair's worth of difference is added for rates: where none was seen yet, the
-        # plain interval has no width, and ten equal pairs would prove anything.
-        return self._slack.interval(extra=1.0 if self._rates else 0.0)[0]
-
-    def holds(self) -> bool:
-        total = self._slack.n + self._missing
-        return self._slack.n > 0 and self._missing <= MAX_EXCLUDED * total and self._low() >= 0
-
-    def sentence(self) -> str:
-        rail = self.guardrail
-        if not self._slack.n:
-            return f"Guardrail {rail.metric} fails: no pair has it."
-        allowed = f"{rail.margin:.3g}" + (" of the baseline's mean" if rail.relative else "")
-        text = (
-            f"Guardrail {rail.metric} {'holds' if self.holds() else 'fails'}: {self._raw.mean:+.3g} over "
-            f"{_pairs(self._slack.n)}; worse by at most {allowed} is allowed and must be shown."
-        )
-        return text + (f" On one side only: {_pairs(self._missing)}." if self._missing else "")
-
-
-def _pairs(number: int) -> str:
-    return "1 pair" if number == 1 else f"{number} pairs"
+def _counts(sides: Sequence[int]) -> str:
+    return f"{sides[1]} of the candidate's answers and {sides[0]} of the baseline's"
 
 
 def pairs(baseline: Side, candidate: Side) -> list[PairedResults]:
@@ -413,6 +405,20 @@ def pairs(baseline: Side, candidate: Side) -> list[PairedResults]:
             "Run both on the same tasks."
         )
     return [PairedResults(result, new[task]) for task, result in old.items()]
+
+
+def refuse_broken(side: Side, metric: str) -> None:
+    """Refuse a metric whose evaluator breaks on every answer of a baseline, before a candidate is run.
+
+    Raises:
+        GateError: it does; says on how many.
+    """
+    results = list(_by_task(side, "baseline").values())
+    if results and all(metric in result.broke for result in results):
+        raise GateError(
+            f"the evaluator of {metric!r} breaks on each of the {len(results)} answers of the baseline, so it is "
+            "broken itself, and everything would be worth 0: mend it (`whet audit` says what it raises)"
+        )
 
 
 def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
@@ -436,11 +442,11 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
             task=task_runs.task.id, group=task_runs.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR
         )
     outcomes = [
-        TaskResult(
-            task=run.task.id, scores={name: run.score(name) for name in run.scores}, outcome=run.outcome
-        )
-        for run in unbroken
+        TaskResult(task=run.task.id, scores=_judged_scores(run), outcome=run.outcome) for run in unbroken
     ]
+    broke = {
+        name for run in unbroken for name, score in run.scores.items() if score.broke and not score.by_worker
+    }
     names = {name for run in outcomes for name in run.scores} | {"success"}
     scores: dict[str, float | None] = {}
     for name in sorted(names):
@@ -448,10 +454,27 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         # A run without its score leaves the task without one: the rest might be the lucky ones.
         scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
     tainted = next((how for run in runs if (how := _tainted(run))), "")
-    return TaskResult(task=task_runs.task.id, group=task_runs.task.group, scores=scores, tainted=tainted)
+    return TaskResult(
+        task=task_runs.task.id,
+        group=task_runs.task.group,
+        scores=scores,
+        broke=frozenset(broke),
+        tainted=tainted,
+    )
+
+
+def _judged_scores(run: Trajectory) -> dict[str, float | None]:
+    """The scores of a run; None for what the worker that ran it says itself, its success included."""
+    scores = {name: None if score.by_worker else score.value for name, score in run.scores.items()}
+    if run.by_worker:
+        scores.setdefault("success", None)
+    return scores
 
 
 def _tainted(run: Trajectory) -> str:
     if run.meta.get("trusted_only"):
         return "without the sandbox"
+    mismatch = run.meta.get("mismatch")
+    if isinstance(mismatch, Mapping) and mismatch.get("versions"):
+        return "under other Versions than they were served"
     return "beside their judge" if run.meta.get("co_resident") else ""

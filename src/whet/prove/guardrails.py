@@ -1,7 +1,4 @@
-"""Metrics that must not get worse while another gets better, and which way each of them is worse.
-
-The gate (`gate.py`) gathers the evidence on them.
-"""
+"""Metrics that must not get worse while another gets better: which way each is worse, and the evidence on it."""
 
 from __future__ import annotations
 
@@ -11,6 +8,10 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from ..errors import GateError
 from ..judge.base import Reward, name_of
+from ..stats import ClusterMean
+
+MAX_EXCLUDED = 0.1
+"""Share of pairs that may be left out for an infrastructure error; a side that breaks more often chose its sample."""
 
 _LOW = frozenset({"hallucination", "hallucinations", "error", "errors", "error_rate", "toxicity", "refusal"})
 _EITHER = frozenset({"cost", "dollars", "latency", "seconds", "tokens", "steps"})
@@ -78,3 +79,86 @@ def directed(guardrails: Sequence[Guardrail], rewards: Iterable[Reward]) -> list
         for rail in guardrails
     ]
     return [replace(rail, higher_is_better=rail.rises) for rail in rails]
+
+
+class RailEvidence:
+    """The evidence on one guardrail."""
+
+    def __init__(self, guardrail: Guardrail) -> None:
+        self.guardrail = guardrail
+        self._slack, self._raw = ClusterMean(), ClusterMean()
+        self._rows: list[tuple[float, float, str]] = []
+        self._missing: list[tuple[float | None, float | None, str, bool]] = []
+        """The same of pairs with a value missing, and whether the baseline's answer broke its evaluator."""
+        self._rates = True
+
+    def add(
+        self, values: tuple[float | None, float | None], broke: tuple[bool, bool], *, task: str, group: str
+    ) -> None:
+        """Enter one pair.
+
+        Args:
+            values: of the baseline and the candidate; None is missing.
+            broke: whether the answer broke the metric's evaluator, of either.
+
+        Raises:
+            GateError: a value is not finite.
+        """
+        old, new = values
+        if any(value is not None and not math.isfinite(value) for value in values):
+            raise GateError(f"{self.guardrail.metric!r} of task {task!r} is not a finite number")
+        self._rates = self._rates and all(value is None or 0 <= value <= 1 for value in values)
+        if old is not None and new is not None:
+            self._rows.append((old, new, group))
+            self._slack.add(self.guardrail.slack(old, new), group)
+            self._raw.add(new - old, group)
+        # Missing on both sides is a metric that does not apply to this task, unless an answer broke its evaluator.
+        elif old is not None or new is not None or any(broke):
+            self._missing.append((old, new, group, broke[0]))
+
+    def _low(self) -> float:
+        # One pair's worth of difference is added for rates: where none was seen yet, the
+        # plain interval has no width, and ten equal pairs would prove anything.
+        return self._filled().interval(extra=1.0 if self._rates else 0.0)[0]
+
+    def _filled(self) -> ClusterMean:
+        """The slack of all pairs, with the worst for the candidate where a value is missing.
+
+        The worst of a rate is known; of an amount it is the worst of all that was seen.
+        """
+        if not self._missing:
+            return self._slack
+        seen = [value for old, new, _ in self._rows for value in (old, new)]
+        low, high = (0.0, 1.0) if self._rates else (min(seen), max(seen))
+        worst, best = (low, high) if self.guardrail.rises else (high, low)
+        filled = ClusterMean()
+        for old, new, group in self._rows:
+            filled.add(self.guardrail.slack(old, new), group)
+        for before, after, group, broke in self._missing:
+            old = before if before is not None else worst if broke else best
+            filled.add(self.guardrail.slack(old, worst if after is None else after), group)
+        return filled
+
+    def holds(self) -> bool:
+        missing = len(self._missing)
+        few = missing <= MAX_EXCLUDED * (self._slack.n + missing)  # of an amount nobody knows the worst
+        return self._slack.n > 0 and few and self._low() >= 0
+
+    def sentence(self) -> str:
+        rail = self.guardrail
+        if not self._slack.n:
+            return f"Guardrail {rail.metric} fails: no pair has it."
+        allowed = f"{rail.margin:.3g}" + (" of the baseline's mean" if rail.relative else "")
+        text = (
+            f"Guardrail {rail.metric} {'holds' if self.holds() else 'fails'}: {self._raw.mean:+.3g} over "
+            f"{pairs_in_words(self._slack.n)}; worse by at most {allowed} is allowed and must be shown."
+        )
+        missing = len(self._missing)
+        return text + (
+            f" On one side only, and counted at its worst: {pairs_in_words(missing)}." if missing else ""
+        )
+
+
+def pairs_in_words(number: int) -> str:
+    """The number with its noun."""
+    return "1 pair" if number == 1 else f"{number} pairs"

@@ -17,6 +17,7 @@ _OWN = {
     "ModelError": Fault.MODEL,
     "BudgetExceeded": Fault.MODEL,
     "EnvError": Fault.ENVIRONMENT,
+    "SandboxError": Fault.SANDBOX,
     "StoreError": Fault.STORE,
 }
 """Classes of `whet.errors`."""

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ..errors import NotFoundError
+from ..escapes import read_json
 from ..types import Bundle, Group
 from .rows import write_lines
 
@@ -83,7 +84,8 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
     # Of bytes: `str.splitlines` also cuts at U+2028, which JSON may hold in a text.
     for line in path.read_bytes().splitlines(keepends=True):
         try:
-            row = msgspec.json.decode(line)
+            # With half characters mended: a row that msgspec alone cannot read may be an erased person's.
+            row = read_json(msgspec.json.decode, line)
         except msgspec.DecodeError:
             row = None  # a blank line, or no JSON: not ours
         named = _sources(row)

@@ -2,8 +2,8 @@
 
 `Pool.call` gives one function one input and takes JSON back; `Pool.pair` runs an evaluator beside its
 program and marks the score co-resident; `Local` runs trusted code without a sandbox and marks what
-it scores.  Before its first use a sandbox is attacked, and refused if an attack succeeds
-(`whet.sandbox.check`).  A program never gets the network, or a file of the host.
+it scores.  Before its first use since the machine started a sandbox is attacked, and refused if an attack
+succeeds (`whet.sandbox.check`).  A program never gets the network, or a file of the host.
 """
 
 from .box import Local, Sandbox

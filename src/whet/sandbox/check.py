@@ -1,9 +1,9 @@
 """The sandbox attacks itself, and is refused when an attack succeeds.
 
-The attacks are a program like any other (`inside/attacks.py`), run with small limits through the
+The attacks are a program like any other (`hostile`), run with small limits through the
 same pool.  Their success is judged out here, by facts that only the outside knows: whether a listener
-was reached, whether a file appeared, which processes are left.  The result is remembered for this
-process alone; a file that says "checked" could be forged.  A pass proves that these attacks fail on
+was reached, whether a file appeared, which processes are left.  A pass is remembered until the machine
+starts again or anything that it depends on changes (`passes.py`).  It proves that these attacks fail on
 this kernel with this configuration, not that no other succeeds.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxError
-from . import launch
+from . import launch, passes
 from .box import Local, Sandbox
 from .limits import MIB, CallResult, Limits
 from .process import advice
@@ -32,6 +32,11 @@ LIMITS = Limits(
 """The limits of the attacks."""
 
 _SLACK = 4 * MIB
+_COUNTED = 128
+"""Of what an evaluation may have of the kernel's (`inside/walls.py`), where the limit is no one's choice."""
+_AFTER_PLANTING = ("find_earlier_files", "find_earlier_text")
+_ATTACK = "hostile:attack"
+_SLEEPERS = ("endless_loop", "sleep_through_the_limit")
 _LOOP_SECONDS = 0.3
 _LATE = 5.0
 """Seconds; a busy machine is late, an attack that holds up its own end is later."""
@@ -99,6 +104,8 @@ def _baited(sandbox: Sandbox | Local) -> Iterator[_Bait]:
             "abstract": abstract,
             "parent": os.getpid(),
             "image": sandbox.image is not None,
+            "home": os.path.expanduser("~"),
+            "planted": f"planted-{os.urandom(16).hex()}",
             "bound": bound,
             "most": 16 * LIMITS.memory,
         }
@@ -162,6 +169,11 @@ def _only_itself(result: CallResult, bait: _Bait) -> str:
     return "" if not result.ok else _nothing(result, bait)
 
 
+def _no_name(result: CallResult, bait: _Bait) -> str:
+    name = os.uname().nodename
+    return "the host's name was read" if result.value == [name] and name != "localhost" else _ok(result)
+
+
 def _daemon(result: CallResult, bait: _Bait) -> str:
     return "" if result.value == "left" else _ok(result) or f"it answered {result.value!r}"
 
@@ -186,6 +198,41 @@ JUDGES: dict[str, Callable[[CallResult, _Bait], str]] = {
     "use_descriptors": _nothing,
     "become_root": _nothing,
     "use_the_kernel": _nothing,
+    "use_asynchronous_io": _nothing,
+    "watch_files": _nothing,
+    "grow_pipes": _nothing,
+    "queue_signals": _at_most(_COUNTED, "signals that wait"),
+    "hold_timers": _at_most(_COUNTED, "timers"),
+    "hold_descriptors": _at_most(_COUNTED, "descriptors"),
+    "start_threads": _at_most(LIMITS.processes, "threads"),
+    "make_empty_files": _at_most(LIMITS.file_bytes // 1024, "files"),
+    "make_a_large_file": _nothing,
+    "hold_memory_in_sockets": _bounded,
+    "lock_memory": _nothing,
+    "raise_limits": _nothing,
+    "take_priority": _nothing,
+    "share_memory": _nothing,
+    "sleep_through_the_limit": _killed("wall"),
+    "endless_complaint": _killed("output"),
+    "claim_a_huge_answer": _killed("output"),
+    "use_other_call_tables": _nothing,
+    "mount_anew": _nothing,
+    "open_by_handle": _nothing,
+    "hold_others": _nothing,
+    "change_the_machine": _nothing,
+    "use_exotic_sockets": _nothing,
+    "splice_into_files": _nothing,
+    "type_on_the_terminal": _nothing,
+    "run_with_more_rights": _nothing,
+    "make_devices": _nothing,
+    "leave_a_dump": _nothing,
+    "find_earlier_files": _nothing,
+    "find_earlier_text": _nothing,
+    "lock_host_files": _nothing,
+    "lease_host_files": _nothing,
+    "change_host_files": _nothing,
+    "see_what_is_cached": _nothing,
+    "learn_the_hosts_name": _no_name,
 }
 """Attack → its judge outside, which returns the achievement, or the empty string if it was stopped."""
 
@@ -193,14 +240,16 @@ JUDGES: dict[str, Callable[[CallResult, _Bait], str]] = {
 async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> list[Attack]:
     """Run the attacks against a sandbox configured like this one, with limits of the check's own.
 
+    The outcome of all of them is remembered, see `passes.py`; what was remembered before is not asked.
+
     Args:
         only: names of attacks; all of JUDGES if empty.  Against `Local` some do damage.
 
     Raises:
         SandboxError: it cannot be started at all; says how to mend it.
     """
-    source = launch.SOURCES["attacks.py"].decode()
     attempts = []
+    wanted = passes.dependencies(sandbox) if isinstance(sandbox, Sandbox) and not only else None
     with _baited(sandbox) as bait:
         # Not `Pool`, whose `_admit` asks `require` and so would come back here.
         async with UncheckedPool(replace(sandbox, limits=LIMITS)) as pool:
@@ -210,8 +259,14 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
                 if only and name not in only:
                     continue
                 began = time.monotonic()
-                seconds = _LOOP_SECONDS if name == "endless_loop" else None
-                result = await pool.call(source, "attack", [name, bait.host], seconds=seconds)
+                seconds = _LOOP_SECONDS if name in _SLEEPERS else None
+                asked = bait.host
+                if name in _AFTER_PLANTING:
+                    # Twice: the next evaluation is forked while one runs, and the one after when it is over.
+                    for _ in range(2):
+                        await pool.call(launch.HOSTILE, _ATTACK, ["plant", bait.host])
+                    asked = {key: value for key, value in bait.host.items() if key != "planted"}
+                result = await pool.call(launch.HOSTILE, _ATTACK, [name, asked], seconds=seconds)
                 achieved = judge(result, bait)
                 if not achieved and len(await pool.processes()) > len(before):
                     achieved = "it left processes behind"
@@ -219,6 +274,7 @@ async def attacks(sandbox: Sandbox | Local, *, only: Collection[str] = ()) -> li
                 if name == "memory_bomb_of_many":
                     detail = f"{detail}; {(await pool.bounded())[1]}"
                 attempts.append(Attack(name, not achieved, detail, time.monotonic() - began))
+    passes.settle(wanted, all(attempt.stopped for attempt in attempts))
     return attempts
 
 
@@ -234,7 +290,7 @@ _passed: set[tuple[object, ...]] = set()
 
 
 async def require(sandbox: Sandbox | Local) -> None:
-    """Refuse a sandbox that an attack gets out of; asks once for each configuration in this process.
+    """Refuse a sandbox that an attack gets out of; attacks once for each configuration and boot.
 
     Raises:
         SandboxError: names the attacks that succeeded and the fix.
@@ -246,11 +302,16 @@ async def require(sandbox: Sandbox | Local) -> None:
     key = (*what_it_is, os.geteuid(), os.uname().release)
     if key in _passed:
         return
+    wanted = passes.dependencies(sandbox)
+    if passes.known(wanted):
+        _passed.add(key)
+        return
     through = [attack for attack in await attacks(sandbox) if not attack.stopped]
     if through:
         # A hole is there the second time, too; a machine that was too busy to answer may not be.
         names = {attack.name for attack in through}
         through = [attack for attack in await attacks(sandbox, only=names) if not attack.stopped]
+        passes.settle(wanted, not through)
     if through:
         holes = "; ".join(f"{attack.name}: {attack.detail}" for attack in through)
         raise SandboxError(f"the sandbox does not hold here ({sandbox.describe()}): {holes}. {advice(holes)}")

@@ -30,8 +30,14 @@ SOURCES = {path.name: path.read_bytes() for path in sorted(INSIDE.glob("*.py"))}
 
 Read when this is imported: a process that gives up being root afterwards may not look into the checkout.
 """
+HOSTILE = {
+    f"hostile/{path.name}": path.read_text(encoding="utf-8")
+    for path in sorted((INSIDE.parent / "hostile").glob("*.py"))
+}
+"""Staged file → text of the program that attacks the sandbox (`check.py`)."""
 BOX = "/box"
 LIBRARY = "/whet"
+HOST_NAME = "sandbox"
 UNPRIVILEGED = 65534
 """The user called nobody: what root becomes, and what every evaluation believes to be."""
 
@@ -293,7 +299,15 @@ def with_bubblewrap(program: str, python: Interpreter, paths: Sequence[str], pla
     counts for nothing while the user outside is root, so the zygote changes its user itself.
     """
     startable(python)
-    command = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    command = [
+        program,
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--hostname",
+        HOST_NAME,
+    ]
     command += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv"]
     if as_root():
         # For `kernel.become` in the zygote; bwrap drops every capability that is not named.
@@ -328,6 +342,7 @@ def with_namespaces(python: Interpreter, paths: Sequence[str], plan: str) -> lis
     bound, root = binds(python, paths), as_root()
     root_plan = {
         "root": root,
+        "name": HOST_NAME,
         "user": UNPRIVILEGED,
         "binds": [(bind.path, bind.link, root and bind.private) for bind in bound],
         "library": [str(inside()), f"{LIBRARY}/inside"],

@@ -23,7 +23,7 @@ class Pool(UncheckedPool):
     >>> result.value
     42
 
-    Before its first use in this process a sandbox is attacked, and refused if an attack succeeds.
+    Before its first use since the machine started a sandbox is attacked, and refused if an attack succeeds.
 
     Args:
         sandbox: how it is shut in and limited; `Local()` for trusted code without a sandbox.

@@ -17,9 +17,12 @@ import msgspec
 from ..errors import SandboxError
 from . import box, cgroup, docker, launch
 from .box import Local, Sandbox
+from .inside.zygote import READY_SECONDS, READY_TRIES
 
-_GRACE = 40.0
-"""Seconds that the zygote may take beyond a call's own limit before it counts as lost."""
+_GRACE = READY_TRIES * READY_SECONDS + 10.0
+"""Seconds that the zygote may take beyond a call's own limit before it counts as lost: all its waits and some."""
+_START_SECONDS = _GRACE + 60.0
+"""Until its first evaluation is shut in, the imports before it included."""
 
 
 class ZygoteLost(Exception):
@@ -117,7 +120,7 @@ class ZygoteProcess:
         loop = asyncio.get_running_loop()
         _, self._channel = await loop.create_connection(_Channel, sock=ours)
         try:
-            self.hello = await self._meta(60.0)
+            self.hello = await self._meta(_START_SECONDS)
         except ZygoteLost:
             self.hello = {"ready": False, "error": self._complaint() or "the process ended without a word"}
         except BaseException:
@@ -237,7 +240,7 @@ class ZygoteProcess:
         )
 
     async def ask(self, seconds: float, stream: Any = None) -> tuple[dict[str, Any], bytes]:
-        """The answer to a call that may take `seconds`: the zygote's report on it, and its body.
+        """The answer to a call that may take `seconds`: the zygote's report on it with what it printed, and its body.
 
         Args:
             stream: told `o` or `e` and the bytes that a script printed, as they come.
@@ -248,7 +251,9 @@ class ZygoteProcess:
         while True:
             frame = await self._frame(seconds + _GRACE)
             if frame[:1] == b"r":
-                return msgspec.json.decode(frame[1:]), await self._frame(_GRACE)
+                meta, answer = msgspec.json.decode(frame[1:]), await self._frame(_GRACE)
+                meta["printed"] = (await self._frame(_GRACE)).decode("utf-8", "replace")
+                return meta, answer
             if stream is not None:
                 stream(frame[:1].decode(), frame[1:])
 

@@ -15,6 +15,7 @@ import logging
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,7 @@ from .asgi import (
     answer,
     refusal,
     refusal_of,
+    writes,
 )
 from .auth import Access, RequestLimits
 from .durable import Backlog
@@ -47,7 +49,10 @@ from .legacy import Legacy
 from .openapi import document
 from .people import PeoplePart
 from .queue import QueuePart
+from .readers import Readers
 from .releases import ReleasesPart
+from .run_tokens import RunTokens
+from .worker import wire
 
 try:
     from granian.constants import Interfaces
@@ -187,14 +192,31 @@ class Server:
             path="/healthz",
             handler=self._healthz,
             role=None,
-            summary="Health check",
-            response=dict[str, str],
+            summary="Health check, with the model calls of this store that were begun and never recorded",
+            response=dict[str, str | int],
+        )
+        yield writes(
+            "/api/runs/{run}/token",
+            self._run_token,
+            "Make a token for a run, good for what it records; or renew one",
+            wire.RunTokenRequest,
+            wire.RunToken,
+            of_run=True,
+        )
+        yield writes(
+            "/api/runs/{run}/token/revoke",
+            self._revoke,
+            "Refuse a run's token from now on",
+            wire.RevokedToken,
+            wire.RunToken,
+            of_run=True,
         )
         yield HttpRoute(
             method="GET",
             path="/openapi.json",
             handler=self._openapi,
             role=Role.READ,
+            of_run=True,
             summary="This document",
             response=dict[str, Any],
         )
@@ -206,8 +228,30 @@ class Server:
             self._document = answer(document(self.routes, version=version("whet")))
         return self._document
 
+    async def _run_token(self, request: Request) -> Response:
+        run, runs = request.own_run(request.params["run"]) or "", self.access.runs
+        asked = await request.json(wire.RunTokenRequest)
+        # A run's token makes those of runs inside it, which end with it.
+        left = asked.seconds if request.grant is None else request.grant.until - time.time()
+        seconds = min(asked.seconds, left)
+        token = asked.renew or runs.mint(run, seconds)
+        _check_of(runs, token, run)
+        grant = runs.renew(token, seconds) if asked.renew else runs.grant(token)
+        return answer(wire.RunToken(token, run, 0.0 if grant is None else grant.until))
+
+    async def _revoke(self, request: Request) -> Response:
+        run = request.own_run(request.params["run"]) or ""
+        token = (await request.json(wire.RevokedToken)).token
+        _check_of(self.access.runs, token, run)
+        self.access.runs.revoke(token)
+        return answer(wire.RunToken(token, run, 0.0))
+
     async def _healthz(self, request: Request) -> Response:
-        return answer({"status": "ok"})
+        return answer({"status": "ok", **self._losses()})
+
+    def _losses(self) -> dict[str, int]:
+        lost = [part.lost for part in self.parts if isinstance(part, Gateway)]
+        return {"model_calls_lost": sum(lost)} if lost else {}
 
     async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         closing, task = self._closing, asyncio.current_task()
@@ -248,6 +292,16 @@ class Server:
             )
 
 
+def _check_of(runs: RunTokens, token: str, run: str) -> None:
+    """Check that a token was made here for this run, though it may have expired.
+
+    Raises:
+        InputError: it was not.
+    """
+    if runs.run_of(token) != run:
+        raise InputError(f"that is not a token which this server made for the run {run!r}; ask for a new one")
+
+
 def standard(
     store: Store,
     limits: RequestLimits | None = None,
@@ -256,6 +310,9 @@ def standard(
     grace: float = 2.0,
     keep_days: float | None = None,
     upstreams: Mapping[str, Upstream] | None = None,
+    readers: int = 0,
+    secrets: Sequence[str] = (),
+    durable_calls: bool = False,
 ) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
@@ -266,20 +323,33 @@ def standard(
         grace: seconds of silence after which a run whose root has ended becomes a trajectory.
         keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
         upstreams: of the gateway, which is left out without them.
+        readers: processes that read what exporters send, beside this one.
+        secrets: taken out of what is recorded, beside those that have a known form: `Access.secrets`.
+        durable_calls: the gateway tells an answer once its record is committed.
     """
-    limits, backlog, redactor = limits or RequestLimits(), Backlog(), Redactor()
+    limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
+    for secret in secrets:
+        redactor.know(secret)
+    assembly = Assembly(store, grace=grace)
     parts: list[ServerPart] = [
         Trajectories(store, backlog, redactor),
-        OTLP(store, limits, backlog, redactor),
-        Assembly(store, grace=grace),
-        QueuePart(store, limits, redactor),
+        OTLP(backlog, Readers(redactor, limits, readers), assembly),
+        assembly,
+        QueuePart(store, limits, backlog, redactor),
         ReleasesPart(store),
         FeedbackPart(store, redactor),
         PeoplePart(store, redactor, keep_days=keep_days),
-        Legacy(store, redactor, open=open_legacy),
+        Legacy(store, backlog, redactor, open=open_legacy),
     ]
     if upstreams:
-        parts.append(Gateway(store, upstreams, redact=lambda spans: [redactor.span(span) for span in spans]))
+        parts.append(
+            Gateway(
+                store,
+                upstreams,
+                redact=lambda spans: [redactor.span(span) for span in spans],
+                durable=durable_calls,
+            )
+        )
     return parts
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from ..errors import (
+    ConflictError,
+    GateError,
     InputError,
     ModelError,
     NotFoundError,
@@ -30,6 +34,9 @@ from ..errors import (
 )
 from ..escapes import read_json
 from ..record.store.codec import plain
+from ..record.store.rollouts import LONGEST
+from ..record.tracing.record import INSIDE
+from .run_tokens import RunGrant
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -46,6 +53,8 @@ PASSED, PASSING = 64 * 1024, 1.0
 """Bytes of an unread body that are read and dropped before the answer, and seconds for it."""
 NESTING = 64
 """Levels of lists and objects that a JSON body may have."""
+VALUES = 200_000
+"""Values that a JSON body may have: each costs up to a hundred times its bytes in memory."""
 PAGE = 1_000
 """Items of one answer at most."""
 Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
@@ -99,20 +108,36 @@ def answer(value: Any, status: int = 200, **headers: str) -> Response:
     )
 
 
+_PATH = re.compile(
+    r"(?<![\w.:/-])/([^\s/'\"`:,;()\[\]{}<>]+)/(?:[^\s/'\"`:,;()\[\]{}<>]+/)*([^\s/'\"`:,;()\[\]{}<>]*)"
+)
+_FOLDERS = frozenset(os.listdir("/")) if os.name == "posix" else frozenset[str]()
+"""The first names of this host's paths; those of the server's routes are others."""
+
+
+def without_paths(message: str) -> str:
+    """A message with the last name of each path of this host in place of the path, for who is not on it."""
+    if "/" not in message:
+        return message
+    return _PATH.sub(lambda path: path[2] or "a folder" if path[1] in _FOLDERS else path[0], message)
+
+
 def refusal(status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """The one shape of every error: `{"error": {"type", "message"}}`."""
-    body = _encoder.encode({"error": {"type": kind, "message": message}})
+    body = _encoder.encode({"error": {"type": kind, "message": without_paths(message)}})
     return Response(status, body, headers=headers or {})
 
 
-# The first that fits decides: NotFoundError is an InputError, and two of the others are StoreErrors.
+# The first that fits decides: NotFoundError is an InputError, and three of the others are StoreErrors.
 _STATUS: tuple[tuple[type[WhetError], int, str], ...] = (
     (NotFoundError, 404, "not_found"),
     (InputError, 400, "invalid_request"),
     (StoreBusyError, 409, "busy"),
     (StaleLeaseError, 409, "stale_lease"),
+    (ConflictError, 409, "conflict"),
     (StoreError, 503, "store_unavailable"),
     (ModelError, 502, "model_error"),
+    (GateError, 409, "not_proven"),
 )
 
 
@@ -144,6 +169,10 @@ class Stream:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+_NAMES: dict[str, bytes] = {}
+"""Names of headers as ASGI has them: each request is asked for a dozen."""
+
+
 class Request:
     """One request, read as it is asked for.
 
@@ -154,6 +183,7 @@ class Request:
         role: of the request's token; None where the route is open and no token came.
         token: name of the token, never the token itself.
         credential: where that token stood: a header's name or `path`.  Not to be forwarded or recorded.
+        grant: the run that the token is for; None if it is one of the whole server.
         closing: set once the server drains; a handler that waits should give up then.
         started: an answer is under way, so that no other can be sent.
     """
@@ -167,6 +197,7 @@ class Request:
         "body_limit",
         "closing",
         "credential",
+        "grant",
         "method",
         "nesting",
         "params",
@@ -185,6 +216,7 @@ class Request:
         self.role: Role | None = None
         self.token: str | None = None
         self.credential: str | None = None
+        self.grant: RunGrant | None = None
         self.closing = closing
         self.body_limit = BODY_LIMIT
         self.nesting = NESTING
@@ -194,12 +226,35 @@ class Request:
         self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, str] | None = None
 
+    def own_run(self, stated: str | None) -> str | None:
+        """The run that is meant: the one stated, else that of a run's token, else None.
+
+        Raises:
+            Refused: 403 for a run that the token is not for.
+        """
+        grant = self.grant
+        if grant is None:
+            return stated
+        if stated is not None and not grant.reaches(stated):
+            raise Refused(
+                403,
+                "foreign_run",
+                f"this token is for the run {grant.run!r}, not {stated[:LONGEST]!r}. Name a run inside it, as "
+                f"{grant.run + INSIDE + 'NAME'!r}, or send a token of the server.",
+            )
+        return grant.run if stated is None else stated
+
     def header(self, name: str, default: str | None = None) -> str | None:
         """The value of a header (any case), `default` if it was not sent."""
         headers = self._headers
         if headers is None:
             headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
-        value = headers.get(name.lower().encode("latin-1"))
+        key = _NAMES.get(name)
+        if key is None:
+            key = name.lower().encode("latin-1")
+            if len(_NAMES) < 1_000:
+                _NAMES[name] = key
+        value = headers.get(key)
         if value is None:
             return default
         try:
@@ -356,10 +411,12 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
 
     Raises:
         InputError: not JSON, nested deeper than `nesting`, or not of that type.
+        Refused: more than `VALUES` values: 413.
     """
     decoder = _decoders.get(type)
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
+    refuse_too_many(body)
     try:
         value = read_json(decoder.decode, body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
@@ -371,16 +428,40 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     return value
 
 
-_DROPPED = bytes(byte for byte in range(256) if byte not in b"[]{}")
+def refuse_too_many(body: bytes) -> None:
+    """Refuse JSON of more than `VALUES` values, before any of them takes memory.
+
+    Raises:
+        Refused: 413, with the numbers.
+    """
+    # The count of the bytes alone settles nearly every body; commas inside strings do not count.
+    if body.count(b",") < VALUES:
+        return
+    values, place = 1, 0
+    # One match a comma, and none kept: a list of the pieces would take more memory than the values.
+    while (comma := _TO_COMMA.match(body, place)) is not None:
+        values, place = values + 1, comma.end()
+        if values > VALUES:
+            raise Refused(
+                413,
+                "too_many_values",
+                f"the body of {len(body):,} bytes has more than {VALUES:,} values, and that many are taken at most. "
+                "Send less at once.",
+            )
+
+
+_TO_COMMA = re.compile(rb'(?:[^",]++|"(?:[^"\\]++|\\.)*+")*+,', re.DOTALL)
+_DROPPED = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 
 def deeper(body: bytes, limit: int) -> bool:
     """True if valid JSON is nested deeper than `limit`."""
-    if b'"' in body:  # brackets inside strings do not count
+    if b"\\" in body:
         # Escaped backslashes first: the quote after one of them ends the string.
-        pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        body = b"".join(pieces[::2])
-    brackets = body.translate(None, _DROPPED).replace(b"{", b"[").replace(b"}", b"]")
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Dropping what is neither quote nor bracket before the strings are cut out leaves little to cut.
+    pieces = body.translate(None, _DROPPED).split(b'"')
+    brackets = b"".join(pieces[::2]).replace(b"{", b"[").replace(b"}", b"]")
     for _ in range(limit):
         if not brackets:
             return False
@@ -413,6 +494,8 @@ class HttpRoute:
     """Query parameter → its type."""
     token_param: str | None = None
     """A `{name}` of the path that may carry the token, for clients that can set nothing but a URL."""
+    of_run: bool = False
+    """Open to the token of one run; its handler asks `request.own_run` which one the request may mean."""
     local_only: bool = False
     """Refused for a peer that is not on a loopback address."""
     body_limit: int | None = None

@@ -3,7 +3,8 @@
 Tokens are on by default, on loopback too: another user of the machine, or a page in the user's
 own browser, can reach a loopback port.  They are made at the first start and lie beside the
 store in `FILE.tokens`, mode 0600, one for each role.  Comparison takes the same time for a wrong
-token as for a right one.  There are no users, sessions or cookies here.
+token as for a right one.  What a recorded program gets is a token of its run alone
+(`run_tokens.py`).  There are no users, sessions or cookies here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import os
+import re
 import secrets
 import socket
 import stat
@@ -22,9 +24,12 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
+from ..record.tracing.redact import WHET_TOKEN
 from .asgi import BODY_LIMIT, NESTING, HttpRoute, Refused, Request, Role
+from .run_tokens import RunTokens
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+WHETS = re.compile(WHET_TOKEN)
 _WILDCARD = frozenset({"0.0.0.0", "::", ""})
 _REMEMBERED = 1_000
 """Host headers whose verdict is kept."""
@@ -132,6 +137,10 @@ class Access:
         self._tokens = [
             (role, role.name.lower(), _usable(tokens[role]).encode()) for role in sorted(tokens, reverse=True)
         ]
+        self.secrets = tuple(token for token in tokens.values() if not WHETS.fullmatch(token))
+        """The tokens that somebody chose, which no rule of a Redactor knows by their form."""
+        # Of the highest one: a new token for it is the end of all runs' tokens.
+        self.runs = RunTokens(tokens[max(tokens)])
         self._any_address = any(host in _WILDCARD for host in hosts)
         self._hosts = LOOPBACK | {_bracketed(host).lower() for host in hosts if host not in _WILDCARD}
         if self._any_address:
@@ -155,8 +164,15 @@ class Access:
                 401,
                 "unauthorized",
                 "no token, or not one of this server's. Send `Authorization: Bearer TOKEN`; "
-                "the tokens lie in FILE.tokens beside the store, or were given by --token.",
+                "the tokens lie beside the store (whet token), or were given by --token; one of a run expires.",
                 headers={"www-authenticate": "Bearer"},
+            )
+        if request.grant is not None and not route.of_run and route.role is not None:
+            raise Refused(
+                403,
+                "forbidden",
+                f"{route.method} {route.path} is not for the token of a run; send one with the role "
+                f"{route.role.name.lower()}",
             )
         if route.role is not None and (request.role is None or request.role < route.role):
             raise Refused(
@@ -233,7 +249,10 @@ class Access:
             if hmac.compare_digest(shown_token, token) and identity is None:
                 identity = (role, name)
         if identity is None:
-            return False
+            request.grant = self.runs.grant(shown.strip())
+            if request.grant is None:
+                return False
+            identity = (Role.WRITE, f"run {request.grant.run}")
         request.role, request.token = identity
         request.credential = credential
         return True
@@ -252,6 +271,8 @@ class Access:
                 f"more than {rate:g} requests a second with one token; send batches, or wait",
                 headers={"retry-after": "1"},
             )
+        if token not in self._buckets and len(self._buckets) > _REMEMBERED:
+            self._buckets.clear()  # each run's token has a bucket: what is forgotten is a second's count
         self._buckets[token] = (level - 1.0, now)
 
 

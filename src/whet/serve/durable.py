@@ -10,8 +10,9 @@ import asyncio
 import threading
 import weakref
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from ..record.store import Store
 from .asgi import Refused
 
 T = TypeVar("T")
@@ -72,28 +73,29 @@ async def settled(future: Future[T]) -> T:
 
 
 class Backlog:
-    """Bounds the bytes that wait for the disk: a slow one makes clients retry, and memory does not grow."""
+    """Bounds the bytes that wait for the disk: a slow one makes clients retry, and memory does not grow.
 
-    def __init__(self) -> None:
-        # Read and changed in the server's loop alone, so there is no lock.
-        self._waiting = 0
+    It asks the record's writer, which knows what waits, unpacked, whoever submitted it.
 
-    async def durable(self, future: Future[Any], size: int) -> Any:
-        """Wait for the commit of `size` submitted bytes, and return the future's result."""
-        self._waiting += size
-        try:
-            return await settled(future)
-        finally:
-            # A caller that is cancelled gives its bytes back too, though their commit goes on.
-            self._waiting -= size
+    Args:
+        store: the record.
+    """
 
-    def admit(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, size: int = 0) -> None:
         """Let a request in if not too much waits already.
+
+        Asked before a body is read, and again, with nothing awaited in between, before its `size` bytes are
+        submitted: many requests may have been let in while nothing waited yet.
 
         Raises:
             Refused: 503.
         """
-        if self._waiting > WAITING:
+        waiting = self._store.database.waiting
+        # What is too large by itself is let in alone.
+        if waiting and waiting + size > WAITING:
             raise Refused(
                 503,
                 "disk_busy",

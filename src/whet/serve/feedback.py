@@ -78,6 +78,7 @@ class FeedbackPart(Passive):
                 "Record feedback on steps, runs or sessions",
                 GiveFeedback,
                 Added,
+                of_run=True,
             ),
             reads(
                 "/api/feedback",
@@ -91,8 +92,28 @@ class FeedbackPart(Passive):
     async def _put(self, request: Request) -> Response:
         sent = (await request.json(GiveFeedback)).feedback
         nouns = [self._noun(number, feedback) for number, feedback in enumerate(sent)]
+        if request.grant is not None:
+            await asyncio.to_thread(self._check_reached, request, nouns)
         await asyncio.to_thread(self._store.add_feedback, *nouns)
         return answer(Added([noun.id for noun in nouns]))
+
+    def _check_reached(self, request: Request, nouns: Sequence[Feedback]) -> None:
+        """Feedback with the token of a run is on that run, a trajectory of it, or a session that nobody else's run had.
+
+        Raises:
+            Refused: it is on something else.
+        """
+        grant = request.grant
+        assert grant is not None
+        for noun in nouns:
+            if noun.run and grant.reaches(noun.run):
+                continue
+            meant = {"ids": [noun.run]} if noun.run else {"session": noun.session}
+            recorded = self._store.trajectories(**meant)
+            runs = {str(trajectory.meta.get("run") or trajectory.id) for trajectory in recorded}
+            # A run that is not recorded yet is known by its name alone, and this one is not reached by it.
+            for run in runs or ({noun.run} if noun.run else ()):
+                request.own_run(run)
 
     async def _list(self, request: Request) -> Response:
         run, limit = request.parameter("run", str), request.parameter("limit", Page, PAGE)

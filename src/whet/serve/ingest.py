@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -21,12 +22,26 @@ from ..record.store import Store
 from ..record.store.rollouts import LONGEST
 from ..record.tracing import otlp
 from ..record.tracing.assemble import Assembler
+from ..record.tracing.export import Export, ExportRead
+from ..record.tracing.progress import AssemblyProgress
 from ..record.tracing.protobuf import write_field
 from ..record.tracing.redact import Redactor
 from ..types import Outcome, Trajectory
-from .asgi import HttpRoute, Page, Passive, Refused, Request, Response, Role, answer, reads, writes
-from .auth import RequestLimits
-from .durable import Backlog
+from .asgi import (
+    HttpRoute,
+    Page,
+    Passive,
+    Refused,
+    Request,
+    Response,
+    Role,
+    answer,
+    reads,
+    without_paths,
+    writes,
+)
+from .durable import Backlog, settled
+from .readers import Readers
 from .worker.wire import Added
 
 
@@ -61,6 +76,7 @@ class Trajectories(Passive):
                 "Record trajectories; one whose id is known is left as it is",
                 TrajectoriesBody,
                 Added,
+                of_run=True,
             ),
             reads(
                 "/api/trajectories",
@@ -89,9 +105,13 @@ class Trajectories(Passive):
         for id in ids:
             if not 0 < len(id) <= LONGEST:
                 raise InputError(f"a trajectory's id must have 1 to {LONGEST} characters, not {len(id)}")
-        trajectories = map(self._redactor.trajectory, sent.trajectories)
-        future = self._store.submit(*trajectories, experiment=sent.experiment)
-        await self._backlog.durable(future, len(body))
+        trajectories = [
+            self._redactor.trajectory(_own(request, trajectory)) for trajectory in sent.trajectories
+        ]
+        batch = self._store.batch()
+        batch.put(*trajectories, experiment=sent.experiment)
+        self._backlog.admit(len(body))
+        await settled(batch.submit())
         return answer(Added(ids))
 
     async def _list(self, request: Request) -> Response:
@@ -116,46 +136,51 @@ class Trajectories(Passive):
 
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-_LARGE = 512 * 1024
-"""Bytes beyond which a request is read in a thread, so that others get their turn."""
+_FEW = 200
+"""Spans up to which it is asked in the loop which traces are new; it takes some microseconds a trace."""
+BEHIND, HOLD = 5.0, 2.0
+"""Seconds of lag beyond which the answers to exporters are held back, and for how long at most."""
 
 
-class OTLP(Passive):
+class OTLP:
     """OTLP over HTTP: `/v1/traces` and `/v1/logs`, protobuf and JSON, gzip or plain.
 
     Args:
-        store: the record, owned by this process.
-        limits: the server's.
         backlog: shared by all that write.
-        redactor: takes secrets out of spans before they are stored.
+        readers: read the requests.
+        assembly: of the same store; it commits the spans, and the Trajectories of traces that are whole.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        limits: RequestLimits,
-        backlog: Backlog,
-        redactor: Redactor,
-    ) -> None:
-        self._store, self._backlog, self._redactor = store, backlog, redactor
-        self._limit = limits.body
-        self._limits = otlp.DecodeLimits(spans=limits.spans)
+    def __init__(self, backlog: Backlog, readers: Readers, assembly: Assembly) -> None:
+        self._backlog, self._readers, self._assembly = backlog, readers, assembly
         self.accepted = self.rejected = 0
         """Spans and log records since the start."""
-        self.routes: Sequence[HttpRoute] = tuple(
-            HttpRoute(
-                method="POST",
-                path=path,
-                handler=handler,
-                role=Role.WRITE,
-                summary=f"OTLP {signal}; acknowledged once durable, a repeated one is stored once",
-                request_media=(PROTOBUF, JSON),
-            )
-            for path, handler, signal in (
-                ("/v1/traces", self._traces, "spans"),
-                ("/v1/logs", self._logs, "log records"),
-            )
+        self.routes: Sequence[HttpRoute] = (
+            *(
+                HttpRoute(
+                    method="POST",
+                    path=path,
+                    handler=handler,
+                    role=Role.WRITE,
+                    of_run=True,
+                    summary=f"OTLP {signal}; acknowledged once durable, a repeated one is stored once",
+                    request_media=(PROTOBUF, JSON),
+                )
+                for path, handler, signal in (
+                    ("/v1/traces", self._traces, "spans"),
+                    ("/v1/logs", self._logs, "log records"),
+                )
+            ),
+            reads("/api/health", self._health, "How far assembling is behind, and what was accepted", Health),
         )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Requests are read while it is served."""
+        try:
+            yield
+        finally:
+            await self._readers.close()
 
     async def _traces(self, request: Request) -> Response:
         return await self._export(request, logs=False)
@@ -171,38 +196,120 @@ class OTLP(Passive):
             )
         self._backlog.admit()
         body = await request.body()
-        size = len(body)
+        encoding = (request.header("content-encoding") or "identity").strip().lower()
         try:
-            # By the size as it was sent: a small body that gzip packed well is still read in the loop.
-            if size > _LARGE:
-                decoded = await asyncio.to_thread(self._read, request, body, media, logs)
-            else:
-                decoded = self._read(request, body, media, logs)
+            read = await self._readers.read(
+                Export(
+                    body, encoding, media == JSON, logs, None if request.grant is None else request.grant.run
+                )
+            )
         except InputError as error:
             if media == JSON:
                 raise
             # The protocol wants a google.rpc.Status here: its field 2 is the message.
-            return Response(400, write_field(2, str(error).encode("utf-8", "replace")), PROTOBUF)
-        if decoded.spans:
-            await self._backlog.durable(self._store.spans.put(decoded.spans), size)
-        self.accepted += len(decoded.spans)
-        self.rejected += decoded.rejected
-        reasons = "; ".join(decoded.reasons)
-        partial_success = otlp.partial_success(decoded.rejected, reasons, json=media == JSON, logs=logs)
-        return Response(200, partial_success, media)
+            return Response(
+                400, write_field(2, without_paths(str(error)).encode("utf-8", "replace")), PROTOBUF
+            )
+        read = _reached(request, read)
+        if read.spans:
+            admit = self._assembly.assembler.admit
+            self._backlog.admit(read.size)
+            if len(read.spans) <= _FEW:
+                future = admit(read.spans, read.wholes)
+            else:
+                future = await asyncio.to_thread(admit, read.spans, read.wholes)
+            await settled(future)
+        self.accepted += len(read.spans)
+        self.rejected += read.rejected
+        reasons = "; ".join(read.reasons)
+        partial_success = otlp.partial_success(read.rejected, reasons, json=media == JSON, logs=logs)
+        progress = self._assembly.assembler.progress
+        if (lag := progress.lag()) > BEHIND:
+            # After the commit: nothing is lost by a client that does not wait for it.
+            await asyncio.sleep(min(HOLD, lag / 10))
+        return Response(200, partial_success, media, _headers(progress, lag))
 
-    def _read(self, request: Request, body: bytes, media: str, logs: bool) -> otlp.Decoded:
-        encoding = (request.header("content-encoding") or "identity").strip().lower()
-        if encoding == "gzip":
-            body = otlp.gunzip(body, self._limit)
-        elif encoding != "identity":
-            raise InputError(f"content-encoding {encoding[:100]!r} is not supported: send gzip or nothing")
-        decoded = otlp.decode(body, json=media == JSON, logs=logs, limits=self._limits)
-        return decoded._replace(spans=self._redactor.spans(decoded.spans, body, json=media == JSON))
+    async def _health(self, request: Request) -> Response:
+        assembler = self._assembly.assembler
+        conflicting = await asyncio.to_thread(lambda: self._assembly.store.spans.conflicting)
+        progress = assembler.progress
+        return answer(
+            Health(
+                status="ok" if assembler.failure is None else "failing",
+                lag_seconds=round(progress.lag(), 3),
+                open=progress.open,
+                unassembled=progress.unassembled,
+                whole=assembler.whole,
+                failure=assembler.failure,
+                accepted=self.accepted,
+                rejected=self.rejected,
+                conflicting=conflicting,
+                waiting_bytes=self._assembly.store.database.waiting,
+            )
+        )
+
+
+class Health(msgspec.Struct, kw_only=True):
+    """How far assembling is behind, and what was accepted since the start."""
+
+    status: str
+    """`ok`, or `failing` while Trajectories cannot be written."""
+    lag_seconds: float
+    """For how long the longest waiting run that is complete has not been a Trajectory; 0 if there is none."""
+    open: int
+    """Runs of which spans arrived and that are not written yet."""
+    unassembled: int
+    """Of them those that are complete."""
+    whole: int
+    """Trajectories that were committed together with their spans."""
+    failure: str | None
+    accepted: int
+    """Spans and log records."""
+    rejected: int
+    conflicting: int
+    """Spans that came a second time with another content; the first one was kept.  Since the record began."""
+    waiting_bytes: int
+    """Of all that waits for the disk."""
+
+
+def _headers(progress: AssemblyProgress, lag: float) -> dict[str, str]:
+    return {
+        "x-whet-lag-seconds": f"{lag:.3f}",
+        "x-whet-open": str(progress.open),
+        "x-whet-unassembled": str(progress.unassembled),
+    }
+
+
+def _own(request: Request, trajectory: Trajectory) -> Trajectory:
+    """A trajectory that was sent with a run's token is that run's, or one's inside it.
+
+    Raises:
+        Refused: it says that it is another's.
+    """
+    if request.grant is None:
+        return trajectory
+    stated = trajectory.meta.get("run")
+    run = request.own_run(None if stated is None else str(stated))
+    return trajectory if run == stated else replace(trajectory, meta={**trajectory.meta, "run": run})
+
+
+def _reached(request: Request, decoded: ExportRead) -> ExportRead:
+    """The spans that the request's token is for; the others are rejected, with the reason."""
+    grant = request.grant
+    if grant is None:
+        return decoded
+    reached = [span for span in decoded.spans if span.run is not None and grant.reaches(span.run)]
+    foreign = len(decoded.spans) - len(reached)
+    if not foreign:
+        return decoded
+    reason = f"{foreign} name a run that this token, for the run {grant.run!r}, is not for"
+    return decoded._replace(
+        spans=reached, rejected=decoded.rejected + foreign, reasons=(*decoded.reasons, reason)
+    )
 
 
 class Assembly:
-    """Turns the spans that arrive into trajectories, in a thread of its own, while it is served.
+    """Turns the spans that arrive into trajectories while it is served: whole traces at once, others in a thread.
 
     Args:
         store: the record, owned by this process.
@@ -212,7 +319,8 @@ class Assembly:
     routes: Sequence[HttpRoute] = ()
 
     def __init__(self, store: Store, *, grace: float = 2.0) -> None:
-        self._assembler = Assembler(store, grace)
+        self.store = store
+        self.assembler = Assembler(store, grace)
 
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -231,7 +339,7 @@ class Assembly:
     def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
-                self._assembler.run(stop)
+                self.assembler.run(stop)
             except Exception:  # one run that nobody foresaw must not end the assembling of all others
                 print("whet: the assembler failed; it goes on", file=sys.stderr)
                 traceback.print_exc()

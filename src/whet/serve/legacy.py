@@ -21,10 +21,11 @@ import msgspec
 from ..errors import InputError
 from ..record.store import Finish, Store
 from ..record.store.bundles import EMPTY
+from ..record.store.rollouts import stale
 from ..record.tracing.redact import Redactor
 from ..types import Bundle, Json, Trajectory
 from .asgi import HttpRoute, Passive, Request, Response, Role, answer
-from .durable import settled
+from .durable import Backlog, settled
 from .worker.lit import LitReport, input_of, served, trajectory_of
 
 LEASE = 300.0
@@ -75,11 +76,12 @@ class Legacy(Passive):
     Args:
         store: the record, owned by this process.
         open: without a token, to this machine only.
+        backlog: shared by all that write.
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, redactor: Redactor, *, open: bool = False) -> None:
-        self._store, self._redactor = store, redactor
+    def __init__(self, store: Store, backlog: Backlog, redactor: Redactor, *, open: bool = False) -> None:
+        self._store, self._backlog, self._redactor = store, backlog, redactor
         role, local = (None, True) if open else (Role.WRITE, False)
 
         def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> HttpRoute:
@@ -138,31 +140,31 @@ class Legacy(Passive):
             raise InputError(
                 f"rollout_id {report.rollout_id[:200]!r} does not come from GET /task, which gives ID:NUMBER"
             )
+        self._backlog.admit()
         trajectory = await asyncio.to_thread(self._trajectory, report, id, int(fence))
         # The bytes are the key: `seconds` is another at each reading, and
         # a repeated report must be known as one.
-        finish = Finish(id, int(fence), self._redactor.trajectory(trajectory), key=body)
-        (problem,) = await settled(self._store.queue.finish_many([finish]))
+        finish = Finish(id, int(fence), trajectory, key=body)
+        self._backlog.admit(len(body))
+        finishing = self._store.queue.finish_many([finish], redactor=self._redactor)
+        (problem,) = await settled(finishing)
         if problem is not None:
             raise problem
         return answer(Acknowledged("ok", f"Rollout {report.rollout_id} received and stored."))
 
     def _trajectory(self, report: LitReport, id: str, fence: int) -> Trajectory:
-        """The reported trajectory, with the Versions that it ran under and its start.
+        """The reported trajectory, with its start.
 
         Raises:
             NotFoundError: there is no such rollout.
+            StaleLeaseError: it was never given out under this number.
         """
-        queue = self._store.queue
-        done = trajectory_of(report, queue.get(id).task, f"{id}.{fence}")
-        meta = {**done.meta, "run": id, "rollout": id}
-        for attempt in queue.attempts(id):
-            if attempt.fence == fence:
-                bundle = EMPTY if attempt.bundle is None else self._store.bundle(attempt.bundle)
-                meta["attempt"] = attempt.number
-                seconds = max(0.0, time.time() - attempt.started)
-                done = replace(done, versions=bundle.ids, started=attempt.started, seconds=seconds)
-        return replace(done, meta=meta)
+        served = self._store.queue.served(id, fence)
+        if served is None:
+            self._store.queue.get(id)
+            raise stale(id, fence)
+        seconds = max(0.0, time.time() - served.started)
+        return replace(trajectory_of(report, served.task, served.id), started=served.started, seconds=seconds)
 
 
 def _readable(bundle: Bundle) -> dict[str, Json]:

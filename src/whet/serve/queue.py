@@ -12,20 +12,22 @@ import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ..errors import InputError, StaleLeaseError, StoreError
+from ..errors import ConflictError, InputError, StaleLeaseError, StoreError
 from ..record.exchange.formats import task_from_json
 from ..record.store import Store
 from ..record.store.rollouts import LONGEST, MOST, Claim, Finish
+from ..record.store.served import UNSENT
 from ..record.tracing import otlp
 from ..record.tracing.redact import Redactor
-from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, new_id
+from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, Trajectory, new_id
 from .asgi import HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .auth import RequestLimits
-from .durable import settled
+from .durable import Backlog, settled
 from .worker import wire
 
 ATTACH = 1.0
@@ -60,6 +62,11 @@ class Waiters:
         self._loop = loop
         self._waiting: dict[tuple[str, ...] | None, deque[asyncio.Future[None]]] = {}
 
+    @property
+    def lines(self) -> int:
+        """Sets of modes that some claim waits for."""
+        return len(self._waiting)
+
     def wake(self) -> None:
         """Something was queued: let one claim of each kind look."""
         self._loop.call_soon_threadsafe(self._wake)
@@ -75,7 +82,9 @@ class Waiters:
     async def wait(self, modes: Sequence[str] | None, seconds: float, *ends: asyncio.Future[Any]) -> bool:
         """Wait to be woken; False if the time was up or one of `ends` was done first."""
         mine = self._loop.create_future()
-        waiting = self._waiting.setdefault(None if modes is None else tuple(sorted(modes)), deque())
+        # By what is wanted, not by how it was written: a client's list may repeat a mode as it likes.
+        line = None if modes is None else tuple(sorted(set(modes)))
+        waiting = self._waiting.setdefault(line, deque())
         waiting.append(mine)
         try:
             await asyncio.wait({mine, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -84,6 +93,9 @@ class Waiters:
             if not mine.done() and mine in waiting:
                 waiting.remove(mine)
             mine.cancel()
+            # `is`: while this one was woken and did not run yet, the line may have gone and come anew.
+            if not waiting and self._waiting.get(line) is waiting:
+                del self._waiting[line]
 
 
 class QueuePart:
@@ -92,11 +104,12 @@ class QueuePart:
     Args:
         store: the record, owned by this process.
         limits: how long a poll may wait, and how many spans a report may bring.
+        backlog: shared by all that write.
         redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, limits: RequestLimits, redactor: Redactor) -> None:
-        self._store, self._limits, self._redactor = store, limits, redactor
+    def __init__(self, store: Store, limits: RequestLimits, backlog: Backlog, redactor: Redactor) -> None:
+        self._store, self._limits, self._backlog, self._redactor = store, limits, backlog, redactor
         self._otlp = otlp.DecodeLimits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
@@ -150,7 +163,9 @@ class QueuePart:
     # -- rollouts -----------------------------------------------------------------------------
 
     async def _add(self, request: Request) -> Response:
-        sent = (await request.json(_Add)).rollouts
+        self._backlog.admit()
+        body = await request.body()
+        sent = request.parsed(body, _Add).rollouts
         # Before anything is queued: a rollout under a Bundle that is not there would fail at every worker.
         await asyncio.to_thread(self._known, {new.resources for new in sent})
         rollouts = [
@@ -166,7 +181,9 @@ class QueuePart:
         ]
         batch = self._store.batch()
         batch.add_rollouts(*rollouts)
-        await settled(batch.submit())  # not through the queue: another process may own the file
+        # Not through the queue: another process may own the file.
+        self._backlog.admit(len(body))
+        await settled(batch.submit())
         return answer(wire.Added([rollout.id for rollout in rollouts]))
 
     def _known(self, bundles: set[str | None]) -> None:
@@ -180,6 +197,7 @@ class QueuePart:
                 self._store.bundle(id)
 
     async def _claim(self, request: Request) -> Response:
+        self._backlog.admit()
         claim = await request.json(Claim)
         leases = await self._claimed(claim)
         # A claim that finds nothing is answered without giving way to the loop, and nothing is
@@ -239,10 +257,13 @@ class QueuePart:
         return answer(wire.Beaten([until]))
 
     async def _finish_many(self, request: Request) -> Response:
+        self._backlog.admit()
         body = await request.body()
-        parsed, sent = request.parsed(body, wire.FinishMany), _sent(body, _SentMany)
+        parsed = request.parsed(body, _FinishMany)
+        sent = _sent(body, _SentMany) if any(map(_made_up, parsed.finished)) else None
         reports = await self._reports(parsed.finished, () if sent is None else sent.finished)
-        turned = await settled(self._store.queue.turn(reports, parsed.claim))
+        self._backlog.admit(len(body))
+        turned = await settled(self._store.queue.turn(reports, parsed.claim, redactor=self._redactor))
         results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
         return answer(wire.Results(results, turned.leases))
 
@@ -254,7 +275,7 @@ class QueuePart:
         return [self._report(*pair) for pair in pairs]
 
     def _report(self, finish: wire.FinishRequest, sent: _Sent | None) -> Finish:
-        trajectory, error, redactor = finish.trajectory, finish.error, self._redactor
+        error, redactor = finish.error, self._redactor
         spans: Sequence[Span] = ()
         if finish.spans:
             # Spans that name no run belong to the rollout that they were reported with.
@@ -262,23 +283,28 @@ class QueuePart:
             if decoded.rejected:
                 raise InputError(f"the spans of rollout {finish.id}: {'; '.join(decoded.reasons)}")
             spans = redactor.spans(decoded.spans, finish.spans, json=False)
-        if trajectory is not None:
-            trajectory = redactor.trajectory(trajectory)
         if error is not None:
             error = redactor.failure(error)
         key = b"" if sent is None else b"%b\0%b" % (bytes(sent.trajectory), bytes(sent.error))
-        return Finish(finish.id, finish.fence, trajectory, error, spans, key)
+        return Finish(finish.id, finish.fence, finish.trajectory, error, spans, key, finish.own)
 
     async def _finish(self, request: Request) -> Response:
+        self._backlog.admit()
         body = await request.body()
-        finish = request.parsed(body, wire.OneFinish)
+        finish = request.parsed(body, _OneFinish)
         report = self._report(
             wire.FinishRequest(
-                request.params["id"], finish.fence, finish.trajectory, finish.error, finish.spans
+                request.params["id"],
+                finish.fence,
+                finish.trajectory,
+                finish.error,
+                finish.spans,
+                finish.own,
             ),
-            _sent(body, _Sent),
+            _sent(body, _Sent) if _made_up(finish) else None,
         )
-        (problem,) = await settled(self._store.queue.finish_many([report]))
+        self._backlog.admit(len(body))
+        (problem,) = await settled(self._store.queue.finish_many([report], redactor=self._redactor))
         if problem is not None:
             raise problem
         return answer(wire.FinishResult(report.id, True))
@@ -383,8 +409,13 @@ class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
     tasks: list[dict[str, Json]]
 
 
+def _made_up(finish: wire.FinishRequest | wire.OneFinish) -> bool:
+    """True if ids or times in a report may be made up at each decoding, so that its bytes tell a repeated one."""
+    return finish.trajectory is not None and bool(finish.trajectory.feedback)
+
+
 class _Sent(msgspec.Struct):
-    """A report as it was sent, to recognise a repeated one: its ids and times may be made up at each decoding."""
+    """A report as it was sent."""
 
     trajectory: msgspec.Raw = msgspec.Raw(b"")
     error: msgspec.Raw = msgspec.Raw(b"")
@@ -403,6 +434,28 @@ def _sent(body: bytes, type: type[_AsSent]) -> _AsSent | None:
         return msgspec.json.decode(body, type=type)
     except (msgspec.MsgspecError, ValueError):
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reported(Trajectory):
+    """A trajectory as it was reported: what the queue knows of it may have been left out."""
+
+    task: Task = UNSENT
+    id: str = ""
+    started: float = 0.0
+    """0.0 stands for the time of the claim."""
+
+
+class _FinishRequest(wire.FinishRequest):
+    trajectory: _Reported | None = None
+
+
+class _FinishMany(wire.FinishMany):
+    finished: Annotated[list[_FinishRequest], msgspec.Meta(max_length=MOST)]  # type: ignore[assignment]
+
+
+class _OneFinish(wire.OneFinish):
+    trajectory: _Reported | None = None
 
 
 class _NewRollout(wire.NewRollout):
@@ -438,6 +491,6 @@ def _result(report: Finish, problem: Exception | None) -> wire.FinishResult:
         return wire.FinishResult(report.id, True)
     if isinstance(problem, StaleLeaseError):
         return wire.FinishResult(report.id, False, True, str(problem))
-    if isinstance(problem, InputError):
+    if isinstance(problem, InputError | ConflictError):
         return wire.FinishResult(report.id, False, False, str(problem))
     raise problem

@@ -94,6 +94,7 @@ class ReleasesPart(Passive):
                 self._live,
                 "The live Bundle; one without Versions is the agent as it came",
                 wire.BundleBody,
+                of_run=True,
             ),
             reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.BundleBody),
             writes("/api/verdicts", self._judged, "Record a Verdict", NewVerdict, Verdicts, role=Role.ADMIN),

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
+from ...escapes import read_json
 from ...learn.optimizers.prm import PRM as PRM
 from ...learn.training.options import PRMOptions
 from ...learn.training.process_labels import Labelled, prm800k, recorded
@@ -40,7 +41,7 @@ def labelled(path: Path, model: str) -> list[Labelled] | None:
     with open(path, "rb") as lines:
         first = next((line for line in lines if line.strip()), b"")
         try:
-            record = msgspec.json.decode(first)
+            record = read_json(msgspec.json.decode, first)
         except msgspec.DecodeError:
             return None
         if not (isinstance(record, dict) and {"question", "label"} <= set(record)):

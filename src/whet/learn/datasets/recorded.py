@@ -34,8 +34,9 @@ def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) ->
             if signature.named(arguments) is not None:
                 feedback = [note for note in run.feedback if note.step is None]
                 yield _row(arguments, run.output, run, feedback, None)
-        # Of an agent behind the gateway the messages tell what its tools were called with and answered.
-        tool_calls = (step for step in tool_steps(run) if TOLD in step.info)
+        # Of an agent whose model calls alone were traced the messages tell what its tools were called with and
+        # answered; behind the gateway they are steps of the run already, with ids.
+        tool_calls = (step for step in tool_steps(run) if TOLD in step.info and not step.id)
         for step in (*run.steps, *tool_calls):
             fits = step.name in (qualname, signature.name) and step.kind != "llm" and step.error is None
             if fits and signature.named(step.observation) is not None:

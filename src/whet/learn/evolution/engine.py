@@ -1,7 +1,7 @@
 """The search: proposals in flight, results committed in the order in which they were proposed.
 
-Proposal k is drawn from the population as it stood after commit k - `in_flight`, from a generator
-seeded by (seed, k).  So what is proposed does not depend on how many workers there are or who is
+Proposal k is drawn from the population as it stood after commit k - `SearchOptions.lag(k)`, from a
+generator seeded by (seed, k).  So what is proposed does not depend on how many workers there are or who is
 done first, and a search that is stopped and replayed from its records goes on as if it had not been.
 
 A child goes through four gates, each of them cheaper than the next: its text must be new, it must
@@ -25,13 +25,14 @@ from ...types import Json
 from .bandit import Bandit
 from .blocks import BLOCKS
 from .edits import EDITS
-from .judging import Judgement, Judging, unreadable
+from .judging import RETRIES, Benched, Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Move, Proposes
 from .records import ProposalRecord, Records
+from .sweep import SWEEP, EditBatch, Sweeps, promising, whose_turn
 
-_EVERY = {**EDITS, **BLOCKS}
+_DRAWN = {**EDITS, **BLOCKS}
 _PAIRED = frozenset({"graft", "unite", "borrow"})
 """Edits that need a donor."""
 _TRIES = 16
@@ -51,13 +52,13 @@ class SearchOptions:
     """Candidates judged at a time; without influence on the outcome."""
     in_flight: int = 8
     """Proposals between a child and the population it was drawn from; at least `workers`."""
-    edits: tuple[str, ...] = tuple(EDITS)
-    """Edits to use: of Python text (`edits.py`), of blocks of other text (`blocks.py`); none to leave
-    everything to models."""
+    most_in_flight: int = 0
+    """The same where more are under way later on, see `lag`; 0 for no more than `in_flight`."""
+    edits: tuple[str, ...] = (*EDITS, SWEEP)
+    """Edits to use: of Python text (`edits.py`), of blocks of other text (`blocks.py`), and `single`, all single
+    edits of Python text in the order of suspicion (`sweep.py`); none to leave everything to models."""
     second: float = 0.25
     """Probability that a child made by an edit is edited once more."""
-    asked: float | None = None
-    """Share of the proposals that models and commands make, the edits the rest; None: as the bandit has it."""
     target: float | None = None
     """Score at which the search is done."""
     patience: int | None = None
@@ -66,6 +67,15 @@ class SearchOptions:
     """Characters above which a child is not judged."""
     cpu_seconds: float | None = None
     """CPU time of candidates and search together after which nothing more is proposed."""
+
+    def lag(self, number: int) -> int:
+        """The proposals between this one and the population it is drawn from, itself included.
+
+        It grows with the search: the longer that has gone on, the rarer a better program, and the less is lost by
+        drawing without the last results.  By the number alone: with the clock or the workers in it, two runs would
+        differ.
+        """
+        return max(self.in_flight, min(self.most_in_flight, number // 3))
 
 
 @dataclass(slots=True)
@@ -87,6 +97,8 @@ class SearchOutcome:
     cpu_seconds: float
     stopped: str
     """Why it ended: `iterations`, `budget`, `target` or `patience`."""
+    tried: int = 0
+    """Single edits that were tried side by side."""
     replayed: int = 0
     """Proposals that came from the log."""
 
@@ -128,6 +140,10 @@ class _Child:
     draw: Draw
     program: Program | None
     cost: float = _CHEAP
+    batch: EditBatch | None = None
+    """Single edits, one of which is to become the program."""
+    benches: list[Benched] = field(default_factory=list)
+    """On which it was judged: one, and one more for each failure of the machine."""
 
 
 @dataclass(slots=True)
@@ -164,6 +180,9 @@ class Search:
     _history: list[tuple[int, float]] = field(default_factory=list)
     _models: Mapping[str, Proposes] = field(default_factory=dict)
     _bandit: Bandit = field(init=False)
+    _sweeps: Sweeps | None = None
+    _alone: bool = True
+    """Nothing but Python may change."""
     _texts: Turnstile = field(default_factory=Turnstile)
     _acts: Turnstile = field(default_factory=Turnstile)
     _slots: asyncio.Semaphore = field(init=False)
@@ -181,9 +200,9 @@ class Search:
     _began: float = field(default_factory=time.process_time)
 
     def __post_init__(self) -> None:
-        unknown = set(self.options.edits) - set(_EVERY)
+        unknown = set(self.options.edits) - {*_DRAWN, SWEEP}
         if unknown:
-            raise InputError(f"unknown edits {sorted(unknown)}; there are {', '.join(_EVERY)}")
+            raise InputError(f"unknown edits {sorted(unknown)}; there are {', '.join((*_DRAWN, SWEEP))}")
         if self.options.in_flight < self.options.workers:
             raise InputError(
                 f"{self.options.workers} workers need in_flight of at least that; it is "
@@ -194,8 +213,12 @@ class Search:
         arms = [
             *self._models,
             *self.moves,
-            *(edit for edit in self.options.edits if (edit in EDITS) in python),
+            *(edit for edit in self.options.edits if edit in _DRAWN and (edit in EDITS) in python),
         ]
+        if SWEEP in self.options.edits and True in python:
+            self._sweeps = Sweeps(self.judge)
+            arms.append(SWEEP)
+        self._alone = not self.moves and python == {True}
         if not arms:
             raise InputError(
                 "there is nothing to propose with: no edit fits the program. Configure a model "
@@ -216,20 +239,23 @@ class Search:
         self._rollouts = self.meter.left("rollouts")
         tasks: dict[int, asyncio.Task[ProposalRecord]] = {}
         stopped = "iterations"
-        number = 0
+        number = committed = 0
         try:
             while self.options.iterations is None or number < self.options.iterations:
                 number += 1
                 # Before the draw, and no further: a proposal that saw a later commit would depend on the workers.
-                if number > self.options.in_flight:
-                    await self._commit(tasks, number - self.options.in_flight)
+                while committed < number - self.options.lag(number):
+                    committed += 1
+                    await self._commit(tasks, committed)
                 ended = self._over(number)
                 recorded = self.records.load(number)
                 if ended or not self._affordable(len(tasks) + 1):
                     stopped = ended or "budget"
                     number -= 1
                     break
-                work = self._replay(recorded) if recorded else self._work(self._propose(number))
+                if recorded is not None and self._sweeps is not None and recorded.swept:
+                    self._sweeps.replayed(recorded.swept, recorded.tried)
+                work = self._replay(recorded) if recorded else self._work(await self._next(number))
                 tasks[number] = asyncio.create_task(work)
             for last in sorted(tasks):
                 await self._commit(tasks, last)
@@ -253,7 +279,10 @@ class Search:
             recorded = self.records.load(-island)
             if recorded is None:
                 child = _Child(-island, "checkpoint", Draw(self._members[0], None, island=island), seed)
-                recorded = self._record(child, await self.judge.score(seed), evaluated=True)
+                judged = await self.judge.score(seed, child.benches)
+                recorded = self._record(child, judged, evaluated=True)
+            else:
+                self.meter.settle(rollouts=recorded.rollouts)  # spent before it was stopped
             self._enter(recorded)
 
     def _over(self, number: int) -> str:
@@ -281,14 +310,25 @@ class Search:
             return False
         return self._rollouts is None or self._used + under_way * self.judge.most <= self._rollouts
 
-    def _propose(self, number: int) -> _Child:
+    async def _next(self, number: int) -> _Child:
+        """The child of the next proposal: of a sweep, of a model, or as chance has it."""
+        sweep = await self._sweeps.next(number) if self._sweeps is not None else None
+        alone = self._alone and (sweep is None or sweep.width > 1)
+        turn = whose_turn(number, models=bool(self._models), sweeps=sweep is not None, alone=alone)
+        if turn != "sweep" or sweep is None or self._sweeps is None:
+            return self._propose(number, turn)
+        batch = sweep.take()
+        self._sweeps.took(batch)
+        return _Child(number, SWEEP, Draw(sweep.base, None, island=sweep.base.island), None, batch=batch)
+
+    def _propose(self, number: int, turn: str) -> _Child:
         """Draw parents and an arm, and make the child if that takes no model."""
         # A text seeds by its digest, alike in every process; its hash() would differ from one to the next.
         rng = random.Random(f"{self.options.seed}:{number}")
         draw = self.population.draw(number, rng)
         for _ in range(_TRIES):
             allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in _PAIRED]
-            name = self._bandit.choose(rng, self._side(allowed, rng))
+            name = self._bandit.choose(rng, self._side(allowed, turn))
             if name in self._models:
                 return _Child(number, name, draw, None, _CHEAP + self._models[name].price)
             child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
@@ -298,22 +338,24 @@ class Search:
             draw = self.population.draw(number, rng)
         return _Child(number, name, draw, None)
 
-    def _side(self, allowed: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """The proposers or the edits, if a share between them is set.
+    def _side(self, allowed: Sequence[str], turn: str) -> Sequence[str]:
+        """The proposers or the edits, by turns.
 
-        A short search ends before a bandit has learned anything, and there are a dozen edits to one model.
+        A short search ends before a bandit has learned anything, and there are a dozen edits to one model: left to
+        the bandit, a model made 3 of 40 proposals.
         """
-        if self.options.asked is None or not self._models:
+        allowed = [name for name in allowed if name != SWEEP]
+        if not self._models:
             return allowed
-        models = rng.random() < self.options.asked
-        return [name for name in allowed if (name in self._models) is models] or allowed
+        return [name for name in allowed if (name in self._models) is (turn == "model")] or allowed
 
     def _edited(self, name: str, draw: Draw, rng: random.Random) -> Program | None:
         donor = draw.donor.program if draw.donor else None
-        child = _EVERY[name](draw.parent.program, donor, rng)
+        child = _DRAWN[name](draw.parent.program, donor, rng)
         if child is not None and rng.random() < self.options.second:
-            second = rng.choice([edit for edit in self.options.edits if edit not in _PAIRED] or [name])
-            child = _EVERY[second](child, donor, rng) or child
+            single = [edit for edit in self.options.edits if edit in _DRAWN and edit not in _PAIRED]
+            second = rng.choice(single or [name])
+            child = _DRAWN[second](child, donor, rng) or child
         return child
 
     async def _replay(self, record: ProposalRecord) -> ProposalRecord:
@@ -330,6 +372,8 @@ class Search:
 
     async def _work(self, child: _Child) -> ProposalRecord:
         """All gates of one child; whatever happens, it passes both turnstiles."""
+        if child.batch is not None:
+            return await self._swept(child, child.batch)
         proposer = self._models.get(child.operator)
         failed = await self._ask(child, proposer) if proposer is not None else None
         await self._texts.wait(child.number)
@@ -343,28 +387,93 @@ class Search:
             status = "nothing" if child.program is None else "duplicate"
             return self._record(child, failed or Judgement(), status=status, parts=None)
         # Slots are taken in the order of proposals: whoever holds one waits only for those before it.
-        async with self._slots, self.judge.bench(child.program) as bench:
-            try:
-                smoked = await bench.smoke()
-            except BudgetExceeded as error:
-                smoked, self._spent = Judgement(failure=f"not judged: {error}"), True
-            twin = await self._gate(child.number, smoked.behaviour)
-            if twin:
-                return self._record(child, smoked, status="duplicate", parts=None, rollouts=bench.rollouts)
-            if smoked.failure is not None:
-                return self._record(child, smoked, rollouts=bench.rollouts)
-            try:
-                judged = await bench.score()
+        async with self._slots:
+            return await self._judge(child, child.program)
+
+    async def _judge(self, child: _Child, program: Program) -> ProposalRecord:
+        """Smoke run, second turnstile and score of a child; what the machine fails at is tried again."""
+        for tries_left in range(RETRIES, -1, -1):
+            async with self.judge.bench(program) as bench:
+                child.benches.append(bench)
+                try:
+                    smoked = await bench.smoke()
+                except BudgetExceeded as error:
+                    smoked, self._spent = Judgement(failure=f"not judged: {error}"), True
                 # On a bench of its own: the process of this one may be what failed.
-                if judged.infrastructure:
-                    judged = await self.judge.score(child.program)
+                if smoked.infrastructure and tries_left:
+                    continue
+                return await self._score(child, program, bench, smoked)
+        raise AssertionError("the last try returns")
+
+    async def _score(
+        self, child: _Child, program: Program, bench: Benched, smoked: Judgement
+    ) -> ProposalRecord:
+        """Second turnstile and score of a child that was run on its bench."""
+        if await self._gate(child.number, smoked.behaviour):
+            return self._record(child, smoked, status="duplicate", parts=None)
+        if smoked.failure is not None:
+            return self._record(child, smoked)
+        try:
+            judged = await bench.score()
+            if judged.infrastructure:
+                judged = await self.judge.score(program, child.benches)
+        except BudgetExceeded as error:
+            self._spent = True
+            return self._record(child, Judgement(failure=f"not judged: {error}"))
+        child.cost += 1.0
+        return self._record(child, judged, behaviour=smoked.behaviour, evaluated=True)
+
+    async def _swept(self, child: _Child, batch: EditBatch) -> ProposalRecord:
+        """Try single edits side by side, judge those that can win, and let the best of them be the child."""
+        sweep = batch.sweep
+        tried: dict[str, Any] = {"swept": sweep.key, "tried": len(batch.programs)}
+        # Which of them is the child is only known when all of the others before it may be, too.
+        await self._texts.wait(child.number)
+        self._texts.leave(child.number)
+        best, smoked, evaluated = Judgement(), Judgement(), 0
+        async with self._slots:
+            gains, halves = await self._screened(batch)
+            for index in promising(gains, sweep.finalists):
+                program = batch.programs[index]
+                if unreadable(program, self.options.max_length) is not None:
+                    continue
+                first, judged = await self._judged(child, program)
+                evaluated += judged.score is not None
+                if judged.score is not None and (best.score is None or judged.score > best.score):
+                    best, smoked, child.program = judged, first, program
+            twin = await self._gate(child.number, smoked.behaviour)
+        child.cost += 1.0
+        tried |= {"halves": tuple(batch.start + index for index in halves)}
+        # The one that becomes the child is counted by itself, a duplicate is not.
+        tried["beside"] = max(0, evaluated - (not twin))
+        if child.program is None:
+            none = Judgement(failure=f"none of {len(batch.programs)} single edits can win")
+            return self._record(child, none, status="nothing", parts=None, **tried)
+        if twin:
+            return self._record(child, smoked, status="duplicate", parts=None, **tried)
+        return self._record(child, best, behaviour=smoked.behaviour, evaluated=True, **tried)
+
+    async def _screened(self, batch: EditBatch) -> tuple[dict[int, float], list[int]]:
+        """Edits of a batch that may win, with their gains, and those that are perhaps half of a repair."""
+        sweep = batch.sweep
+        if sweep.spectrum is None or sweep.width < 2:
+            return dict.fromkeys(range(len(batch.programs)), 1.0), []
+        screened = await self.judge.screen(sweep.spectrum, batch.programs)
+        gains = {index: report.gain for index, report in enumerate(screened)}
+        return gains, [index for index, report in enumerate(screened) if report.differs]
+
+    async def _judged(self, child: _Child, program: Program) -> tuple[Judgement, Judgement]:
+        """What a program does, and its judgement, on a bench of the child's."""
+        async with self.judge.bench(program) as bench:
+            child.benches.append(bench)
+            try:
+                smoked = judged = await bench.smoke()
+                if smoked.failure is None:
+                    judged = await bench.score()
             except BudgetExceeded as error:
                 self._spent = True
-                unjudged = Judgement(failure=f"not judged: {error}")
-                return self._record(child, unjudged, rollouts=bench.rollouts)
-        child.cost += 1.0
-        behaviour = smoked.behaviour
-        return self._record(child, judged, behaviour=behaviour, evaluated=True, rollouts=bench.rollouts)
+                smoked = judged = Judgement(failure=f"not judged: {error}")
+        return smoked, judged
 
     async def _ask(self, child: _Child, proposer: Proposes) -> Judgement | None:
         """Let a model or a command make the child; the failure if it cannot.
@@ -425,6 +534,7 @@ class Search:
             "id": program.id if program else "",
             "shape": program.shape() if program else "",
             "cost": child.cost,
+            "rollouts": sum(bench.rollouts for bench in child.benches),
             **{part.name: getattr(judged, part.name) for part in fields(judged)},
         }
         return ProposalRecord(**{**usual, **overrides})
@@ -462,6 +572,10 @@ class Search:
             )
             self._members[record.number] = replace(judged, artifacts={})
             self.population.add(judged)
+            if self._sweeps is not None:
+                self._sweeps.enter(self._members[record.number])
+        if self._sweeps is not None and record.halves:
+            self._sweeps.kept(record.swept, record.halves)
         if record.number > 0:
             self._bandit.learn(
                 record.operator, cost=record.cost, evaluated=record.evaluated, improved=improved, gain=gain
@@ -477,13 +591,14 @@ class Search:
             records=self._entered,
             iterations=number,
             # One more: the record of the start does not say `evaluated`.
-            evaluations=sum(record.evaluated for record in self._entered) + 1,
+            evaluations=sum(record.evaluated + record.beside for record in self._entered) + 1,
             timeouts=sum(record.timeout for record in self._entered),
             duplicates=sum(record.status == "duplicate" for record in self._entered),
             operators=[{**row, **self._why(row)} for row in self._bandit.table()],
             cpu_seconds=self.judge.cpu_seconds,
             stopped=stopped,
             replayed=self._replayed,
+            tried=sum(record.tried for record in self._entered),
         )
 
     def _why(self, row: Mapping[str, Json]) -> dict[str, Json]:

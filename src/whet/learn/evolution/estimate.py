@@ -119,6 +119,9 @@ async def _estimated(
     judged = await judge.score(start)
     seconds = time.monotonic() - began
     if judged.score is None:
+        # A start that fails on every row is worth 0, and is searched; any other is refused here.
+        judged = await judge.prepare(start)
+    if judged.score is None:
         raise InputError(f"the start has no score: {judged.failure or 'none was given'}")
     options = optimizer.options
     proposals = options.iterations if options.iterations is not None else _by_time(options, budget, seconds)
@@ -129,7 +132,8 @@ async def _estimated(
     draw = Draw(Judged(0, start, judged.score, artifacts=judged.artifacts), None)
     prompt, output = _tokens(asking, draw, calls)
     price = optimizer.proposing.price
-    edited = proposals * len(options.edits) / max(1, len(proposers) + len(options.edits))
+    # By turns (`sweep.whose_turn`).
+    edited = proposals * (0.0 if not options.edits else 0.5 if proposers else 1.0)
     likely = round(edited * _FRESH + (proposals - edited)) + 1
     limits = {name: getattr(budget, name) for name in ("calls", "tokens", "dollars", "seconds")}
     return Estimate(

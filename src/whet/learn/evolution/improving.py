@@ -12,7 +12,6 @@ better on rows that nothing was searched or chosen on.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from .demonstrations import Demonstrate, Demonstration, set_aside
 from .engine import Search, SearchOptions, SearchOutcome
 from .estimate import Searching
 from .judging import Judging
+from .minimise import minimised
 from .mining import Mined, WrittenLine
 from .outside import Comparer, Targets
 from .pieces import Piece
@@ -196,12 +196,16 @@ class Pieces(Searching):
         start = Program({piece.part: piece.text for piece in pieces}, pieces[0].part)
         iterations = self.options.iterations
         options = replace(
-            self.options, iterations=None if iterations is None else max(1, iterations // max(1, share))
+            self.options,
+            iterations=None if iterations is None else max(1, iterations // max(1, share)),
+            # No row is worth more than 1, so nothing can be better than all of them.
+            target=1.0 if self.options.target is None else self.options.target,
         )
         population = population_of(self.population, code=any(name.endswith(".py") for name in start.parts))
         moves, proposers = self._arms(pieces, rows, shown)
         arms = [[arm.identity for arm in proposers], {name: move.identity for name, move in moves.items()}]
-        decides = [self.population, options.seed, options.in_flight, list(options.edits), judge.varies]
+        lags = [options.in_flight, options.most_in_flight]
+        decides = [self.population, options.seed, lags, list(options.edits), judge.varies]
         made_of = {
             "the targets": start.id,
             "the code around them": self._around(name, Program({**rest.parts, **start.parts}, rest.main)),
@@ -274,24 +278,21 @@ class Pieces(Searching):
             self.decisions.append(Decision(piece.mark.name, changed, reason, None, (before, after)))
 
     async def _simplify(self) -> None:
-        """Take back each change of lines that no row is worse without."""
-        for piece in self.agent.pieces:
-            while True:
-                # Anew after each change that is taken back: the others have moved.
-                for text in _without_one(piece.text, self._program.parts[piece.part]):
-                    shorter = self._program.with_part(piece.part, text)
-                    if await self._no_worse(shorter):
-                        self._program, self.taken_back = shorter, self.taken_back + 1
-                        break
-                else:
-                    break
-            if self._program.parts[piece.part] == piece.text:
-                self.decisions = [
-                    replace(decision, taken=False, reason="what changed in it earned nothing")
-                    if decision.taken and decision.name == piece.mark.name
-                    else decision
-                    for decision in self.decisions
-                ]
+        """Take back each change that no row is worse without."""
+        start = Program(
+            {**self._program.parts, **{piece.part: piece.text for piece in self.agent.pieces}},
+            self._program.main,
+        )
+        self._program, self.taken_back = await minimised(start, self._program, self._no_worse)
+        unchanged = {
+            piece.mark.name for piece in self.agent.pieces if self._program.parts[piece.part] == piece.text
+        }
+        self.decisions = [
+            replace(decision, taken=False, reason="what changed in it earned nothing")
+            if decision.taken and decision.name in unchanged
+            else decision
+            for decision in self.decisions
+        ]
 
     async def _no_worse(self, shorter: Program) -> bool:
         for name in judged_by(self.agent, self.comparers):
@@ -313,16 +314,3 @@ def judged_by(agent: RepositoryAgent, rows: Mapping[str, object]) -> list[str]:
 def _may_show(piece: Piece) -> bool:
     """A text that examples may stand in: a prompt or a skill, not a tool's description."""
     return not piece.code and piece.mark.kind != "tool"
-
-
-def _without_one(old: str, new: str) -> list[str]:
-    """The new text with one change of lines taken back, for each of them."""
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    changes: list[tuple[int, int, int, int]] = []
-    for kind, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if kind != "equal":
-            changes.append((a, b, c, d))
-        # Neighbouring lines may have changed for no common reason.
-        if kind == "replace" and b - a == d - c > 1:
-            changes += [(a + line, a + line + 1, c + line, c + line + 1) for line in range(b - a)]
-    return ["".join([*after[:c], *before[a:b], *after[d:]]) for a, b, c, d in changes]

@@ -6,13 +6,15 @@ Both judges run candidates by `context.rollout`: `rows.py` on tasks, `pair.py` b
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...types import Trajectory
+from .population import Judged
 from .program import Program
+from .screening import Screened, Spectrum
 
 RETRIES = 2
 """Times that a failure of the machine is tried again."""
@@ -65,11 +67,25 @@ class Judging(Protocol):
     async def prepare(self, start: Program) -> Judgement: ...
     def bench(self, program: Program) -> AbstractAsyncContextManager[Benched]: ...
 
-    async def score(self, program: Program) -> Judgement:
-        """`Benched.score` on a bench for it alone; the machine's failures are tried again."""
+    async def spectrum(self, judged: Judged) -> Spectrum | None:
+        """Which lines of a member to suspect, and what its versions are screened by; None where nothing is known."""
+        return None
+
+    async def screen(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
+        """Versions of a spectrum's program, side by side on a few rows; in the order of the versions."""
+        raise NotImplementedError
+
+    async def score(self, program: Program, benches: list[Benched] | None = None) -> Judgement:
+        """`Benched.score` on a bench for it alone; the machine's failures are tried again.
+
+        Args:
+            benches: every bench that this took is appended, so that its rollouts can be counted.
+        """
         judged = Judgement()
         for _ in range(RETRIES + 1):
             async with self.bench(program) as bench:
+                if benches is not None:
+                    benches.append(bench)
                 judged = await bench.score()
             if not judged.infrastructure:
                 break

@@ -4,7 +4,9 @@ Statistics come first, offline.  A condition on the input (a word, the value of 
 below a limit) is kept if failures are more frequent under it than chance explains (Fisher's exact test,
 Benjamini-Hochberg at 0.1 over all conditions); a rule is proposed where nearly all rows under it want
 the same answer, the same field, or the same form of answer.  So a rule is true of the rows, and aimed at
-what goes wrong.  Where a model is configured it is shown the same table, and writes the line itself.
+what goes wrong.  Where the right answers are those that people liked some are wrong, and a clear majority
+will do, if it is one under the condition and not elsewhere.  Where a model is configured it is shown the
+same table, and writes the line itself.
 
 It will not guess: with nothing that failures share it proposes nothing.  Whether a rule helps is the
 evaluator's to say.
@@ -20,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeVar
 
 from ...errors import InputError
 from ...models.base import Model
@@ -38,6 +41,12 @@ _FALSE = 0.1
 """Share of the conditions kept that may be chance."""
 _SURE = 0.9
 """Share of the rows under a condition that must want the same."""
+_LIKED = 0.65
+"""The same where the answers are liked ones: with 15 % of thumbs wrong, 70 to 85 % of them are right."""
+_LIKED_ROWS = 8
+"""Rows under a condition, at least, for such a majority."""
+_CHANCE = 0.01
+"""Probability under which a majority of liked answers is no chance."""
 _FAVOUR = 0.4
 """Probability with which the strongest rule is taken, then the next, and so on."""
 _LIMITS = 16
@@ -104,8 +113,8 @@ def rules(rows: Sequence[Task], wrong: Collection[str]) -> list[str]:
     by_id = {row.id: row for row in rows}
     for shared in contrasts(rows, wrong):
         # Sorted: of equally frequent answers Counter takes the first, and a set's order differs by process.
-        answers = [by_id[id].answer for id in sorted(shared.rows)]
-        for then in _wanted(answers):
+        under = [by_id[id] for id in sorted(shared.rows)]
+        for then in _wanted(under, rows):
             line = f"{shared.text}, {then}." if shared.text else f"{then[0].upper()}{then[1:]}."
             lines.setdefault(line, None)
     return list(lines)
@@ -142,28 +151,55 @@ def _cuts(values: list[float]) -> list[float]:
     return [float(f"{(a + b) / 2:.4g}") for a, b in pairwise(different)][::step]
 
 
-def _wanted(answers: Sequence[Json]) -> Iterable[str]:
-    """Properties of nearly all of some right answers, as ends of a sentence."""
-    same = _common([canonical(answer).decode() for answer in answers])
+def _wanted(under: Sequence[Task], rows: Sequence[Task]) -> Iterable[str]:
+    """Properties of nearly all of some right answers, as ends of a sentence.
+
+    Args:
+        under: rows whose right answers they are.
+        rows: all rows, these among them.
+    """
+    answers = [row.answer for row in under]
+    same = _common(under, rows, lambda answer: canonical(answer).decode())
     if same is not None and len(same) <= 80:
         yield f"the answer is {same}"
         return
-    texts = [answer for answer in answers if isinstance(answer, str)]
-    if len(texts) == len(answers):
+    if sum(isinstance(answer, str) for answer in answers) >= _SURE * len(answers):
         for form, holds in _FORMS.items():
-            if sum(map(holds, texts)) >= _SURE * len(texts):
+            if _common(under, rows, lambda answer, holds=holds: isinstance(answer, str) and holds(answer)):  # type: ignore[misc]
                 yield f"answer {form}"
     tables = [answer for answer in answers if isinstance(answer, dict)]
     if tables and len(tables) == len(answers):
         for name in sorted(set.intersection(*(set(answer) for answer in tables))):
-            same = _common([canonical(answer[name]).decode() for answer in tables])
+            same = _common(under, rows, lambda answer, name=name: _field(answer, name))  # type: ignore[misc]
             if same is not None and len(same) <= 80:
                 yield f'"{name}" is {same}'
 
 
-def _common(values: Sequence[str]) -> str | None:
-    value, count = Counter(values).most_common(1)[0]
-    return value if count >= _SURE * len(values) else None
+def _field(answer: Json, name: str) -> str:
+    return canonical(answer.get(name)).decode() if isinstance(answer, dict) else ""
+
+
+Property = TypeVar("Property", str, bool)
+
+
+def _common(under: Sequence[Task], rows: Sequence[Task], of: Callable[[Json], Property]) -> Property | None:
+    """The property that nearly all right answers of some rows have; of liked ones, that a clear majority has.
+
+    A majority of liked answers has to be one that chance does not make: of answers that are drawn from all rows as
+    many would have it with a probability of at most _CHANCE.
+    """
+    held = [of(row.answer) for row in under]
+    common, count = Counter(held).most_common(1)[0]
+    if count >= _SURE * len(held):
+        return common
+    liked = sum(bool(row.meta.get("liked")) for row in under)
+    if 2 * liked < len(under) or len(under) < _LIKED_ROWS or count < _LIKED * len(held):
+        return None
+    if len(under) == len(rows):  # of all rows there is no elsewhere: against a coin
+        chance = sum(math.comb(len(held), k) for k in range(count, len(held) + 1)) / 2 ** len(held)
+    else:
+        chance = _tail(len(rows), sum(of(row.answer) == common for row in rows), len(held), count)
+    return common if chance <= _CHANCE else None
 
 
 @lru_cache(maxsize=100_000)

@@ -43,6 +43,8 @@ from .outside import CallTarget, Inside
 from .pieces import Piece, replaced
 from .program import Program
 
+_ENDING_SECONDS = 1.0
+"""That an agent which has closed its connection may take to end by itself; it is killed then."""
 _LARGEST = 256 << 20
 """Bytes of a repository: it is copied for every candidate."""
 
@@ -194,7 +196,7 @@ class Caller:
                 while True:
                     line = await self._reader.readline()
                     if not line:
-                        return self._ended(began)
+                        return await self._ended(began)
                     message = json.loads(line)
                     if "ask" not in message:
                         return self._result(message, began)
@@ -204,7 +206,7 @@ class Caller:
             failure = Failure(Fault.AGENT, "Timeout", f"no answer within {self._host.seconds:g} s")
             return CallResult(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
         except (ConnectionError, ValueError):
-            return self._ended(began)
+            return await self._ended(began)
 
     def _result(self, message: dict[str, Any], began: float) -> CallResult:
         trusted, seconds = self._host.trusted_only, time.monotonic() - began
@@ -262,16 +264,35 @@ class Caller:
     def _say(self, message: dict[str, Json]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
-    def _ended(self, began: float) -> CallResult:
+    async def _ended(self, began: float) -> CallResult:
+        """The result of a call whose connection is over; of a process that lives on, too."""
+        code = await self._code()
         printed = b""
         if self._stderr is not None:
             self._stderr.seek(0)
             printed = self._stderr.read()[-1500:]
-        code = self._process.wait() if self._process is not None else 0
         self.end()
-        message = f"the agent's process ended with code {code}: {printed.decode('utf-8', 'replace').strip()}"
+        how = (
+            f"ended with code {code}"
+            if code is not None
+            else "broke its connection, did not end, and was killed"
+        )
+        message = f"the agent's process {how}: {printed.decode('utf-8', 'replace').strip()}"
         failure = Failure(Fault.AGENT, "Ended", message)
-        return CallResult(failure=failure, exit_code=code, seconds=time.monotonic() - began)
+        exit_code = -signal.SIGKILL if code is None else code
+        return CallResult(failure=failure, exit_code=exit_code, seconds=time.monotonic() - began)
+
+    async def _code(self) -> int | None:
+        """The exit code of the process; None for one that goes on, which nobody may wait for."""
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while self._process is not None:
+            code = self._process.poll()
+            if code is not None:
+                return code
+            if time.monotonic() >= deadline:
+                return None
+            await asyncio.sleep(0.01)
+        return 0
 
     def end(self) -> None:
         """End the process with all that it started, and remove its copy."""

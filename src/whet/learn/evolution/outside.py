@@ -15,11 +15,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import InputError
+from ...errors import InputError, TrainingRefused
 from ...judge.evaluator import Evaluator
 from ...record.faults import fault_of
 from ...sandbox import CallResult, Pool, ProgramSession, exact
-from ...types import Bundle, Failure, Json, Score, Task, Trajectory, digest
+from ...types import Bundle, Failure, Fault, Json, Score, Task, Trajectory, canonical, digest
 from ..datasets.callee import RUNNER, staged
 from ..datasets.signatures import Signature
 from .candidates import ProgramCodec
@@ -27,6 +27,8 @@ from .holding import CandidateCallFailed, Holding, OpenCandidate, tell
 from .program import Program
 
 _RETRIES = 2
+_SLACK = 1e-6
+"""Scores beside [0, 1] that are taken for rounding."""
 _TOGETHER = 64
 """Calls that are sent to a process at once."""
 
@@ -115,7 +117,11 @@ class Comparer:
         await self._stack.aclose()
 
     async def score(self, task: Task, answer: Json) -> tuple[float | None, str]:
-        """Score in [0, 1] and the evaluator's feedback; None where it gives no score."""
+        """Score in [0, 1] and the evaluator's feedback.
+
+        An answer that breaks the evaluator, which raises, hangs or gives no finite number, is worth 0, the source's
+        as a candidate's. None is the score only where the sandbox of the evaluator failed.
+        """
         if self.evaluator is None:
             equal = exact(answer, task.answer)
             return float(equal), "" if equal else "another answer"
@@ -123,23 +129,68 @@ class Comparer:
         # One session judges all answers, and takes one call at a time.
         async with self._lock:
             if key not in self._scores:
-                self._scores[key] = await self._judged(self.evaluator, task, answer)
+                verdict = await self._judged(self.evaluator, task, answer)
+                if verdict[0] is None:
+                    return verdict  # the machine's failure: the next time it may be another
+                self._scores[key] = verdict
         return self._scores[key]
 
+    async def refuse_broken(self, tasks: Sequence[Task]) -> list[str]:
+        """See that the evaluator works on the right answers of these tasks, before anything is spent on it.
+
+        Returns:
+            The input and the reason of each task whose right answer it breaks on, while it works on others.
+
+        Raises:
+            TrainingRefused: it breaks on every one, or scores one outside of [0, 1].
+        """
+        if self.evaluator is None or not tasks:
+            return []
+        broken: list[str] = []
+        for task in tasks:
+            result = await self._asked(self.evaluator, task, task.answer)
+            if result.failure is not None and result.failure.fault is not Fault.SANDBOX:
+                broken.append(f"{canonical(task.initial_state['input']).decode():.80} ({_why(result)})")
+            elif result.ok and not -_SLACK <= result.value["score"] <= 1 + _SLACK:
+                raise TrainingRefused(
+                    f"{self.evaluator.name} gives {result.value['score']:g} to the right answer to "
+                    f"{canonical(task.initial_state['input']).decode():.80}: scores have to lie in [0, 1]; rescale them"
+                )
+        if len(broken) == len(tasks):
+            raise TrainingRefused(
+                f"{self.evaluator.name} breaks on the right answer of each of {len(tasks)} rows, first {broken[0]}: "
+                "mend it, for an answer that breaks it is worth 0"
+            )
+        return broken
+
     async def _judged(self, evaluator: Evaluator, task: Task, answer: Json) -> tuple[float | None, str]:
+        result = await self._asked(evaluator, task, answer)
+        if result.ok:
+            score = min(1.0, max(0.0, float(result.value["score"])))
+            return score, str(result.value["feedback"])[:300]
+        failure = result.failure
+        if failure is not None and failure.fault is Fault.SANDBOX:
+            return None, f"{failure.fault}: the evaluator was not run: {failure.message}"[:300]
+        return 0.0, f"the answer breaks {evaluator.name}: {_why(result)}"[:300]
+
+    async def _asked(self, evaluator: Evaluator, task: Task, answer: Json) -> CallResult:
+        """The evaluator's call, made once more in a fresh process where it ended or failed in the first."""
         arguments = evaluator.arguments(task.initial_state["input"], answer, task.answer)
+        result = CallResult()
         for _ in range(_RETRIES):
             if self._session is None:
                 opening = self._pool.open(evaluator.staged, "adapter:judge")
                 self._session = await self._stack.enter_async_context(opening)
             result = await self._session.call([arguments])
-            if result.killed_by is not None or result.exit_code is not None or not result.ok:
-                await self._close()
-            if result.ok and isinstance(result.value, dict):
-                score = result.value.get("score")
-                number = min(1.0, max(0.0, float(score))) if isinstance(score, (int, float)) else None
-                return number, str(result.value.get("feedback", ""))[:300]
-        return None, "the evaluator gave no score"
+            if result.ok:
+                break
+            await self._close()
+        return result
+
+
+def _why(result: CallResult) -> str:
+    failure = result.failure
+    return "it ended its process" if failure is None else f"{failure.type}: {failure.message}"[:200]
 
 
 class Compared:

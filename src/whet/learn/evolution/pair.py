@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,19 @@ from ..loop import RunRollouts
 from .candidates import ProgramCodec
 from .holding import CandidateCallFailed, Holding, OpenCandidate, tell
 from .judging import Judgement, Judging, timed_out
+from .population import Judged
 from .program import Program, text_of
+from .screening import (
+    CodeLine,
+    Screen,
+    Screened,
+    Spectrum,
+    Traced,
+    limit_of,
+    ochiai,
+    value_of_answer,
+    width_of,
+)
 
 DOOR = "inside.door"
 """The module of the sandbox through which evaluator and candidate are reached."""
@@ -40,6 +52,8 @@ _LARGEST = 16 << 20
 """Bytes of an evaluator's folder; one with more is taken without its subfolders."""
 _CALLS = "calls.json"
 """Where the calls that are compared lie beside the program."""
+_TRACE_SECONDS = 1.0
+"""Processor time after which the tracing of an evaluation ends."""
 _ASKS = ("stages", "record", "behaviour", "evaluate")
 
 
@@ -244,11 +258,14 @@ class EvaluatedProgram(Holding):
 
     def opened(self, bundle: Bundle) -> AbstractAsyncContextManager[ProgramSession]:
         """A process of its own for one candidate, in which everything about it happens."""
-        program = self.form.program(bundle)
-        staged = self._staged | {f"program/{name}": text for name, text in program.parts.items()}
+        staged = self.files(self.form.program(bundle))
         if self.calls:
             staged[_CALLS] = self.calls
         return self.runner.open(staged, f"{DOOR}:handle")
+
+    def files(self, program: Program) -> dict[str, str | bytes]:
+        """The evaluator and a program beside it, as they are staged."""
+        return self._staged | {f"program/{name}": text for name, text in program.parts.items()}
 
     def score(self, trajectory: Trajectory) -> float | None:
         """The Reward `score`: the evaluator's; None where it was not asked, or the program failed."""
@@ -281,11 +298,14 @@ class PairJudge(Judging):
         """Programs that reached the evaluator."""
         self.repeated: tuple[float, float] | None = None
         """The first stage's score of the start program, and its second; None where it was asked once."""
+        self._heavy = False
+        """One evaluation takes so long that it is not traced again."""
+        self._screen = Screen(pair.runner, min(pair.options.timeout, pair.runner.sandbox.limits.wall_seconds))
 
     @property
     def cpu_seconds(self) -> float:
         """Of candidates and evaluators."""
-        return self.pair.cpu_seconds
+        return self.pair.cpu_seconds + self._screen.cpu_seconds
 
     async def ask(self, bundle: Bundle, ask: str) -> Trajectory:
         """One rollout of one task."""
@@ -328,6 +348,41 @@ class PairJudge(Judging):
             )  # the start differs from itself: nothing follows from it
             return judged
         return replace(judged, behaviour=smoked[0].behaviour)
+
+    async def spectrum(self, judged: Judged) -> Spectrum | None:
+        """See `Judging`: the lines that ran in one evaluation are suspected alike, the others less."""
+        program = judged.program
+        if self._heavy or self.pair.stages != ["evaluate"] or not program.main.endswith(".py"):
+            return None
+        paths = {f"program/{part}": part for part in program.parts if part.endswith(".py")}
+        asked = [self.pair.path, "evaluate", self.pair.at, list(paths), _TRACE_SECONDS]
+        reports = await self._screen.asked(self.pair.files(program), "lines_beside", *asked)
+        if not reports or not reports[0].told:
+            return None
+        report = Traced.read(reports[0])
+        ran = frozenset(
+            CodeLine(paths[path], number)
+            for path, lines in report.lines.items()
+            for number in lines
+            if path in paths
+        )
+        width = 1 if report.hung else width_of(report.steps)
+        self._heavy = width == 1
+        return Spectrum(program, ochiai([ran], []), width, limit_of([report.cpu]), scores=[judged.score])
+
+    async def screen(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
+        """See `Judging`."""
+        versions = [{f"program/{part}": text for part, text in program.parts.items()} for program in programs]
+        head = [self.pair.path, "evaluate", self.pair.at]
+        files = self.pair.files(spectrum.program)
+        reports = await self._screen.each(files, "scores", head, versions, [spectrum.seconds])
+        return [Screened(self._gain(told, spectrum.scores[0])) for told in reports]
+
+    def _gain(self, told: Sequence[str], score: float) -> float:
+        evaluated, report = value_of_answer(told[0]) if told else (False, None)
+        metrics = report.get("metrics") if evaluated and isinstance(report, dict) else None
+        fitness = self.pair.fitness(metrics) if metrics else None
+        return 0.0 if fitness is None else max(0.0, fitness - score)
 
     async def _start(self, start: Program) -> Judgement:
         """The start program's judgement; its calls are recorded on the way."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from ...errors import BudgetExceeded
 from ...models.base import Model
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
@@ -25,10 +26,12 @@ from ...sandbox import Pool
 from ...types import Bundle, Group, digest
 from ..experiment import Experiment
 from ..loop import Context, Update
+from .alarms import alarms_of
 from .candidates import ProgramCodec
 from .engine import Search, SearchOptions, SearchOutcome
 from .estimate import Estimate, Searching, estimated
 from .judging import Judging
+from .minimise import minimised
 from .openevolve import read_checkpoint, write_checkpoint
 from .pair import EvaluatedProgram, EvaluatorFile, PairJudge
 from .population import Population, population_of
@@ -38,6 +41,9 @@ from .proposing import Proposing
 from .records import ProposalRecord, opened
 from .reports import EvolutionReport
 from .settings import Settings, folder_in_git, lineage_of, modules_of
+
+_TAKEN_BACK = 40
+"""Programs with less changed that are judged after a search."""
 
 
 @dataclass
@@ -93,10 +99,27 @@ class Programs(Searching):
                 seeds=self.seeds,
             )
             self.found = await search.run()
+            await self._simplify(judge, self.found)
         self.repeated, self.evaluations = judge.repeated, judge.evaluations
         metrics = {"best": self.found.best.score, "proposals": float(self.found.iterations)}
         best = pair.form.bundle(self.found.best.program)
         return Update(bundle=best, state={"resumable": False}, metrics=metrics)
+
+    async def _simplify(self, judge: PairJudge, found: SearchOutcome) -> None:
+        """Take back what the best program's score does not need, where the evaluator repeats itself."""
+        first, again = judge.repeated or (None, None)
+        if first != again:
+            return
+
+        async def no_worse(shorter: Program) -> bool:
+            score = (await judge.score(shorter)).score
+            return score is not None and score >= found.best.score
+
+        try:
+            program, _ = await minimised(found.start.program, found.best.program, no_worse, _TAKEN_BACK)
+        except BudgetExceeded:
+            return
+        found.best = replace(found.best, program=program)
 
     def start(self, context: Context) -> tuple[Judging, Program, int | None]:
         """See `Searching`."""
@@ -157,6 +180,8 @@ async def evolve_program(
         assert store is not None
         with store.batch() as batch:
             batch.put_versions(*lineage_of(outcome, form))
+            # A lineage ends with its search; where changes were taken back since, this is another Version.
+            batch.put_versions(*improvement.bundle.values())
             for version in form.baseline.values():
                 batch.declare(version)  # a name that this record knows can be released here
         record = _record(settings, output).resolve()
@@ -176,6 +201,7 @@ async def evolve_program(
         best_path=best,
         repeated=optimizer.repeated,
         ignored=settings.config.ignored,
+        alarms=alarms_of(outcome, optimizer.pair.evaluator.parts),
     )
     report.write()
     return report
@@ -207,7 +233,7 @@ async def _opened(
     evaluator = EvaluatorFile.read(judge, without=(output, record))
     output.mkdir(parents=True, exist_ok=True)
     code = path.suffix == ".py"
-    options = settings.search(code=code, text=not code, length=len(text))
+    options = settings.search(code=code, text=not code, length=len(text), asks=settings.asks(models))
     proposing = settings.proposing(models)
     config = settings.config
     judging = replace(

@@ -37,7 +37,15 @@ class ProposalRecord(Judgement):
     cost: float = 0.0
     """In evaluations; see `bandit.py`."""
     rollouts: int = 0
-    """That judging it took."""
+    """That judging it took, those tried again after a failure of the machine among them."""
+    swept: str = ""
+    """Program whose single edits it tried (`sweep.Sweep.key`), "" where it tried none."""
+    tried: int = 0
+    """Edits of it that it tried side by side."""
+    halves: tuple[int, ...] = ()
+    """Those of them that are perhaps half of a repair."""
+    beside: int = 0
+    """Programs that it had judged beside this one."""
 
 
 class Records:

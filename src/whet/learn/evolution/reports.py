@@ -17,6 +17,9 @@ from .engine import SearchOutcome
 from .improving import Decision
 from .rows import mean
 
+REFUSED = "refused.patch"
+"""What the gate refused, for people to read: nobody applies it for `agent.patch`."""
+
 Pairs = Sequence[tuple[Trajectory, Trajectory]]
 """Of each row its run before and after."""
 
@@ -42,6 +45,8 @@ class EvolutionReport:
     """The evaluator's score of the start program, and the score when it was asked again."""
     ignored: Sequence[str] = ()
     """Options of the config that change nothing here."""
+    alarms: Sequence[str] = ()
+    """What gives away a program that has learned to please its evaluator, a sentence each."""
 
     # Of targets:
     agent: RepositoryAgent | None = None
@@ -71,9 +76,16 @@ class EvolutionReport:
         return next(iter(self.searches.values()))
 
     @property
+    def refused(self) -> bool:
+        """The gate has judged a change and does not promote it."""
+        return self.verdict is not None and not self.verdict.promote
+
+    @property
     def patch_path(self) -> Path:
-        """Where the patch lies."""
-        return self.output / ("evolution.patch" if self.agent is None else "agent.patch")
+        """Where the patch lies; under another name where the gate refused it."""
+        if self.agent is None:
+            return self.output / "evolution.patch"
+        return self.output / (REFUSED if self.refused else "agent.patch")
 
     def json(self) -> dict[str, Json]:
         """The answer to `--json`, and `verdict.json` of targets."""
@@ -82,6 +94,7 @@ class EvolutionReport:
             **(self._targets(self.agent) if self.agent is not None else self._program()),
             "iterations": sum(outcome.iterations for outcome in searches),
             "evaluations": sum(outcome.evaluations for outcome in searches),
+            "edits_tried": sum(outcome.tried for outcome in searches),
             "duplicates_skipped": sum(outcome.duplicates for outcome in searches),
             "timeouts": sum(outcome.timeouts for outcome in searches),
             "resumed": sum(outcome.replayed for outcome in searches),
@@ -108,6 +121,7 @@ class EvolutionReport:
             "bundle": str(self.output / BUNDLE_FILE),
             "stopped": outcome.stopped,
             "ignored_options": list(self.ignored),
+            "alarms": list(self.alarms),
             "operators": outcome.operators,
         }
 
@@ -133,6 +147,8 @@ class EvolutionReport:
     def write(self) -> None:
         """Write the patch and the history into the output folder, and of targets the rows and the report."""
         output = self.output
+        for stale in (self.output / "agent.patch", self.output / REFUSED) if self.agent is not None else ():
+            stale.unlink(missing_ok=True)  # of an earlier run, whose verdict was another
         self.patch_path.write_bytes(self.patch.encode())
         histories = {name: _history(outcome) for name, outcome in self.searches.items()}
         history = histories if self.agent is not None else _history(self.found)

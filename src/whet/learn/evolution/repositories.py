@@ -44,6 +44,9 @@ from .records import ProposalRecord
 from .reports import EvolutionReport, Pairs, findings_of
 from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
+_PREFLIGHT = 200
+"""Rows on whose right answers an evaluator is tried before anything is spent."""
+
 
 async def evolve_targets(
     source: RepositoryInput,
@@ -197,7 +200,7 @@ async def _opened(
     note: Callable[[str], None] | None,
 ) -> _Opened:
     output = settings.output or Path("whet_output")
-    options = _options(source, settings, agent)
+    options = _options(source, settings, agent, models)
     proposing = settings.proposing(models)
     output.mkdir(parents=True, exist_ok=True)
     rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
@@ -209,6 +212,15 @@ async def _opened(
         name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))
         for name, mine in rows.items()
     }
+    for name, mine in rows.items():
+        # Not the gate's rows: nothing is decided by them before the gate.
+        open_rows = [row for row in mine if row.answer_known and row.split is not Split.GATE]
+        broken = await comparers[name].refuse_broken(open_rows[:_PREFLIGHT])
+        if broken and note is not None:
+            note(
+                f"{name}: {comparers[name].name} breaks on the right answer of {len(broken)} of "
+                f"{len(open_rows[:_PREFLIGHT])} rows, where every answer is therefore worth 0; first {broken[0]}"
+            )
     reached = {name: [piece for piece in agent.pieces if agent.reaches(name, piece)] for name in rows}
     targets = {name: agent.target(name, reached[name]) for name in rows}
     env = Targets(targets, ways, ProgramCodec.of(agent.pieces))
@@ -301,13 +313,15 @@ async def _ways(
     return {**ways, outside: network}, network, bench
 
 
-def _options(source: RepositoryInput, settings: Settings, agent: RepositoryAgent) -> SearchOptions:
+def _options(
+    source: RepositoryInput, settings: Settings, agent: RepositoryAgent, models: Sequence[Model] | None
+) -> SearchOptions:
     return settings.search(
         code=any(piece.code for piece in agent.pieces),
         text=any(not piece.code for piece in agent.pieces),
         length=sum(len(piece.text) for piece in agent.pieces),
-        # A candidate that asks a model per row is dear: fewer are drawn before the results of others are known.
-        in_flight=4 if source.network else 8,
+        asks=settings.asks(models),
+        dear=source.network,
     )
 
 

@@ -7,16 +7,20 @@ one task, then on a quarter of them, before it is given all.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from ...errors import InputError, TrainingRefused
-from ...types import Bundle, Failure, Outcome, Task, Trajectory, canonical, digest
+from ...types import Bundle, Failure, Fault, Outcome, Task, Trajectory, canonical, digest
 from ..loop import RunRollouts, mean_value, value_of
 from .judging import Judgement, Judging, timed_out
 from .outside import Comparer, Targets
+from .population import Judged
 from .program import Program
+from .row_screen import RowScreen
+from .screening import Screened, Spectrum
 
 _SHOWN = 6
 """Tasks that went wrong which a proposer is shown."""
@@ -90,11 +94,15 @@ class RowJudge(Judging):
                 "answer alone says what was answered once"
             )
         self._began = self.env.cpu_seconds if self.env is not None else 0.0
+        self._screen: RowScreen | None = None
+        if self.env is not None and not self.varies and self.comparer is not None:
+            self._screen = RowScreen(self.env, self.comparer, self.name, self.bundle_of)
 
     @property
     def cpu_seconds(self) -> float:
         """Of candidates, since the judge was made."""
-        return self.env.cpu_seconds - self._began if self.env is not None else 0.0
+        screens = self._screen.cpu_seconds if self._screen is not None else 0.0
+        return screens + (self.env.cpu_seconds - self._began if self.env is not None else 0.0)
 
     @property
     def varies(self) -> bool:
@@ -113,7 +121,7 @@ class RowJudge(Judging):
             InputError: it does not run.
             TrainingRefused: a function that answers nothing gets no less.
         """
-        judged = await self.score(start)
+        judged = await self._started(start)
         way = self.env.ways[self.name] if self.env is not None else None
         if way is not None and way.refused:
             raise InputError(way.refused)
@@ -137,6 +145,25 @@ class RowJudge(Judging):
                 f"to {self.name} as it stands: it cannot tell better from worse"
             )
         return judged
+
+    async def spectrum(self, judged: Judged) -> Spectrum | None:
+        """See `Judging`; None for candidates whose answers vary."""
+        return await self._screen.spectrum(judged, self.tasks) if self._screen is not None else None
+
+    async def screen(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
+        """See `Judging`."""
+        assert self._screen is not None
+        return await self._screen.screened(spectrum, programs)
+
+    async def _started(self, start: Program) -> Judgement:
+        """The judgement of the start; 0 for one that fails on every row, unless the fault is not its own."""
+        judged = await self.score(start)
+        if judged.score is not None or judged.infrastructure or self.env is None or self.varies:
+            return judged
+        async with self.bench(start) as bench:
+            smoked = await bench.smoke()
+            failures = bench.failures()
+            return smoked if not failures or any(map(_not_its_own, failures)) else bench.scored()
 
     @asynccontextmanager
     async def bench(self, program: Program) -> AsyncIterator[RowBench]:
@@ -211,6 +238,15 @@ class RowBench:
             if worse:
                 return Judgement(failure=worse)
             self._runs = await self._run(judge.tasks)
+        return self.scored()
+
+    def failures(self) -> list[Failure]:
+        """Why rows that were run have no answer."""
+        return [run.error for run in self._runs if run.error is not None]
+
+    def scored(self) -> Judgement:
+        """The judgement of the rows that were run."""
+        judge = self.judge
         scores: dict[str, float] = {}
         wrong: list[str] = []
         for run in self._runs:
@@ -219,9 +255,16 @@ class RowBench:
                 why = run.error.message if run.error is not None else "the machine failed"
                 return Judgement(failure=why, infrastructure=True)
             score = value_of(run, judge.score_name)
-            # Not 0: nobody judged it, so it is in no mean.
             if score is None:
-                continue
+                unjudged = run.scores.get(judge.score_name)
+                if judge.env is not None:  # of a row with a goal only the evaluator's sandbox can fail
+                    why = unjudged.reason if unjudged is not None else "the evaluator was not run"
+                    return Judgement(failure=why, infrastructure=True)
+                # Not 0: nobody judged it, so it is in no mean. But where the start was judged, a candidate that the
+                # reward has no answer to is not better for it.
+                if run.task.id not in judge.first or (unjudged is not None and _unreached(unjudged.reason)):
+                    continue
+                score = 0.0
             scores[run.task.id] = score
             if score < 1.0:
                 wrong.append(_wrong_line(run, judge.score_name))
@@ -247,6 +290,24 @@ class RowBench:
         now, before = sum(tried.values()), sum(judge.first[id] for id in tried)
         complaint = f"worse than the start on the first {len(tried)} rows: {now:g} against {before:g} of them"
         return complaint if now < before - _EQUAL else ""
+
+
+def _unreached(reason: str) -> bool:
+    """True if a judge could not be asked, by what `judge.base` writes before the reason."""
+    return reason.partition(":")[0] in (Fault.MODEL, Fault.ENVIRONMENT, Fault.SANDBOX, Fault.STORE)
+
+
+_ELSEWHERE = ("ModuleNotFoundError", "ImportError", "InputError", "CannotCross", "SyntaxError", "MemoryError")
+"""Failures of a start that no edit of it is likely to mend."""
+
+
+def _not_its_own(failure: Failure) -> bool:
+    """True of what the sandbox denies, a module that is missing, or a value that cannot cross: edits change none."""
+    kind = getattr(builtins, failure.type, None)
+    denied = isinstance(kind, type) and issubclass(kind, OSError)
+    return (
+        denied or failure.type in _ELSEWHERE or failure.type.endswith(("URLError", "gaierror", "HTTPError"))
+    )
 
 
 def _line(failure: Failure) -> str:

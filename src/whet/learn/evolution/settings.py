@@ -23,6 +23,7 @@ from .openevolve import Config
 from .pair import WARM
 from .program import Program
 from .proposing import Proposing
+from .sweep import SWEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,10 @@ class Settings:
     for targets without Python, otherwise islands."""
     workers: int | None = None
     """Candidates judged in parallel. The result does not depend on it."""
+    in_flight: int | None = None
+    """Most proposals under way at a time, and so model calls: 16 if a model is asked, otherwise 8; 4 with --network.
+    A proposal sees the results of all others. Beyond 8 it is reached gradually: at most a third of the proposals so
+    far. The result depends on it."""
     timeout: float | None = None
     """Time limit in seconds: of one stage of an evaluation (300 unless the config says otherwise), or of one call of
     a target (10, or 120 with --network)."""
@@ -108,15 +113,19 @@ class Settings:
         """Of the search and its models."""
         return Budget(calls=self.calls, tokens=self.tokens, dollars=self.dollars, seconds=self.seconds)
 
-    def search(self, *, code: bool, text: bool, length: int, in_flight: int = 8) -> SearchOptions:
+    def search(
+        self, *, code: bool, text: bool, length: int, asks: bool = False, dear: bool = False
+    ) -> SearchOptions:
         """Options of the engine.
 
         Args:
             code, text: true if Python, or other text, may change.
             length: characters of everything that may change.
+            asks: true if a model proposes, which is waited for.
+            dear: true if a candidate itself asks a model: fewer are drawn before the results of others are known.
 
         Raises:
-            InputError: fewer than one proposal.
+            InputError: fewer than one proposal, or none in flight.
         """
         config = self.config
         timed = self.seconds is not None or self.cpu_seconds is not None
@@ -124,18 +133,27 @@ class Settings:
         if iterations is not None and iterations < 1:
             raise InputError(f"--iterations {iterations}: it must be at least 1")
         workers = config.workers if self.workers is None else self.workers
+        first = 4 if dear else 8
+        most = (16 if asks and not dear else first) if self.in_flight is None else self.in_flight
+        if most < 1:
+            raise InputError(f"--in-flight {most}: it must be at least 1")
         return SearchOptions(
             iterations=iterations,
             seed=config.seed if self.seed is None else self.seed,
             workers=workers,
             # More workers than this change what is found; fewer do not.
-            in_flight=max(in_flight, workers),
-            edits=() if self.models_only else (*EDITS,) * code + (*BLOCKS,) * text,
+            in_flight=max(min(first, most), workers),
+            most_in_flight=most,
+            edits=() if self.models_only else (*EDITS, SWEEP) * code + (*BLOCKS,) * text,
             target=self.target_score,
             patience=config.patience,
             cpu_seconds=self.cpu_seconds,
             max_length=max(config.max_length, 2 * length),
         )
+
+    def asks(self, models: Sequence[Model] | None = None) -> bool:
+        """True if a model proposes, of these or of the config's."""
+        return not self.offline and bool(self.config.models if models is None else models)
 
     def proposing(self, models: Sequence[Model] | None = None) -> Proposing:
         """The models and the command that propose beside the edits.
@@ -147,8 +165,7 @@ class Settings:
         proposing = Proposing(
             self.config, models, self.offline, self.ask, price, self.command, self.command_seconds
         )
-        asks_models = not self.offline and (self.config.models if models is None else models)
-        if self.models_only and not asks_models and not self.command:
+        if self.models_only and not self.asks(models) and not self.command:
             raise InputError(
                 "edits are off and no model is configured: give --model, or llm.models in --config, or omit "
                 "--models-only"

@@ -178,7 +178,6 @@ class Evolve:
             iterations=options.proposals,
             edits=edits_for(names) if options.edits else (),
             patience=options.patience,
-            asked=0.5,
         )
         return Texts(
             names,

@@ -26,8 +26,18 @@ from .group_commit import Value, Writes, ready
 from .releases import DECLARED, LIVE, Release, history
 
 
-def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tuple[Value, ...]:
+def trajectory_row(
+    trajectory: Trajectory,
+    experiment: str | None = None,
+    *,
+    task: str | None = None,
+    body: bytes | None = None,
+) -> tuple[Value, ...]:
     """A trajectory as its columns, the body last.
+
+    Args:
+        task: id of its task, where that is not looked at.
+        body: the encoded trajectory, where it is there already.
 
     Raises:
         InputError: something in it has no JSON form.
@@ -36,7 +46,7 @@ def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tup
     return (
         trajectory.id,
         run if isinstance(run, str) else None,
-        trajectory.task.id,
+        trajectory.task.id if task is None else task,
         experiment,
         digest(sorted(trajectory.versions.values())) if trajectory.versions else None,
         trajectory.outcome.value,
@@ -44,7 +54,7 @@ def trajectory_row(trajectory: Trajectory, experiment: str | None = None) -> tup
         trajectory.session,
         trajectory.subject,
         # The body stands last: `schema.portions` weighs a row by its last value.
-        encode(trajectory),
+        encode(trajectory) if body is None else body,
     )
 
 
@@ -103,9 +113,9 @@ class Batch:
         """
         self._add("as_of", [(erasures,)])
 
-    def put_row(self, row: tuple[Value, ...]) -> None:
+    def put_row(self, row: tuple[Value, ...], *, replace: bool = False) -> None:
         """Add a trajectory that is encoded already, as `trajectory_row` gives it."""
-        self._add("trajectory", [row])
+        self._add("trajectory_again" if replace else "trajectory", [row])
 
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
         # Only neighbours of one kind are joined: the owner applies the writes in the order of the calls.
@@ -188,21 +198,30 @@ class Batch:
         previous: str | None = "",
         verdict: str | None = None,
         unproven: bool | None = None,
+        after: str | None = "",
     ) -> Release:
         """See `Store.set_live`.
+
+        The batch is refused where another release comes before its commit: this one was made from what is live now.
 
         Args:
             previous: id of the release that a rollback goes back to; "" is the one that is live now.
             verdict: id of the Verdict that it is released on.
             unproven: None derives it: True if something is released without a Verdict.
+            after: id of the release that it was made from; "" is the one that is live now, None that there is none.
         """
-        # Read before the commit, not in it: two releases at the same moment both name the one before them.
+        if self._database is not None and "" in (previous, after):
+            live = history(self._database, name, 1)
+            newest = live[0].id if live else None
+            after = newest if after == "" else after
+            previous = after if previous == "" else previous
         if previous == "":
-            live = [] if self._database is None else history(self._database, name, 1)
-            previous = live[0].id if live else None
+            previous = None
         if unproven is None:
             unproven = verdict is None and bool(bundle)
         release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
+        if after != "":
+            self._add("follows", [(name, after, release.id)])
         # In the same commit: a claim hands out the id of what is live, and the Bundle must be found by it.
         self.put_bundle(bundle)
         row = (

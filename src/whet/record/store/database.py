@@ -25,6 +25,7 @@ from .client import OwnerClient, absorb_spool, ask_to_yield
 from .codec import encode_json
 from .group_commit import CommitThread, Link, LinkLost, Value, Writes
 from .owner import Owner, claim, failure
+from .read_only import ReadOnlyLink, check_readable, denied, log_problem, unmerged
 from .segments import SEGMENT
 
 STATEMENTS_KEPT = 64
@@ -51,6 +52,8 @@ class DatabaseReader:
         # The pool needs no lock: append and pop of a deque are atomic.
         self._idle: deque[sqlite3.Connection] = deque()
         self._closed = False
+        self._immutable = False
+        """No log stands beside the file and none can be made, nor what readers of one share."""
 
     def rows(self, query: str, values: Sequence[Value] = ()) -> list[Any]:
         """All rows of a query on the committed content.
@@ -60,6 +63,8 @@ class DatabaseReader:
         """
         if self._closed:
             raise StoreError(f"{self.path} is closed. Open it again with whet.Store(path).")
+        if self._immutable and unmerged(self.path):  # somebody writes it, who sees it by another path
+            self._immutable, self._idle = False, deque()
         try:
             try:
                 connection = self._idle.pop()
@@ -85,7 +90,7 @@ class DatabaseReader:
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             # Quoted: a `?`, `#` or `%` in the path would mean something else in a URI.
-            f"file:{quote(self.path)}?mode=ro",
+            f"file:{quote(self.path)}?mode=ro{'&immutable=1' if self._immutable else ''}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,
@@ -131,6 +136,8 @@ class Database(DatabaseReader):
         except BaseException:
             self._release_server()
             raise
+        if self.read_only is not None:
+            self._check_readable()
         if serve_file:
             self.take_over()
         if self.owner and not self.in_memory:
@@ -146,6 +153,30 @@ class Database(DatabaseReader):
             raise StoreError(
                 f"{self.path} is not writable by this user, and a server has to write it. Change its owner or mode."
             )
+
+    def _check_readable(self) -> None:
+        """Refuse a store that may only be read, and cannot be."""
+        self._immutable = not unmerged(self.path)
+        try:
+            connection = self._open()
+            try:
+                check_readable(self.path, connection)
+            finally:
+                connection.close()
+        except sqlite3.Error as exception:
+            self.close()
+            raise (
+                failure(self.path, exception) if self._immutable else log_problem(self.path, exception)
+            ) from exception
+        except StoreError:
+            self.close()
+            raise
+
+    @property
+    def read_only(self) -> StoreError | None:
+        """The reason why this process may only read the file; None where it may write, itself or through the owner."""
+        link = self._writer.link if self._writer is not None else None
+        return link.refusal if isinstance(link, ReadOnlyLink) else None
 
     @property
     def in_memory(self) -> bool:
@@ -192,6 +223,11 @@ class Database(DatabaseReader):
                     self._writer = CommitThread(self._connect)
                 writer = self._writer
         return writer.submit(writes, size)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for their commit; a writer beyond `group_commit.WAITING` has to wait."""
+        return 0 if self._writer is None else self._writer.waiting
 
     def before_close(self, callback: Callable[[], None]) -> None:
         """Have `callback` called when the store closes, while it can still be written to."""
@@ -248,19 +284,21 @@ class Database(DatabaseReader):
         # A process that was asked to give the file up lets the other have it, and takes it back if nobody comes.
         polite = began + COURTESY if isinstance(lost_link, Owner) and lost_link.gave_way else began
         while True:
-            # The lock before the socket: a killed owner leaves its socket behind, but never its lock.
-            lock = claim(self.path + ".lock") if time.monotonic() >= polite else None
-            if lock is not None:
-                owner = Owner(self.path, lock, writer.submit, segment=self._segment)
-                try:
-                    owner.listen()
-                except BaseException:
-                    owner.close()
+            forbidden: StoreError | None = None
+            try:
+                # The lock before the socket: a killed owner leaves its socket behind, but never its lock.
+                lock = claim(self.path + ".lock") if time.monotonic() >= polite else None
+                if lock is not None:
+                    return self._own(lock, writer)
+            except StoreError as exception:
+                if not denied(self.path, exception):
                     raise
-                return owner
+                forbidden = exception
             try:
                 return OwnerClient(self.path)
             except LinkLost as exception:
+                if forbidden is not None:  # nobody who may write it is there
+                    return ReadOnlyLink(self.path, forbidden)
                 if time.monotonic() > deadline:
                     raise StoreError(
                         f"{self.path} is owned by process {holder(self.path)}, which does not answer "
@@ -268,6 +306,15 @@ class Database(DatabaseReader):
                     ) from exception
             # An owner that has the lock may not listen yet, so a refused connection is tried again.
             time.sleep(0.02)
+
+    def _own(self, lock: int, writer: CommitThread) -> Owner:
+        owner = Owner(self.path, lock, writer.submit, segment=self._segment)
+        try:
+            owner.listen()
+        except BaseException:
+            owner.close()
+            raise
+        return owner
 
     def _release_server(self) -> None:
         if self._server is not None:

@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from ...errors import StoreError
-from .schema import QUEUE_STATEMENTS, STATEMENTS, WIDTHS, portions
+from .schema import FINISHED, QUEUE_STATEMENTS, STATEMENTS, WIDTHS, portions
 from .segments import Segments
 
 T = TypeVar("T")
@@ -120,7 +120,10 @@ class CommitThread:
         with self._changed:
             # Asked before the own bytes are added: a submission of any size
             # is let in once little enough waits.
-            while self._size > WAITING and not self._closed:
+            # Never in the writer's own thread, which runs the callbacks of futures: it would wait for itself.
+            while (
+                self._size > WAITING and not self._closed and threading.current_thread() is not self._thread
+            ):
                 self._changed.wait()
             if self._closed:
                 raise StoreError("the store is closed. Open it again with whet.Store(path).")
@@ -128,6 +131,11 @@ class CommitThread:
             self._size += size
             self._changed.notify_all()
         return submission.future
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for their commit, without those of the one under way."""
+        return self._size
 
     def close(self) -> None:
         """Commit all that waits, then let go of the link."""
@@ -194,6 +202,7 @@ class Gathered:
         self._segments = segments
         self._rows: dict[str, dict[Value, Sequence[Value]]] = {}
         self._trajectories: list[Sequence[Value]] = []
+        self._finished: list[Sequence[Value]] = []
         self._spans: list[Sequence[Value]] = []
 
     def takes(self, key: str, rows: Sequence[Sequence[Value]]) -> bool:
@@ -202,6 +211,8 @@ class Gathered:
             self._spans += rows
         elif key == "trajectory":
             self._trajectories += rows
+        elif key == FINISHED:
+            self._finished += rows
         elif key in QUEUE_STATEMENTS:
             self._add(key, rows)
         else:
@@ -224,6 +235,9 @@ class Gathered:
         if self._trajectories:
             run(connection, "trajectory", self._trajectories)
             self._trajectories = []
+        if self._finished:
+            run(connection, FINISHED, self._finished)
+            self._finished = []
         if self._spans:
             self._segments.insert(self._spans)
             self._spans = []

@@ -26,13 +26,13 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InputError, StoreError
+from ...errors import ConflictError, InputError, StoreError
 from ...types import Mode
 from .erasure import ERASURES, erase
 from .group_commit import Gathered, LinkLost, Submission, Writes, run
 from .retention import retain
 from .schema import WIDTHS, migrate, settle
-from .segments import SEGMENT, Segments
+from .segments import SEGMENT, Inserted, Segments
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
@@ -74,6 +74,11 @@ def failure(path: str, exception: Exception) -> StoreError:
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or isinstance(exception, PermissionError):
         return StoreError(f"no permission to write {path} or its folder ({exception}).")
+    if code == sqlite3.SQLITE_CONSTRAINT and str(exception).endswith("trajectories.id"):
+        return ConflictError(
+            "the record has another trajectory under the id of this attempt, which stays. Nothing was recorded; the "
+            "rollout is given out again when its lease ends."
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreError(
             f"{path} cannot be opened ({exception}). Check that it is a file one may read and write."
@@ -203,6 +208,8 @@ class Owner:
         """Called so with the ids of tasks that were written, None if some were taken out."""
         self.on_release: Callable[[], None] | None = None
         """Called so when something was released or rolled back."""
+        self.on_spans: Callable[[Inserted], None] | None = None
+        """Called so with the spans that a commit inserted, whoever sent them."""
         self.lock = lock
         # Reentrant: `commit` calls itself for each submission of a group that failed.
         self.mutex = threading.RLock()
@@ -309,6 +316,9 @@ class Owner:
                     if key == "as_of":
                         self._check(rows)
                         continue
+                    if key == "follows":
+                        self._check_live(rows)
+                        continue
                     gathered.write(connection)  # earlier rows first: these may change them
                     if key == "withdraw":
                         settle(connection)
@@ -334,7 +344,11 @@ class Owner:
             connection.execute("PRAGMA secure_delete = ON")
             self._segments.reload()
             raise
+        inserted, self._segments.inserted = self._segments.inserted, []
         # Callbacks before the futures are done: whoever waits for one finds the queue up to date.
+        if self.on_spans is not None:
+            for spans in inserted:
+                self.on_spans(spans)
         if tasks != [] and self.on_tasks is not None:
             self.on_tasks(tasks)
         if released and self.on_release is not None:
@@ -349,6 +363,20 @@ class Owner:
             raise StoreError(
                 "a person was erased since this was read; nothing of it was recorded. Read it again."
             )
+
+    def _check_live(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Refuse a release that was made from another one than is live by now (`Batch.set_live`)."""
+        for name, expected, own in rows:
+            newest = self.connection.execute(
+                "SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name]
+            ).fetchone()
+            if (None if newest is None else newest[0]) == expected:
+                continue
+            # Sent again because its acknowledgement was lost: it is there, and others may have come since.
+            if not self.connection.execute("SELECT 1 FROM releases WHERE id = ?", [own]).fetchone():
+                raise ConflictError(
+                    f"another release of {name!r} came meanwhile; nothing was released. Read what is live again."
+                )
 
     def _delete(self, delete: Callable[..., None], rows: Sequence[Sequence[Any]]) -> None:
         """Erase, or apply retention, within the transaction."""

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from ...errors import InputError, StoreError
+from ...errors import ConflictError, InputError, StoreError
 from ...types import Failure, Lease, Mode, Rollout, Status, Trajectory
 from .batch import Batch
 from .codec import MODES
@@ -39,12 +39,14 @@ from .rollouts import (
     EncodedFinish,
     Finish,
     Rollouts,
+    SecretFilter,
     failure_json,
     positive,
     stale,
     state,
     written,
 )
+from .served import ServedAttempt, ServedAttempts
 
 _AGAIN = 0.25
 """Seconds after which a lease that could not be ended is looked at again."""
@@ -74,6 +76,8 @@ class Queue(Rollouts):
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(database)
         owner = database.owner
+        if database.read_only is not None:
+            raise database.read_only
         if owner is None:
             raise StoreError(
                 f"{database.path} is owned by process {holder(database.path)}; only it hands out work. Ask its "
@@ -83,12 +87,13 @@ class Queue(Rollouts):
         self._index = QueueIndex()
         self._read_ahead = ReadAhead(database)
         self._live = LiveId(database)
+        self._served = ServedAttempts(database)
         self._commits = Commits(database, self._index)
         self._ending: dict[int, tuple[str, Future[None]]] = {}
         self._wake = threading.Event()
         self._sleeps_until = 0.0
         with self._commits.held():
-            owner.on_tasks = self._read_ahead.forget
+            owner.on_tasks = self._tasks_changed
             owner.on_release = self._live.forget
             owner.on_rollouts = self._arrived  # before the file is read, so that none falls between
             self._load()
@@ -130,14 +135,14 @@ class Queue(Rollouts):
         claim.check()
         # Not `turn` without reports: what it does about them would make a claim a third dearer.
         # `live` before the lock is taken: the first look after a release reads the file.
-        change, now, live = Change(), self._clock(), self._live.get()
+        change, now, at, live = Change(), self._clock(), time.time(), self._live.get()
         with self._commits.held():
             self._expire(now)
-            claimed, ahead = self._take(claim, now, change, live)
+            claimed, ahead = self._take(claim, now, at, change, live)
             if not claimed:
                 return ready([])
             settled = self._commits.submit(change)
-        leases = self._leases(claim, claimed, ahead, now, live)
+        leases = self._leases(claim, claimed, ahead, now, at, live)
         return follow(settled, lambda _: leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
@@ -174,28 +179,40 @@ class Queue(Rollouts):
     ) -> Future[None]:
         """End an attempt: with the trajectory it came to, why it failed, or both; done once durable.
 
-        The same report under the same fence may be repeated and is recorded once.
+        The same report under the same fence may be repeated and is recorded once.  The task, the ids, the mode, the
+        worker and the Versions of the trajectory are the queue's (`served.py`), whatever it says of them.
 
         Raises (in the future):
             StaleLeaseError: the rollout is not held under this fence any more; nothing was recorded.
+            ConflictError: the record has another trajectory under the attempt's id.
             InputError: the trajectory has no JSON form.
             StoreError: it could not be written; the lease stands as it was.
         """
+        return follow(self.finish_many([Finish(id, fence, trajectory, error)]), _raise_problem)
 
-        def raise_problem(problems: builtins.list[Exception | None]) -> None:
-            if problems[0] is not None:
-                raise problems[0]
-
-        return follow(self.finish_many([Finish(id, fence, trajectory, error)]), raise_problem)
-
-    def finish_many(self, finished: Sequence[Finish]) -> Future[builtins.list[Exception | None]]:
+    def finish_many(
+        self, finished: Sequence[Finish], *, redactor: SecretFilter | None = None
+    ) -> Future[builtins.list[Exception | None]]:
         """As `finish`, for many at once: the problem of each, None where it is recorded."""
-        return follow(self.turn(finished), lambda turned: turned.problems)
+        return follow(self.turn(finished, redactor=redactor), lambda turned: turned.problems)
 
-    def turn(self, finished: Sequence[Finish], claim: Claim | None = None) -> Future[Turned]:
+    def served(self, id: str, fence: int) -> ServedAttempt | None:
+        """What was given out under a fence; None where the rollout never had it."""
+        return self._served.get(id, fence)
+
+    def turn(
+        self,
+        finished: Sequence[Finish],
+        claim: Claim | None = None,
+        *,
+        redactor: SecretFilter | None = None,
+    ) -> Future[Turned]:
         """`finish_many` and `claim` in one commit: a worker's turn between two rollouts.
 
         A claim that finds nothing is answered like any other; it does not wait.
+
+        Args:
+            redactor: applied to the trajectories as they will be recorded.
 
         Raises:
             InputError: as `claim` does; nothing was recorded.
@@ -208,11 +225,12 @@ class Queue(Rollouts):
         reports: builtins.list[EncodedFinish | None] = []
         for position, finish in enumerate(finished):
             try:
-                reports.append(EncodedFinish(finish))
+                reports.append(EncodedFinish(finish, self._served, redactor))
             except InputError as problem:
                 problems[position] = problem
                 reports.append(None)
-        change, now, live = Change(), self._clock(), "" if claim is None else self._live.get()
+        change, now, at = Change(), self._clock(), time.time()
+        live = "" if claim is None else self._live.get()
         claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
         with self._commits.held():
             if claim is not None:
@@ -222,7 +240,7 @@ class Queue(Rollouts):
             if sorted_.fresh:
                 self._end([*sorted_.fresh.values()], change)
             if claim is not None:
-                claimed, ahead = self._take(claim, now, change, live)
+                claimed, ahead = self._take(claim, now, at, change, live)
             if change.entries:
                 settled = self._commits.submit(change)
                 waits += [(position, settled) for position in sorted_.places]
@@ -231,8 +249,26 @@ class Queue(Rollouts):
                 waits += [(None, settled)] if claimed else []
         for position, report in sorted_.unknown:
             problems[position] = self._recorded(report)  # without the lock: it reads the file
-        leases = self._leases(claim, claimed, ahead, now, live) if claim is not None and claimed else []
-        return _turned(problems, waits, leases)
+        leases = self._leases(claim, claimed, ahead, now, at, live) if claim is not None and claimed else []
+        # One report that cannot be recorded shall not cost the others theirs, nor the claim.
+        several = len(finished) + (claim is not None) > 1
+        return _turned(
+            problems, waits, leases, (lambda: self._apart(finished, claim, redactor)) if several else None
+        )
+
+    def _apart(
+        self, finished: Sequence[Finish], claim: Claim | None, redactor: SecretFilter | None
+    ) -> Future[Turned]:
+        """A turn whose commit met a conflict, with a commit for each report and for the claim."""
+        leases: builtins.list[Lease] = []
+        waits: builtins.list[tuple[int | None, Future[None]]] = [
+            (position, follow(self.finish_many([finish], redactor=redactor), _raise_problem))
+            for position, finish in enumerate(finished)
+        ]
+        if claim is not None:
+            claimed = self.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes)
+            waits.append((None, follow(claimed, leases.extend)))
+        return _turned([None] * len(finished), waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
         """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.
@@ -296,7 +332,7 @@ class Queue(Rollouts):
     # -- inside -------------------------------------------------------------------------------
 
     def _take(
-        self, claim: Claim, now: float, change: Change, live: str
+        self, claim: Claim, now: float, at: float, change: Change, live: str
     ) -> tuple[builtins.list[tuple[QueuedRollout, int, int]], builtins.list[QueuedRollout]]:
         """Hold the first in line, each with its attempt and fence; and the next in line, if anything must be read."""
         modes = claim.modes or MODES
@@ -311,7 +347,6 @@ class Queue(Rollouts):
             # The numbers beside the entry: once the claim is durable another thread may change the entry.
             claimed.append((entry, entry.attempts, self._index.fence))
         if claimed:
-            at = time.time()
             change.add(
                 entries,
                 [
@@ -336,17 +371,37 @@ class Queue(Rollouts):
         claimed: Sequence[tuple[QueuedRollout, int, int]],
         ahead: Sequence[QueuedRollout],
         now: float,
+        at: float,
         live: str,
     ) -> builtins.list[Lease]:
-        """The leases that the worker gets once the claim is durable."""
+        """The leases that the worker gets once the claim is durable.
+
+        Args:
+            now, at: the time of the claim on the queue's clock, and as Unix time, which the attempt has.
+        """
         if now + claim.lease < self._sleeps_until:
             self._wake.set()
-        until = time.time() + claim.lease
+        until = at + claim.lease
         rollouts = self._read_ahead.take([(entry, number) for entry, number, _ in claimed], ahead, live)
-        return [
-            Lease(rollout=rollout, attempt=number, fence=fence, worker=claim.worker, until=until)
-            for rollout, (_, number, fence) in zip(rollouts, claimed, strict=True)
-        ]
+        leases: builtins.list[Lease] = []
+        for (rollout, body), (_, number, fence) in zip(rollouts, claimed, strict=True):
+            self._served.put(
+                fence,
+                ServedAttempt(
+                    rollout.id,
+                    number,
+                    claim.worker,
+                    rollout.mode,
+                    rollout.resources,
+                    at,
+                    rollout.task.id,
+                    body,
+                ),
+            )
+            leases.append(
+                Lease(rollout=rollout, attempt=number, fence=fence, worker=claim.worker, until=until)
+            )
+        return leases
 
     def _end(self, fresh: Sequence[tuple[QueuedRollout, EncodedFinish]], change: Change) -> None:
         states: builtins.list[Sequence[Value]] = []
@@ -374,6 +429,8 @@ class Queue(Rollouts):
 
         def then() -> None:
             forget()
+            for fence in fences:
+                self._served.forget(fence)
             for entry in over:
                 self._index.drop(entry)
             for entry in again:
@@ -452,6 +509,11 @@ class Queue(Rollouts):
         )
         return None if rows else stale(report.finish.id, report.finish.fence)
 
+    def _tasks_changed(self, tasks: Sequence[str] | None) -> None:
+        self._read_ahead.forget(tasks)
+        if tasks is None:
+            self._served.forget()  # one of them may be a person's; what was given out is read again, if it is there
+
     def _arrived(self, arrivals: builtins.list[Arrival]) -> None:
         def apply(_: BaseException | None) -> None:
             for seq, id, mode, max_attempts in arrivals:
@@ -506,16 +568,23 @@ class _Sorted(NamedTuple):
     unknown: list[tuple[int, EncodedFinish]]
 
 
+def _raise_problem(problems: list[Exception | None]) -> None:
+    if problems[0] is not None:
+        raise problems[0]
+
+
 def _turned(
     problems: list[Exception | None],
     waits: Sequence[tuple[int | None, Future[None]]],
     leases: list[Lease],
+    apart: Callable[[], Future[Turned]] | None = None,
 ) -> Future[Turned]:
     """The answer to a turn, once all commits that it waits for are settled.
 
     Args:
         problems: of the reports, as far as they are known.
         waits: commits under way, each with the place of its report; None for the claim.
+        apart: gives the answer where one report's conflict kept all of a commit from being written.
     """
     answer: Future[Turned] = Future()
     unsettled = len(waits)
@@ -536,7 +605,14 @@ def _turned(
             last = unsettled == 0
         if not last:
             return
-        if unclaimed is not None:
+        if apart is not None and any(
+            isinstance(problem, ConflictError) for problem in (*problems, unclaimed)
+        ):
+            try:
+                apart().add_done_callback(partial(_settle, answer))
+            except Exception as problem:  # the store was closed meanwhile
+                answer.set_exception(problem)
+        elif unclaimed is not None:
             answer.set_exception(unclaimed)
         else:
             answer.set_result(Turned(problems, leases))
@@ -544,6 +620,13 @@ def _turned(
     for position, future in waits:
         future.add_done_callback(partial(finished, position))
     return answer
+
+
+def _settle(answer: Future[Turned], done: Future[Turned]) -> None:
+    if problem := done.exception():
+        answer.set_exception(problem)
+    else:
+        answer.set_result(done.result())
 
 
 def _sort(
@@ -567,7 +650,13 @@ def _sort(
             by_kind.waits.append((position, recording[1]))
         elif fence in fresh and fresh[fence][1].digest == report.digest:
             by_kind.places.append(position)
-        elif entry is not None and entry.fence == fence and entry.change is None and fence not in fresh:
+        elif (
+            entry is not None
+            and entry.fence == fence
+            and entry.change is None
+            and fence not in fresh
+            and report.served is not None
+        ):
             fresh[fence] = (entry, report)
             by_kind.places.append(position)
         else:

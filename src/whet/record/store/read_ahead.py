@@ -79,8 +79,8 @@ class ReadAhead:
 
     def take(
         self, claimed: Sequence[tuple[QueuedRollout, int]], ahead: Sequence[QueuedRollout], live: str
-    ) -> list[Rollout]:
-        """Rollouts that were just claimed, with the numbers of their attempts.
+    ) -> list[tuple[Rollout, bytes | None]]:
+        """Rollouts that were just claimed, with the numbers of their attempts; each with the JSON of its task.
 
         Args:
             live: id of the Bundle for rollouts that name none.
@@ -99,7 +99,7 @@ class ReadAhead:
             read = {row[13]: row for row in rows}
             row_of.update({seq: read.pop(seq) for seq in missing})
             self._keep(read, changes)
-        return [_rollout(row_of[entry.seq], number, live) for entry, number in claimed]
+        return [(_rollout(row := row_of[entry.seq], number, live), row[2]) for entry, number in claimed]
 
     def forget(self, tasks: Sequence[str] | None) -> None:
         """Forget the rows of tasks that changed; None stands for any.  Called from the writer's thread."""

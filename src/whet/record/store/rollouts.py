@@ -5,18 +5,21 @@ from __future__ import annotations
 import builtins
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 
 from ...errors import InputError, NotFoundError, StaleLeaseError
-from ...types import Failure, Fault, Mode, Outcome, Rollout, Span, Status, Trajectory
+from ...types import Failure, Fault, Feedback, Mode, Outcome, Rollout, Span, Status, Trajectory
 from .batch import feedback_row, trajectory_row
-from .codec import MODES, decode_rollout, encode_json
+from .codec import MODES, decode_rollout, encode, encode_json
 from .database import Database
 from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
+from .schema import FINISHED
+from .served import ServedAttempt, ServedAttempts, as_served, whole
 
 # `read_ahead.py` reads columns by their place: task_id, body, meta, attempts and seq.
 ROLLOUT = (
@@ -31,6 +34,7 @@ MOST = 1_000
 """Leases, finishes or rollouts in one request."""
 Id = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST)]
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=86_400)]
+_TASK = len('{"task":')
 LOST = Failure(Fault.ENVIRONMENT, "LeaseExpired", "nothing was heard of its worker until the lease ran out")
 BROKEN = Failure(Fault.ENVIRONMENT, "InfrastructureError", "its trajectory ended as an infrastructure error")
 
@@ -46,7 +50,9 @@ class Finish(NamedTuple):
     """Kept with the report, in its commit; a report that is refused leaves none."""
     key: bytes = b""
     """The bytes that the worker sent: a report under the same fence with the same key is the same report.  b"" takes
-    the encoded trajectory and error in their place, which a second decoding may give another id and time."""
+    what is recorded of it, where a second decoding of the same bytes would give the same."""
+    own: Mapping[str, str] = MappingProxyType({})
+    """Resource name → id of the Version of the program's own that was read, of names that the Bundle does not have."""
 
 
 class Claim(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -95,16 +101,43 @@ class Attempt(NamedTuple):
     """Id of the Bundle that it ran under; None in a record from before that was kept."""
 
 
+class SecretFilter(Protocol):
+    """Takes secrets out of a trajectory before it is written (`whet.record.tracing.redact`)."""
+
+    def suspects(self, body: bytes) -> bool: ...
+
+    def trajectory(self, trajectory: Trajectory) -> Trajectory: ...
+
+
 class EncodedFinish:
-    """A Finish, judged and encoded."""
+    """A Finish, judged and encoded.
 
-    __slots__ = ("digest", "error", "finish", "outcome", "row", "size", "trajectory")
+    Args:
+        attempts: what the queue gave out, which the trajectory is recorded under.
+        redactor: applied to the trajectory as it will be recorded.
 
-    def __init__(self, finish: Finish) -> None:
+    Raises:
+        InputError: something in the trajectory has no JSON form.
+    """
+
+    __slots__ = (
+        "digest",
+        "error",
+        "feedback",
+        "finish",
+        "outcome",
+        "row",
+        "served",
+        "size",
+        "told",
+        "trajectory",
+    )
+
+    def __init__(self, finish: Finish, attempts: ServedAttempts, redactor: SecretFilter | None) -> None:
         self.finish, trajectory = finish, finish.trajectory
+        self.served = attempts.get(finish.id, finish.fence)
         broken = trajectory is not None and trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR
         error = finish.error or (trajectory.error or BROKEN if broken and trajectory else None)
-        self.trajectory = None if trajectory is None else trajectory.id
         self.error = None if error is None else failure_json(error)
         self.outcome = (
             "succeeded"
@@ -113,26 +146,46 @@ class EncodedFinish:
             if error.fault is Fault.AGENT and not broken
             else "infrastructure_error"
         )
-        self.row = None if trajectory is None else trajectory_row(trajectory)
-        body = b"" if self.row is None else self.row[-1]
-        assert isinstance(body, bytes)
-        self.size = len(body) + sum([len(span.body) + 100 for span in finish.spans])
-        head, sent = encode_json([finish.id, None if finish.key else self.error]), finish.key or body
+        self.trajectory: str | None = None
+        self.row: tuple[Value, ...] | None = None
+        self.feedback: Sequence[Feedback] = ()
+        self.told: bytes | memoryview = b""
+        self.size = sum([len(span.body) + 100 for span in finish.spans])
+        if trajectory is not None and self.served is not None:  # else it is refused, and written nowhere
+            self.size += self._encode(trajectory, self.served, attempts, redactor)
+        if trajectory is not None and self.served is None and not finish.key:
+            self.told = encode(trajectory)
+        sent = finish.key or self.told
+        head = encode_json([finish.id, None if finish.key else self.error])
         # The length keeps the two apart: no other head and body may have the same digest.
         self.digest = hashlib.blake2b(b"%d:%b%b" % (len(head), head, sent), digest_size=16).hexdigest()
+
+    def _encode(
+        self,
+        sent: Trajectory,
+        served: ServedAttempt,
+        attempts: ServedAttempts,
+        redactor: SecretFilter | None,
+    ) -> int:
+        versions = None if served.bundle is None else attempts.versions(served.bundle)
+        trajectory = as_served(sent, served, versions, self.finish.own)
+        body = encode(trajectory)
+        # Without the task, which stands first and is the queue's: it may be recorded anew before a report is repeated.
+        self.told = memoryview(body)[_TASK + len(served.json) :]
+        if redactor is not None and redactor.suspects(body):
+            trajectory = redactor.trajectory(whole(trajectory, served))
+            body = encode(trajectory)
+        self.trajectory, self.feedback = served.id, trajectory.feedback
+        self.row = trajectory_row(trajectory, task=served.task_id, body=body)
+        return len(body)
 
 
 def written(reports: Sequence[EncodedFinish]) -> Writes:
     """The writes that record the trajectories of reports, with their feedback and spans."""
     rows = [report.row for report in reports if report.row is not None]
-    feedback = [
-        feedback_row(noun)
-        for report in reports
-        if report.finish.trajectory
-        for noun in report.finish.trajectory.feedback
-    ]
+    feedback = [feedback_row(noun) for report in reports for noun in report.feedback]
     spans = [span for report in reports for span in report.finish.spans]
-    kinds = (("trajectory", rows), ("feedback", feedback), ("span", spans))
+    kinds = ((FINISHED, rows), ("feedback", feedback), ("span", spans))
     return [(key, rows_of_kind) for key, rows_of_kind in kinds if rows_of_kind]
 
 
@@ -186,7 +239,7 @@ class Rollouts:
         """
         for _, rollout in find(self._database, "WHERE r.id = ?", [id]):
             return rollout
-        raise NotFoundError(f"{self._database.path} holds no rollout {id!r}.")
+        raise NotFoundError(f"the record holds no rollout {id!r}.")
 
     def attempts(self, id: str) -> builtins.list[Attempt]:
         """The tries at a rollout, oldest first."""

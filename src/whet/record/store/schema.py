@@ -261,7 +261,10 @@ def _weight(value: Any) -> int:
     return len(value) if isinstance(value, str | bytes) else 8
 
 
+FINISHED = "finished"
+"""Key of a trajectory that ends an attempt: another one under its id is an error, and no repetition."""
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
+    FINISHED: (10, _TRAJECTORY.partition(" ON CONFLICT")[0]),
     "attempt": (
         6,
         "WITH given (fence, rollout, number, worker, started, bundle) AS (VALUES {0}) "
@@ -295,7 +298,7 @@ QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
 """Writes of the queue, which keeps the same state in memory: never taken from another process.  Columns of
 a row, and the statement for any number of rows, in the order in which a transaction runs them."""
 
-HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1}
+HANDLED = {"span": 10, "withdraw": 1, "erase": 4, "retain": 4, "as_of": 1, "follows": 3}
 """Writes that take more than one statement (`owner.py`): key → columns of a row."""
 
 # Counted in the text: the first parenthesis of a statement must close its list of columns.
@@ -354,14 +357,14 @@ def settle(connection: sqlite3.Connection) -> None:
         )
 
 
-def migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Bring the file up to this version's schema, or refuse it unchanged.
+def version_of(connection: sqlite3.Connection, path: str) -> int:
+    """The number of migrations that a file has seen.
 
     Raises:
         StoreVersionError: written by a newer whet.
         StoreError: a SQLite database of something else.
     """
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application != APPLICATION and (tables or version or application):
@@ -371,7 +374,16 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
             f"{path} has schema {version}, this whet knows {len(MIGRATIONS)}: a newer whet wrote it. "
             "Upgrade (pip install -U whet), or name another file."
         )
-    for number in range(version, len(MIGRATIONS)):
+    return version
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file up to this version's schema, or refuse it unchanged.
+
+    Raises:
+        StoreVersionError, StoreError: as of `version_of`.
+    """
+    for number in range(version_of(connection, path), len(MIGRATIONS)):
         connection.executescript(
             # The pragmas are in the transaction: a migration that fails leaves the file's version as it was.
             f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA application_id = {APPLICATION}; "

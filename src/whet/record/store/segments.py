@@ -6,7 +6,8 @@ before: an index over all time would cost more with every span it holds (88,000 
 2.5 million), these two never grow beyond their segments.  Resource and scope, the same for
 thousands of spans, are kept once.
 
-This is the owner's side, used inside its transactions alone; `spans.py` reads.
+This is the owner's side, used inside its transactions alone; `spans.py` reads.  Who assembles is told of what a
+transaction inserted (`Inserted`), so that it need not read it back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from .schema import portions
 
@@ -26,6 +27,8 @@ SEGMENT = 250_000
 SECONDS = 7 * 86_400.0
 """Age at which a segment is followed by the next although it is not full."""
 _CONTEXTS = 10_000
+CONFLICTS = "spans_conflicting"
+"""The counter of spans that came a second time with another body; the first one is kept."""
 
 _COLUMNS = "seq, trace, id, parent, started, ended, name, encoding, context, run, arrived, body"
 _WIDTH = _COLUMNS.count(",") + 1
@@ -53,12 +56,27 @@ def _insert(number: int, rows: int) -> str:
     )
 
 
+class Inserted(NamedTuple):
+    """The spans that one commit inserted, without those that were there before."""
+
+    first: int
+    last: int
+    """Every number from `first` to `last` was given out by this commit, to these spans or to repeated ones."""
+    at: float
+    """Unix time in seconds at which they arrived."""
+    numbers: Sequence[int]
+    """`seq` of each span."""
+    spans: Sequence[Sequence[Any]]
+
+
 class Segments:
     """Inserts spans; `rows` is how many a segment takes."""
 
     def __init__(self, connection: sqlite3.Connection, rows: int = SEGMENT) -> None:
         self._connection = connection
         self._limit = rows
+        self.inserted: list[Inserted] = []
+        """By the transaction under way; its owner clears it after the commit."""
         self.reload()
 
     def reload(self) -> None:
@@ -71,6 +89,7 @@ class Segments:
         # A rollback takes back contexts too, whose ids must not be used again.
         self._contexts: dict[bytes, int] = {}
         self._changed = False
+        self.inserted = []
         tombs = self._connection.execute("SELECT kind, id FROM tombstones").fetchall()
         self._erased_traces = {bytes.fromhex(id) for kind, id in tombs if kind == "trace" and len(id) == 32}
         self._erased_runs = {id for kind, id in tombs if kind == "run"}
@@ -114,8 +133,38 @@ class Segments:
         before = self._connection.total_changes
         for part in portions(rows):
             self._connection.execute(_insert(self._number, len(part)), tuple(chain.from_iterable(part)))
-        self._rows += self._connection.total_changes - before
+        added = self._connection.total_changes - before
+        self._rows += added
         self._changed = True
+        numbers: Sequence[int] = range(last + 1, self._last + 1)
+        if added < len(rows):
+            numbers = self._kept(rows)
+            spans = [spans[number - last - 1] for number in numbers]
+        self.inserted.append(Inserted(last + 1, self._last, now, numbers, spans))
+
+    def _kept(self, rows: Sequence[Sequence[Any]]) -> list[int]:
+        """The numbers of the rows that were inserted; counts those that differ from the one that is there.
+
+        Asked for only where something was repeated: an exporter that had no answer sends its batch again.
+        """
+        select = " UNION ALL ".join(
+            f"SELECT seq, body FROM spans_{segment} WHERE trace = ? AND id = ? AND encoding = ?"
+            for segment in (self._number, self._number - 1)
+        )
+        numbers, conflicts = [], 0
+        for row in rows:
+            key = (row[1], row[2], row[7])
+            ((number, body),) = self._connection.execute(select, key + key).fetchall()
+            if number == row[0]:
+                numbers.append(number)
+            elif body != row[11]:
+                conflicts += 1
+        if conflicts:
+            self._connection.execute(
+                "INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+                (CONFLICTS, conflicts),
+            )
+        return numbers
 
     def note(self) -> None:
         """Write the position of the newest segment: the last thing in a transaction."""

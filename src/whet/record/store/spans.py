@@ -17,8 +17,9 @@ from ...errors import StoreError
 from ...types import Span
 from .database import Database
 from .erasure import Mention, Naming, mentions, named, whole_traces
-from .group_commit import Value
+from .group_commit import Value, Writes
 from .schema import LISTED, listed
+from .segments import CONFLICTS
 
 _SELECT = "SELECT seq, trace, id, parent, started, ended, name, body, encoding, context, run FROM spans_{0}"
 _TOGETHER = 8
@@ -99,17 +100,35 @@ class Spans:
         self._database = database
         self._older = BloomFilter()
 
-    def put(self, spans: Sequence[Span]) -> Future[None]:
+    def put(
+        self,
+        spans: Sequence[Span],
+        also: Writes = (),
+        *,
+        trajectories: Sequence[Sequence[Any]] = (),
+        erasures: int = 0,
+    ) -> Future[None]:
         """Keep spans; the future is done once they are durable, all of them or none.
+
+        Args:
+            also: written by the same commit.
 
         One that was put before (same trace, id and encoding) is kept once, if it came within the
         deduplication window: the segment that is being filled and the one before it.
 
+        Args:
+            trajectories: rows (`batch.trajectory_row`) of Trajectories that were read from these spans, to commit
+                with them.  All of it is refused if a person was erased since there were `erasures`.
+
         Raises:
             StoreError: the store is closed; in the future: they could not be written.
         """
+        size = sum([len(span[6]) for span in spans]) + 100 * len(spans)
+        if not trajectories:
+            return self._database.write([("span", spans), *also], size)
+        size += sum([len(row[-1]) for row in trajectories])
         return self._database.write(
-            [("span", spans)], sum([len(span[6]) for span in spans]) + 100 * len(spans)
+            [("as_of", [(erasures,)]), ("span", spans), ("trajectory", trajectories), *also], size
         )
 
     def trace(self, trace: bytes) -> list[Span]:
@@ -123,6 +142,27 @@ class Spans:
     def traces(self, traces: Sequence[bytes]) -> list[Span]:
         """The spans of several traces by start, then id: one look at the file for all of them."""
         return self._spans("trace", traces)
+
+    def sizes(self, traces: Sequence[bytes]) -> dict[bytes, int]:
+        """Number of stored spans of each of these traces; one that has none is left out.  Reads an index alone."""
+        sizes: dict[bytes, int] = {}
+        for trace, spans in self._everywhere(
+            "SELECT trace, count(*) FROM spans_{0}", "trace", traces, " GROUP BY trace"
+        ):
+            sizes[trace] = sizes.get(trace, 0) + spans  # a long run may lie in several segments
+        return sizes
+
+    @property
+    def conflicting(self) -> int:
+        """Spans that came a second time with another body, so far; the first one is kept."""
+        rows = self._database.rows("SELECT value FROM counters WHERE name = ?", [CONFLICTS])
+        return int(rows[0][0]) if rows else 0
+
+    @property
+    def newest(self) -> int:
+        """`seq` of the last span that arrived, 0 if there is none."""
+        ((newest,),) = self._database.rows("SELECT coalesce(max(last), 0) FROM segments")
+        return int(newest)
 
     def named(self, runs: Sequence[str]) -> list[tuple[str, bytes]]:
         """Each of these runs with each trace that has a span that names it."""
@@ -192,7 +232,7 @@ class Spans:
         where, marks = mentions(subject)
         # Before the search: a span that comes meanwhile has a greater
         # number, and `erasure.up_to_now` sees it.
-        ((newest,),) = self._database.rows("SELECT coalesce(max(last), 0) FROM segments")
+        newest = self.newest
         mentioned: list[Mention] = []
         for number in self._segments():
             mentioned += self._query(
@@ -222,28 +262,34 @@ class Spans:
                 raise
             return []
 
-    def _everywhere(self, select: str, column: str, values: Sequence[Value]) -> list[Any]:
-        """Rows of every segment where `column` is one of `values`."""
+    def _everywhere(self, select: str, column: str, values: Sequence[Value], after: str = "") -> list[Any]:
+        """Rows of every segment where `column` is one of `values`; `after` follows the condition."""
+        if not values:
+            return []
         numbers = self._segments()
         noted = [number for number in numbers if number in self._older.segments]
         # Only what the filter holds is looked for in the noted segments.
         held = [value for value in values if value in self._older] if noted else []
         rest = [number for number in numbers if number not in noted]
         try:
-            return self._in(rest, select, column, values) + self._in(noted, select, column, held)
+            return self._in(rest, select, column, values, after) + self._in(
+                noted, select, column, held, after
+            )
         except StoreError:
             if set(numbers) <= set(self._segments()):
                 raise
-            return self._everywhere(select, column, values)  # retention has deleted one since
+            return self._everywhere(select, column, values, after)  # retention has deleted one since
 
-    def _in(self, numbers: Sequence[int], select: str, column: str, values: Sequence[Value]) -> list[Any]:
+    def _in(
+        self, numbers: Sequence[int], select: str, column: str, values: Sequence[Value], after: str = ""
+    ) -> list[Any]:
         """Rows of these segments where `column` is one of `values`."""
         rows: list[Any] = []
         for first in range(0, len(values), _ASKED):
             parameters = _filled(values[first : first + _ASKED])
             # Numbered, so that each segment's part of the statement refers to the same values.
             numbered = ", ".join(f"?{number}" for number in range(1, len(parameters) + 1))
-            where = f" WHERE {column} IN ({numbered})"
+            where = f" WHERE {column} IN ({numbered}){after}"
             for start in range(0, len(numbers), _TOGETHER):
                 part = numbers[start : start + _TOGETHER]
                 rows += self._database.rows(

@@ -13,13 +13,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
 import msgspec
 
-from ...errors import InputError, NotFoundError
+from ...errors import InputError, NotFoundError, StoreError
 from ...types import (
     Bundle,
     Feedback,
@@ -59,6 +59,8 @@ class Store:
         path: the file, made if it does not exist, or ":memory:" (gone at close; the fake for tests).
         serve: this process is the store's server; a second one is refused.
         segment: spans in a time segment; a repeated span is recognised across two of them.
+
+    A file that may not be written, or whose folder may not, is read all the same; each write raises a StoreError.
 
     Raises:
         StoreError: folder missing, no permission, a folder, not a store, damaged.
@@ -265,7 +267,7 @@ class Store:
         """
         for trajectory in self.trajectories(ids=[id], limit=1):
             return trajectory
-        raise NotFoundError(f"{self.path} holds no trajectory or run {id!r}.")
+        raise NotFoundError(f"the record holds no trajectory or run {id!r}.")
 
     def feedback(self, run: str | None = None, *, session: str | None = None) -> Iterator[Feedback]:
         """Feedback on one run or session or on all, in the order in which it was recorded."""
@@ -292,7 +294,7 @@ class Store:
         """
         for version in self.versions(ids=[id]):
             return version
-        raise NotFoundError(f"{self.path} holds no Version {id!r}.")
+        raise NotFoundError(f"the record holds no Version {id!r}.")
 
     def preferences(self) -> Iterator[Preference]:
         """Preference pairs in the order in which they were recorded."""
@@ -340,7 +342,7 @@ class Store:
             return EMPTY
         rows = self.database.rows("SELECT body FROM bundles WHERE id = ?", [id])
         if not rows:
-            raise NotFoundError(f"{self.path} holds no Bundle {id!r}.")
+            raise NotFoundError(f"the record holds no Bundle {id!r}.")
         return stored_bundle(self.database, rows[0][0], f"Bundle {id}")
 
     # -- Verdicts -----------------------------------------------------------------------------
@@ -405,22 +407,25 @@ class Store:
             raise InputError(
                 "an empty Bundle releases nothing. To go back to the agent as it came, roll back."
             )
-        # Read before the commit: of two releases at once the later one does not have what the other added.
-        log = self.history(last=1)
-        live = log[0].bundle if log else EMPTY
-        merged = live.put(*bundle.values())
-        if not new_names:
-            refuse_unknown(self.database, bundle, live)
-        proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
-        proven = None if proof is None else proof.id
-        if log and merged == live and proven in (None, log[0].verdict):
-            return log[0]  # already live: with another entry, a rollback would change nothing
-        with self.batch() as batch:
+
+        def prepared(batch: Batch) -> Release:
+            log = self.history(last=1)
+            live = log[0].bundle if log else EMPTY
+            merged = live.put(*bundle.values())
+            if not new_names:
+                refuse_unknown(self.database, bundle, live)
+            proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
+            proven = None if proof is None else proof.id
+            if log and merged == live and proven in (None, log[0].verdict):
+                return log[0]  # already live: with another entry, a rollback would change nothing
             batch.put_bundle(bundle)
             if proof is not None:
                 batch.put_verdict(proof)
-            previous = log[0].previous if log and merged == live else ""
-            return batch.set_live(merged, reason=reason, previous=previous, verdict=proven)
+            newest = log[0].id if log else None
+            previous = log[0].previous if log and merged == live else newest
+            return batch.set_live(merged, reason=reason, previous=previous, verdict=proven, after=newest)
+
+        return self._released(LIVE, prepared)
 
     def rollback(self, name: str = LIVE, *, reason: str = "rollback") -> Bundle:
         """Make the previous release live; repeated, it goes further back, at last to the agent as it came.
@@ -431,18 +436,18 @@ class Store:
         Raises:
             NotFoundError: the agent as it came is live: there is nothing before it.
         """
-        releases = self.history(name)
-        if not releases:
-            raise NotFoundError(f"nothing was ever released as {name!r}: this is the agent as it came.")
-        current = releases[-1]
-        before = {release.id: release for release in releases}.get(current.previous or "")
-        if before is None and not current.bundle:
-            raise NotFoundError(f"the agent as it came is {name}; there is nothing before it.")
-        with self.batch() as batch:
+
+        def prepared(batch: Batch) -> Release:
+            releases = self.history(name)
+            if not releases:
+                raise NotFoundError(f"nothing was ever released as {name!r}: this is the agent as it came.")
+            current = releases[-1]
+            before = {release.id: release for release in releases}.get(current.previous or "")
+            if before is None and not current.bundle:
+                raise NotFoundError(f"the agent as it came is {name}; there is nothing before it.")
             if before is None:
-                batch.set_live(EMPTY, name, reason=reason, previous=None)
-                return EMPTY
-            batch.set_live(
+                return batch.set_live(EMPTY, name, reason=reason, previous=None, after=current.id)
+            return batch.set_live(
                 before.bundle,
                 name,
                 reason=reason,
@@ -450,13 +455,37 @@ class Store:
                 previous=before.previous,
                 verdict=before.verdict,
                 unproven=before.unproven,
+                after=current.id,
             )
-        return before.bundle
+
+        return self._released(name, prepared).bundle
 
     def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
         """Make exactly `bundle` live without asking for a proof; callers want `release`, which uses the same write."""
-        with self.batch() as batch:
-            return batch.set_live(bundle, name, reason=reason)
+        return self._released(name, lambda batch: batch.set_live(bundle, name, reason=reason))
+
+    def _released(self, name: str, prepare: Callable[[Batch], Release]) -> Release:
+        """Commit a release that is made from what is live; made anew where another one came in between.
+
+        Args:
+            prepare: adds it to a batch, which holds the id of what it was made from.
+        """
+        while True:
+            before = self._newest(name)
+            batch = self.batch()
+            release = prepare(batch)
+            try:
+                batch.submit().result()
+                return release
+            except StoreError:  # of which kind does not cross the owner's socket
+                if self.database.rows("SELECT 1 FROM releases WHERE id = ?", [release.id]):
+                    return release
+                if self._newest(name) == before:
+                    raise
+
+    def _newest(self, name: str) -> str | None:
+        rows = self.database.rows("SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name])
+        return rows[0][0] if rows else None
 
     def _after_fork(self) -> None:
         """In the child: connect anew when needed; the queue is the parent's."""

@@ -1,9 +1,11 @@
 """From spans as they arrive to Trajectories in the record.
 
-A Trajectory is written when its root has ended and nothing of it has arrived for `grace` seconds.  A
-span that comes later makes a new revision under the same id; the record keeps the one before, and what
-was judged of it stays.  Where a root never arrives (it belongs to a service that sends its spans
-elsewhere) the run is written after `patience` seconds, with a note.
+A trace that arrives whole becomes its Trajectory in the commit of its spans (`admit`).  Of any other run the Trajectory
+is written when its root has ended and nothing of it has arrived for `grace` seconds; until then its spans are kept in
+memory, as far as there is room (`arrivals.py`), and are read from the record otherwise.  A span that comes later makes
+a new revision under the same id; the record keeps the one before, and what was judged of it stays.  Where a root never
+arrives (it belongs to a service that sends its spans elsewhere) the run is written after `patience` seconds, with a
+note.
 
 It keeps its place in the record, so that a process that was killed resumes there.  It judges
 nothing, and forgets a run as soon as it is written.
@@ -11,23 +13,30 @@ nothing, and forgets a run as soon as it is written.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from ...errors import InputError, StoreError
-from ...types import Json, Outcome, Span, Step, Task, Trajectory
+from ...types import Outcome, Span, Trajectory
 from ..store import Store
 from ..store.codec import encode
 from ..store.erasure import ERASURES
+from .arrivals import ArrivalFeed
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
-from .record import STARTED
+from .join import join
+from .progress import PROGRESS, AssemblyProgress
+from .protobuf import LENGTH, fields
 from .signals import hear
+from .whole import WholeTrace, by_trace, storable_row
 
 CURSOR = "assembler"
 """The key in the record under which the place is kept."""
@@ -44,6 +53,10 @@ STOPPING = 5.0
 """Seconds that a server that stops spends on runs that wait: a backlog of hours must not hold it."""
 HEARD = 5.0
 """Seconds between two looks at what users let show in their sessions."""
+HEARD_TOGETHER = 20_000
+"""Trajectories that are looked at then."""
+LOGGED = 60.0
+"""Seconds for which a service that sends log records is taken to send those of its next traces too."""
 UNTRACED = 15.0
 """`patience` with a run of which the gateway alone knows: exporters send every five seconds, so the spans
 that its calls name as their parents go elsewhere."""
@@ -76,14 +89,59 @@ class Assembler:
     """Runs that may be open at once."""
     failure: str | None = None
     """The reason why the last step could not be written, None if it could."""
+    progress: AssemblyProgress = field(default_factory=AssemblyProgress)
+    """As of the last step."""
+    whole: int = 0
+    """Trajectories that were written with their spans."""
+    _feed: ArrivalFeed = field(default_factory=ArrivalFeed)
+    _listening: bool = False
     _after: int = -1
     _recorded: int = -1
     """`seq` of the last trajectory that was looked at."""
+    _at: float = 0.0
+    """Unix time of the last step: a clock that was set back shows by it."""
     _open: dict[str | bytes, _Open] = field(default_factory=dict)
     _empty: list[str] = field(default_factory=list)
     """Trajectories of which every step is in another one now."""
     _revisions: dict[str | bytes, int] = field(default_factory=dict)
+    _admitted: deque[bytes] = field(default_factory=deque)
+    """Traces that were written with their spans since the last step."""
+    _logging: dict[bytes, float] = field(default_factory=dict)
+    """Resource → monotonic time of its last log record."""
+    _admission: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def admit(self, spans: Sequence[Span], wholes: Sequence[WholeTrace] = ()) -> Future[None]:
+        """Commit the spans of a request, each with its Trajectory where the trace is whole and new.
+
+        Args:
+            wholes: the traces among them that are whole, as `read_whole` gives them.
+
+        Returns:
+            Done once all of it is durable, or with the StoreError for which nothing of it was stored.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        groups = by_trace(spans) if wholes else {}
+        self._note_logs(spans)
+        # Counted before looking for what is known: the commit is refused if somebody is erased meanwhile.
+        erasures = self._erasures() if wholes else 0
+        with self._admission:  # of two requests that bring one trace, one finds that the other has it
+            new = self._new(wholes, groups)
+            traces = [whole.trace for whole in new]
+            for trace in traces:
+                self._feed.expect(trace, [span.id for span in groups[trace]])
+        if not new:
+            return self.store.spans.put(spans)
+        try:
+            rows = [whole.row for whole in new if whole.row is not None]
+            future = self.store.spans.put(spans, trajectories=rows, erasures=erasures)
+        except BaseException:
+            self._feed.settled(traces)
+            raise
+        future.add_done_callback(lambda done: self._settle(traces, len(rows), done))
+        return future
 
     def step(self, now: float | None = None) -> int:
         """Write the runs that are complete at `now` (Unix seconds); how many were written.
@@ -95,6 +153,7 @@ class Assembler:
         """
         with self._lock:
             at = time.time() if now is None else now
+            self._follow(at)
             moved = self._look(at)
             while True:
                 # Counted before reading; `batch.as_of` refuses the write if somebody was erased since.
@@ -123,45 +182,104 @@ class Assembler:
     def run(self, stop: threading.Event, *, every: float = 0.25) -> None:
         """Step every `every` seconds until `stop` is set, then write what has arrived, complete or not.
 
-        A record that cannot be written (a full disk) ends nothing: `failure` holds the reason until it can.
+        While there is more to do than one step takes, the next follows at once.  A record that cannot be
+        written (a full disk) ends nothing: `failure` holds the reason until it can.
         """
-        pause, stopping, heard = every, False, -math.inf
-        while not stopping:
-            stopping = stop.wait(pause)
-            began = time.monotonic()
-            try:
-                if stopping:
-                    self.flush(STOPPING)
-                else:
-                    self.step()
-                    self.store.spans.note_older()
-                if stopping or began >= heard + HEARD:
-                    hear(self.store)
-                    heard = began
-                self.failure = None
-            except StoreError as exception:
-                self.failure = str(exception)
-            pause = max(every, time.monotonic() - began)  # half of the time at most: ingest comes first
+        stopping, heard = False, -math.inf
+        with self._listen():
+            while not stopping:
+                stopping = stop.wait(every if self.failure or not self.progress.unassembled else 0.0)
+                began = time.monotonic()
+                try:
+                    if stopping:
+                        self.flush(STOPPING)
+                    else:
+                        self.step()
+                        self.store.spans.note_older()
+                    if stopping or began >= heard + HEARD:
+                        hear(self.store, most=HEARD_TOGETHER)
+                        heard = began
+                    self.failure = None
+                except StoreError as exception:
+                    self.failure = str(exception)
 
-    # -- inside -------------------------------------------------------------------------------
+    # -- whole traces -------------------------------------------------------------------------
 
-    def _erasures(self) -> int:
-        ((count,),) = self.store.database.rows(ERASURES)
-        return int(count)
+    def _new(self, wholes: Sequence[WholeTrace], groups: dict[bytes, list[Span]]) -> list[WholeTrace]:
+        """Those of which the record has nothing, and no more is to be expected."""
+        new = [
+            whole
+            for whole in wholes
+            if whole.trace not in self._open
+            and not self._feed.expects(whole.trace)
+            and not self._logs(groups[whole.trace][0])
+        ]
+        if not new:
+            return []
+        known = set(self.store.spans.sizes([whole.trace for whole in new]))
+        listed = msgspec.json.encode([whole.trace.hex() for whole in new]).decode()
+        # A trajectory of this id may have been imported; of an erased trace nothing may come back.
+        rows = self.store.database.rows(
+            "SELECT id FROM trajectories WHERE id IN (SELECT value FROM json_each(?1)) UNION ALL "
+            "SELECT id FROM tombstones WHERE kind IN ('run', 'trace') AND id IN (SELECT value FROM json_each(?1))",
+            [listed],
+        )
+        known.update(bytes.fromhex(id) for (id,) in rows)
+        return [whole for whole in new if whole.trace not in known]
 
-    def _written(self, at: float, moved: bool, erasures: int) -> int:
-        """Read the runs that are due and write the complete ones, if nobody is erased meanwhile; how many."""
-        ready: dict[str, Trajectory] = {}
-        closed: list[str | bytes] = []
-        due = [key for key, run in self._open.items() if run.check <= at][:TOGETHER]
-        for start in range(0, len(due), READ):
-            for key, trajectories in self._assembled(due[start : start + READ], at):
-                closed.append(key)
-                ready.update((trajectory.id, trajectory) for trajectory in trajectories)
-        if ready or closed or moved:
-            ordered = sorted(ready.values(), key=lambda trajectory: (trajectory.started, trajectory.id))
-            self._write(ordered, closed, erasures)
-        return len(ready)
+    def _settle(self, traces: Sequence[bytes], written: int, done: Future[None]) -> None:
+        # In the writer's thread, after the feed has had the commit's spans.
+        self._feed.settled(traces)
+        if done.exception() is None:
+            self.whole += written
+            self._admitted.extend(traces)
+
+    def _note_logs(self, spans: Sequence[Span]) -> None:
+        """Note the services whose log records hold what their spans leave out: their traces wait for them."""
+        if not spans or not spans[0].encoding.startswith("log"):
+            return
+        now = time.monotonic()
+        if len(self._logging) > 1_000:
+            self._logging = {key: at for key, at in self._logging.items() if at > now - LOGGED}
+        self._logging.update((_resource(context), now) for context in {span.context for span in spans})
+
+    def _logs(self, span: Span) -> bool:
+        return bool(self._logging) and (
+            self._logging.get(_resource(span.context), -math.inf) > time.monotonic() - LOGGED
+        )
+
+    # -- looking for arrivals -----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _listen(self) -> Iterator[None]:
+        """Have the writer tell what it inserts."""
+        self._listening = True
+        try:
+            yield
+        finally:
+            self._listening = False
+            owner = self.store.database.owner
+            if owner is not None and owner.on_spans == self._feed.note:
+                owner.on_spans = None
+
+    def _attach(self) -> bool:
+        """True if the writer tells us; whatever was inserted before it began is read from the record."""
+        owner = self.store.database.owner if self._listening else None
+        if owner is None:
+            return False
+        if owner.on_spans != self._feed.note:  # at the start, and after the file has changed hands
+            self._feed.forget_all()
+            owner.on_spans = self._feed.note
+            self._feed.last = max(self._feed.last, self.store.spans.newest)
+        return True
+
+    def _follow(self, at: float) -> None:
+        """Move the times of open runs with a clock that was set back: none of them waits for the whole jump."""
+        if at < self._at:
+            for run in self._open.values():
+                run.arrived -= self._at - at
+                run.check -= self._at - at
+        self._at = at if math.isfinite(at) else self._at
 
     def _look(self, now: float) -> bool:
         """Note the arrivals since the last time; True if there were any."""
@@ -169,36 +287,58 @@ class Assembler:
             cursor = self.store.state(CURSOR, 0)
             self._after = cursor if isinstance(cursor, int) and cursor >= 0 else 0
         before = self._after
+        while self._admitted:
+            self._revisions.setdefault(self._admitted.popleft(), 1)
         self._look_at_traced(now)
-        while (room := min(1000, self.most - len(self._open))) > 0:
-            page = self.store.spans.touched(self._after, limit=room)
-            if not page:
+        if not self._attach():
+            self._scan(now)
+            return self._after > before
+        while len(self._open) < self.most:
+            batch = self._feed.next()
+            missing = self._feed.last if batch is None else batch.first - 1
+            if self._after < missing:
+                if not self._scan(now, missing):
+                    break
+                continue
+            if batch is None:
                 break
-            for arrival in page:
-                key = arrival.trace if arrival.run is None else arrival.run
-                run = self._open.setdefault(key, _Open(arrival.seq, arrival.arrived, 0.0))
-                run.arrived = max(run.arrived, arrival.arrived)
-                # Each revision waits twice as long, so that a run of an hour has few of them.
-                quiet = min(self.grace * 2 ** self._revisions.get(key, 0), self.patience)
-                # min: arrivals are stamped by the wall clock, and lie ahead after it was set back.
-                run.check = min(run.arrived, now) + quiet
-                self._after = arrival.seq
+            for number, span in zip(batch.numbers, batch.spans, strict=True):
+                if number > self._after:
+                    self._arrive(number, span[0], span[9], batch.at, now)
+                    self._feed.hold(span)
+            self._after = max(self._after, batch.last)
+            self._feed.take()
         return self._after > before
 
-    def _assembled(
-        self, keys: Sequence[str | bytes], now: float
-    ) -> Iterator[tuple[str | bytes, list[Trajectory]]]:
-        """The trajectories of each run that is complete."""
-        fresh: list[tuple[str | bytes, list[Trajectory]]] = []
-        for key, spans, trajectory_ids in self._spans(keys):
-            trajectories = self._assemble(key, spans, trajectory_ids, now)
-            if trajectories is not None:
-                fresh.append((key, trajectories))
-        ids = [trajectory.id for _, trajectories in fresh for trajectory in trajectories]
-        stored = {trajectory.id: trajectory for trajectory in self.store.trajectories(ids=ids)} if ids else {}
-        for key, trajectories in fresh:
-            merged = [_merged(trajectory, stored.get(trajectory.id)) for trajectory in trajectories]
-            yield key, [trajectory for trajectory in merged if trajectory is not None]
+    def _scan(self, now: float, missing: int | None = None) -> bool:
+        """Read arrivals from the record; False if too many runs are open to go on.
+
+        Args:
+            missing: `seq` up to which all is known to be there, if more than that was found.
+        """
+        while (room := min(1000, self.most - len(self._open))) > 0:
+            page = self.store.spans.touched(self._after, limit=room)
+            for arrival in page:
+                self._arrive(arrival.seq, arrival.trace, arrival.run, arrival.arrived, now)
+                self._after = arrival.seq
+            if missing is not None and (not page or self._after >= missing):
+                self._after = max(self._after, missing)  # repeated spans take numbers too
+                return True
+            if not page:
+                return True
+        return False
+
+    def _arrive(self, number: int, trace: bytes, run: str | None, arrived: float, now: float) -> None:
+        key = trace if run is None else run
+        # min: arrivals are stamped by the wall clock, and lie ahead after it was set back.
+        arrived = min(arrived, now)
+        waiting = self._open.get(key)
+        if waiting is None:
+            waiting = self._open[key] = _Open(number, arrived, 0.0)
+        waiting.arrived = max(waiting.arrived, arrived)
+        # Each revision waits twice as long, so that a run of an hour has few of them.
+        quiet = min(self.grace * 2 ** self._revisions.get(key, 0), self.patience)
+        waiting.check = waiting.arrived + quiet
 
     def _look_at_traced(self, now: float) -> None:
         """Open runs again of which a traced call, or a worker's rollout, was recorded after they were written.
@@ -224,6 +364,52 @@ class Assembler:
         written = "SELECT id FROM trajectories WHERE id IN (SELECT value FROM json_each(?))"
         for (id,) in self.store.database.rows(written, [listed]) if own else ():
             self._open[own[id]] = _Open(self._after + 1, now, now)
+
+    # -- assembling ---------------------------------------------------------------------------
+
+    def _erasures(self) -> int:
+        ((count,),) = self.store.database.rows(ERASURES)
+        return int(count)
+
+    def _written(self, at: float, moved: bool, erasures: int) -> int:
+        """Read the runs that are due and write the complete ones, if nobody is erased meanwhile; how many."""
+        ready: dict[str, Trajectory] = {}
+        closed: list[str | bytes] = []
+        due = [key for key, run in self._open.items() if run.check <= at][:TOGETHER]
+        for start in range(0, len(due), READ):
+            for key, trajectories in self._assembled(due[start : start + READ], at):
+                closed.append(key)
+                ready.update((trajectory.id, trajectory) for trajectory in trajectories)
+        if ready or closed or moved:
+            ordered = sorted(ready.values(), key=lambda trajectory: (trajectory.started, trajectory.id))
+            self._write(ordered, closed, at, erasures)
+        else:
+            self.progress = self._progress(at)
+        return len(ready)
+
+    def _progress(self, at: float, closed: frozenset[str | bytes] = frozenset()) -> AssemblyProgress:
+        """How far it has come, once `closed` are written."""
+        due = [run.check for key, run in self._open.items() if run.check <= at and key not in closed]
+        batch = self._feed.next()
+        if batch is not None:
+            due.append(batch.at)
+        waiting = len(self._open) - len(closed)
+        return AssemblyProgress(self._after, waiting, len(due), min(due, default=None))
+
+    def _assembled(
+        self, keys: Sequence[str | bytes], now: float
+    ) -> Iterator[tuple[str | bytes, list[Trajectory]]]:
+        """The trajectories of each run that is complete."""
+        fresh: list[tuple[str | bytes, list[Trajectory]]] = []
+        for key, spans, trajectory_ids in self._spans(keys):
+            trajectories = self._assemble(key, spans, trajectory_ids, now)
+            if trajectories is not None:
+                fresh.append((key, trajectories))
+        ids = [trajectory.id for _, trajectories in fresh for trajectory in trajectories]
+        stored = {trajectory.id: trajectory for trajectory in self.store.trajectories(ids=ids)} if ids else {}
+        for key, trajectories in fresh:
+            merged = [_merged(trajectory, stored.get(trajectory.id)) for trajectory in trajectories]
+            yield key, [trajectory for trajectory in merged if trajectory is not None]
 
     def _assemble(
         self, key: str | bytes, spans: list[Span], trajectory_ids: set[str], now: float
@@ -276,26 +462,31 @@ class Assembler:
     def _read(self, traces: Sequence[bytes], held: dict[bytes, list[Span]]) -> None:
         # Each has a list even if nothing is left of it: a person may be erased between the two reads.
         held.update((trace, []) for trace in traces)
-        for span in self.store.spans.traces(traces):
+        if self._feed.last >= 0:
+            held.update(self._feed.spans(self.store.spans.sizes(traces)))
+        for span in self.store.spans.traces([trace for trace in traces if not held[trace]]):
             held[span.trace].append(span)
 
-    def _write(self, ready: list[Trajectory], closed: list[str | bytes], erasures: int) -> None:
-        done = set(closed)
+    def _write(self, ready: list[Trajectory], closed: list[str | bytes], at: float, erasures: int) -> None:
+        done = frozenset(closed)
+        progress = self._progress(at, done)
         waiting = [run.first for key, run in self._open.items() if key not in done]
         with self.store.batch() as batch:
             batch.as_of(erasures)
             for trajectory in ready:
-                try:
-                    batch.put(trajectory, replace=True)
-                except InputError as exception:
-                    batch.put(_unstorable(trajectory, exception), replace=True)
+                batch.put_row(storable_row(trajectory), replace=True)
+                batch.add_feedback(*trajectory.feedback)
             batch.withdraw(*self._empty)
             # Up to the oldest run that waits: a restart reads on from there, and `_merged` drops repeats.
             batch.put_state(CURSOR, min([*(first - 1 for first in waiting), self._after]))
+            batch.put_state(PROGRESS, msgspec.to_builtins(progress))
+        self.progress = progress
         self._empty.clear()
         for key in closed:  # only now: what could not be written stays open
             del self._open[key]
             self._revisions[key] = self._revisions.get(key, 0) + 1
+        self._feed.drop(key for key in closed if isinstance(key, bytes))
+        self._feed.drop(bytes.fromhex(trace) for trajectory in ready for trace in trajectory.trace_ids)
         # Forgetting costs one early revision: the quiet time of that run begins anew.
         while len(self._revisions) > 10_000:
             del self._revisions[next(iter(self._revisions))]
@@ -321,159 +512,16 @@ def _rooted(spans: Sequence[Span]) -> bool:
     return any(not span.parent and span.ended and not span.encoding.startswith("log") for span in spans)
 
 
+def _resource(context: bytes) -> bytes:
+    """The resource in a span's context: the program that sent it, whatever its scope."""
+    if context[:1] == b"{":
+        return context.partition(b',"scope":')[0]
+    for number, kind, at, end in fields(context, 0, len(context)):
+        if number == 1 and kind == LENGTH:
+            return context[at:end]
+    return b""
+
+
 def _noted(trajectory: Trajectory, note: str) -> Trajectory:
     notes = trajectory.meta.get("notes")
     return replace(trajectory, meta={**trajectory.meta, "notes": [*(notes or ()), note]})
-
-
-def _unstorable(trajectory: Trajectory, exception: InputError) -> Trajectory:
-    """A placeholder for a run that cannot be written as JSON; its spans hold everything."""
-    identity = {key: trajectory.meta[key] for key in ("source", "run") if key in trajectory.meta}
-    return Trajectory(
-        task=Task(meta={"source": trajectory.meta.get("source", "otlp")}),
-        id=trajectory.id,
-        trace_ids=trajectory.trace_ids,
-        outcome=Outcome.INVALID,
-        started=trajectory.started,
-        seconds=trajectory.seconds,
-        meta={**identity, "unread": len(trajectory.steps) or 1, "notes": [str(exception)]},
-    )
-
-
-# -- a program's own trajectories and the gateway's record of its model calls: one run -----------------
-
-
-def join(recorded: Sequence[Trajectory], spans: Sequence[Span]) -> tuple[list[Trajectory], list[Span]]:
-    """The traced calls of a run with the model calls made in them, and the other spans.
-
-    Inside `whet run` a traced function knows its own steps and the gateway its model calls, token ids and all.  Both
-    carry the run's id, and clocks of one machine tell in which call of the function a model call was made.  A rollout
-    of a worker is one run with an id of its own: a model call that carries it is that rollout's, whatever the clocks
-    say; one that carries the id of the queue's rollout is assigned to an attempt by time.  Where that is not certain,
-    because two traced calls ran at once, the model call stays in the run's own trajectory: nothing is guessed.
-
-    Args:
-        recorded: trajectories of the run in the record; those that a decorator or a worker wrote are looked at.
-        spans: all of the run.
-    """
-    own = [run for run in recorded if _owns(run) and run.seconds is not None]
-    exported = {(span.trace, span.id) for span in spans if span.encoding != CALL}
-    made_in: dict[str, list[Span]] = {}
-    unjoined: list[Span] = []
-    for span in spans:
-        inside = [run for run in own if "worker" in run.meta and run.id == span.run]
-        inside = inside or [run for run in own if _within(run, span)]
-        if span.encoding == CALL and (span.trace, span.parent) not in exported and len(inside) == 1:
-            made_in.setdefault(inside[0].id, []).append(span)
-        else:
-            unjoined.append(span)
-    return [_with_calls(run, made_in[run.id]) for run in own if run.id in made_in], unjoined
-
-
-def _owns(trajectory: Trajectory) -> bool:
-    """True of what a decorator or a worker wrote."""
-    return "function" in trajectory.meta or {"worker", "rollout"} <= trajectory.meta.keys()
-
-
-def _within(trajectory: Trajectory, span: Span) -> bool:
-    """True if a call began while a traced function ran; its end is measured after the agent has its answer."""
-    return trajectory.started <= span.started / 1e9 <= trajectory.started + (trajectory.seconds or 0)
-
-
-def _with_calls(trajectory: Trajectory, spans: Sequence[Span]) -> Trajectory:
-    began = {span.id.hex(): span.started / 1e9 for span in spans}
-    there = {id for step in trajectory.steps for id in (step.id, *step.info.get("span_ids", ()))}
-    fresh = [span for span in spans if span.id.hex() not in there]
-    steps, versions, meta = list(trajectory.steps), dict(trajectory.versions), dict(trajectory.meta)
-    session, subject = trajectory.session, trajectory.subject
-    # In a rollout the agent's answer is a step itself, which comes first: all that led to it is inside.
-    answer = steps[0].id if "worker" in meta and steps and steps[0].kind == "action" else None
-    for read in survey(fresh).trajectories:
-        # A sub-agent's step, which the calls tell of, begins with its first call.
-        starts = {step.id: began[step.info["span_ids"][0]] for step in read.steps if "span_ids" in step.info}
-        for step in reversed(read.steps):
-            if step.parent is not None and step.id in starts:
-                starts[step.parent] = starts[step.id]
-        for call in read.steps:
-            at = starts[call.id]
-            call = replace(call, info={**call.info, STARTED: at})
-            index = _reported(steps, call)
-            index = _innermost(steps, at, call.agent) if index is None else index
-            if index is not None and _same(steps[index], call) and not _has_call(steps, index):
-                steps[index] = _with_call(steps[index], call)
-            else:
-                around = None if index is None else steps[index]
-                parent = call.parent or (answer if around is None else around.id)
-                agent = call.agent or ("" if around is None else around.agent)
-                steps.insert(_position(steps, at), replace(call, parent=parent, agent=agent))
-        versions = {**read.versions, **versions}
-        session, subject = session or read.session, subject or read.subject
-        meta |= {key: read.meta[key] for key in ("redacted", "untrainable", "notes") if key in read.meta}
-    return replace(
-        trajectory, steps=tuple(steps), versions=versions, meta=meta, session=session, subject=subject
-    )
-
-
-def _reported(steps: Sequence[Step], call: Step) -> int | None:
-    """The step in which a worker's agent reported this very call itself, by its token ids."""
-    alike = (number for number, step in enumerate(steps) if step.tokens is not None and _same(step, call))
-    return next((number for number in alike if not _has_call(steps, number)), None)
-
-
-def _same(step: Step, call: Step) -> bool:
-    """True if a step is the record of the call: a model call without token ids, or with those of the call."""
-    if step.tokens is None or call.tokens is None:
-        return step.kind == "llm"
-    ours, theirs = step.tokens, call.tokens
-    return [*ours.prompt_ids] == [*theirs.prompt_ids] and [*ours.output_ids] == [*theirs.output_ids]
-
-
-def _began(step: Step) -> float | None:
-    started = step.info.get(STARTED)
-    return started if isinstance(started, float) else None
-
-
-def _innermost(steps: Sequence[Step], at: float, agent: str) -> int | None:
-    """The innermost step of the decorator that was open at a time: the last to begin of those.
-
-    Args:
-        agent: of the call; of several agents' steps that are open at once, its own is the one.
-    """
-    open_now = []
-    for number, step in enumerate(steps):
-        start = _began(step)
-        if start is None or step.latency is None or "trace_id" in step.info:
-            continue
-        if start <= at <= start + step.latency:
-            open_now.append(number)
-    own = [number for number in open_now if agent and steps[number].agent == agent]
-    return max(own or open_now, default=None)
-
-
-def _has_call(steps: Sequence[Step], index: int) -> bool:
-    """A step that has the record of a model call already, in itself or inside."""
-    step = steps[index]
-    return "span_ids" in step.info or any(inner.parent == step.id for inner in steps)
-
-
-def _position(steps: Sequence[Step], at: float) -> int:
-    """After every step that began before."""
-    # A step without a time counts as begun: it stays where its recorder put it.
-    later = (number for number, step in enumerate(steps) if (_began(step) or 0.0) > at)
-    return next(later, len(steps))
-
-
-def _with_call(step: Step, call: Step) -> Step:
-    """A step of kind llm with the gateway's record of it; its name, reward and own notes stay."""
-    info: dict[str, Json] = {**call.info, **step.info}
-    return replace(
-        step,
-        observation=call.observation if call.observation is not None else step.observation,
-        action=call.action if call.action is not None else step.action,
-        tokens=call.tokens or step.tokens,
-        # The step's own count goes first; of messages and tokens the gateway knows more, for it saw the wire.
-        usage=step.usage or call.usage,
-        error=step.error or call.error,
-        agent=step.agent or call.agent,
-        info=info,
-    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 import struct
 from collections.abc import Iterator, Mapping
 
@@ -77,26 +78,89 @@ def content(span: Span, *, nesting: int = NESTING) -> Content:
 # -- protobuf ---------------------------------------------------------------------------------
 
 
+# What every span begins with in the order of the exporters, up to its name, which has up to 127 bytes; and what comes
+# between the name and the attributes: kind, start, end.  None of it is read here, so it is stepped over in C.
+_HEAD = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}(?:\x22\x08.{8})?\x2a([\x01-\x7f])", re.DOTALL)
+_TIMES = re.compile(rb"(?:\x30[\x00-\x7f])?\x39.{8}\x41.{8}", re.DOTALL)
+_ATTRIBUTE = 9 << 3 | LENGTH
+_SHORT = 80
+"""Bytes up to which an attribute is remembered with its value: most are the same in span after span."""
+_KNOWN_PAIRS = 8_192
+_known_pairs: dict[bytes, tuple[str, Json]] = {}
+_known_texts: dict[bytes, tuple[str, tuple[str, ...]]] = {}
+
+
 def _protobuf_span(span: Span, nesting: int) -> Content:
     data = span.body
     attrs: dict[str, Json] = {}
     events = []
     status, message = 0, ""
-    for number, kind, value, stop in fields(data, 0, len(data)):
+    at, end = _behind_head(data), len(data)
+    while at < end:
+        if data[at] == _ATTRIBUTE and at + 3 < end:
+            size, first = data[at + 1], at + 2
+            if size >= 0x80:
+                # Lengths of two bytes, up to 16 KB, are read here: the call would cost more.
+                if data[first] < 0x80:
+                    size, first = size & 0x7F | data[first] << 7, first + 1
+                else:
+                    size, first = varint(data, at + 1, end)
+            if first + size <= end:
+                at = first + size
+                if size > _SHORT:
+                    _pair(data, first, at, nesting, attrs)
+                else:
+                    raw = data[first:at]
+                    pair = _known_pairs.get(raw)
+                    if pair is None:
+                        pair = _remembered(data, first, at, nesting, raw)
+                    attrs[pair[0]] = pair[1]
+                continue
+        # One field at a time: whatever is not an attribute, or is broken, as `fields` has it.
+        number, kind, value, at = next(fields(data, at, end))
         if kind != LENGTH:
             continue
         if number == 9:
-            _pair(data, value, stop, nesting, attrs)
+            _pair(data, value, at, nesting, attrs)
         elif number == 11:
-            events.append(_event(data, value, stop, nesting))
+            events.append(_event(data, value, at, nesting))
         elif number == 15:
-            for part, wire, first, last in fields(data, value, stop):
+            for part, wire, first, last in fields(data, value, at):
                 if part == 2 and wire == LENGTH:
                     message = _text(data, first, last)
                 elif part == 3 and wire == VARINT:
                     status = first
     resource, scope = _protobuf_context(span.context, nesting)
     return Content(span, attrs, tuple(events), status, message, None, resource, scope)
+
+
+def _behind_head(data: bytes) -> int:
+    """Where to begin reading: behind ids, name, kind and times, if they stand where they usually do; else 0."""
+    head = _HEAD.match(data)
+    if head is None:
+        return 0
+    times = _TIMES.match(data, head.end() + head[1][0])
+    return 0 if times is None else times.end()
+
+
+def _remembered(data: bytes, at: int, end: int, nesting: int, raw: bytes) -> tuple[str, Json]:
+    """The KeyValue in `data[at:end]`, which is remembered as `raw`; a list is copied, so that nobody changes it."""
+    texts = _known_texts.get(raw)
+    if texts is not None:
+        return texts[0], [*texts[1]]
+    pairs: dict[str, Json] = {}
+    _pair(data, at, end, nesting, pairs)
+    ((key, held),) = pairs.items()
+    if nesting > 1:
+        if len(_known_pairs) + len(_known_texts) >= _KNOWN_PAIRS:
+            _known_pairs.clear()
+            _known_texts.clear()
+        if isinstance(held, list):
+            if all(isinstance(text, str) for text in held):
+                _known_texts[raw] = key, tuple(map(str, held))
+        elif not isinstance(held, dict):
+            _known_pairs[raw] = key, held
+    return key, held
 
 
 def _protobuf_log(span: Span, nesting: int) -> Content:
@@ -154,9 +218,13 @@ def _pair(data: bytes, at: int, end: int, nesting: int, into: dict[str, Json]) -
     if end - at > 5 and data[at] == 0x0A and data[at + 1] < 0x80:
         first = at + 2 + data[at + 1]  # where the value begins, and with it its own length
         if first + 3 < end and data[first] == 0x12:
-            size, start = varint(data, first + 1, end)
+            size, start = data[first + 1], first + 2
+            if size >= 0x80:
+                size, start = varint(data, first + 1, end)
             if start + size == end and size > 1 and data[start] == 0x0A:
-                length, begin = varint(data, start + 1, end)
+                length, begin = data[start + 1], start + 2
+                if length >= 0x80:
+                    length, begin = varint(data, start + 1, end)
                 if begin + length == end:
                     # Only where all lengths fit to the byte: fields may come in any order, and twice.
                     into[data[at + 2 : first].decode("utf-8", "replace")] = data[begin:end].decode(
@@ -295,4 +363,8 @@ def _double(value: Json) -> float | None:
     words = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
     if isinstance(value, str):
         return words.get(value)
-    return float(value) if isinstance(value, int | float) and abs(value) < 1e308 else None
+    try:
+        # type, not isinstance: true is no double.
+        return float(value) if type(value) in (int, float) else None
+    except OverflowError:
+        return None  # a whole number of more than 308 digits, which no double is

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 import struct
 import zlib
@@ -43,6 +44,9 @@ class DecodeLimits:
     """Spans or log records in one request; more is an error."""
     span_bytes: int = 8 << 20
     """A longer span is left out and counted."""
+    items: int = 30_000
+    """Attributes and events of a span, in JSON the keys in it; one with more is left out and counted.  Each becomes
+    objects of a hundred times its bytes when it is read."""
 
 
 LIMITS = DecodeLimits()
@@ -148,6 +152,7 @@ class _Gather:
         self.marked = False
         """True if the letters of `whet.run` occur anywhere in the request."""
         self._stated: set[str] = set()
+        self._parts = 0
 
     def keep(self, span: Span) -> None:
         """Take a span, unless the protocol calls it invalid or it is too long."""
@@ -155,8 +160,18 @@ class _Gather:
             self.reject("its trace or span id is missing, zero or of the wrong length")
         elif len(span.body) > self.limits.span_bytes:
             self.reject(f"it is longer than {self.limits.span_bytes} bytes")
+        elif _items(span.body, self.limits.items, json=span.encoding.endswith("+json")) > self.limits.items:
+            self.reject(f"it has more than {self.limits.items} attributes, events or keys")
         else:
             self.take(span)
+
+    def part(self, parts: int = 1) -> None:
+        """Count resources, scopes, or spans that are not read yet, which cost memory even where they are empty."""
+        self._parts += parts
+        if self._parts > 4 * self.limits.spans:
+            raise InputError(
+                f"more than {4 * self.limits.spans} resources, scopes and spans in one request. Send smaller batches."
+            )
 
     def take(self, span: Span) -> None:
         """Take a span that was checked."""
@@ -192,6 +207,21 @@ class _Gather:
 
 
 _NO_TRACE, _NO_SPAN = bytes(16), bytes(8)
+_LONG = 64 * 1024
+"""Bytes beyond which the items of a span are counted: fewer bytes hold no more than can be borne."""
+_KEY = re.compile(rb'(?<!\\)(?:\\\\)*"\s*:')
+"""The end of a key of a JSON object; within a text its quotation mark would be escaped."""
+
+
+def _items(body: bytes, most: int, *, json: bool) -> int:
+    """Attributes and events of a span, in JSON the keys in it; the counting ends beyond `most`."""
+    if len(body) <= _LONG:
+        return 0
+    try:
+        found = _KEY.finditer(body) if json else fields(body, 0, len(body))
+        return sum(1 for _ in itertools.islice(found, most + 1))
+    except InputError:
+        return 0  # it is kept, and counted as unread by whoever reads it
 
 
 def _parent(id: bytes) -> bytes:
@@ -205,6 +235,7 @@ def _read_protobuf(body: bytes, gather: _Gather) -> None:
     """ExportTraceServiceRequest or ExportLogsServiceRequest: field 1 of both is the resources."""
     for number, kind, at, end in fields(body, 0, len(body)):
         if number == 1 and kind == LENGTH:
+            gather.part()
             _protobuf_resource(body, at, end, gather)
 
 
@@ -218,6 +249,7 @@ def _protobuf_resource(body: bytes, at: int, end: int, gather: _Gather) -> None:
         if number == 1:
             resource += body[start:stop]  # a message that comes twice is one: the halves are concatenated
         elif number == 2:
+            gather.part()
             scopes.append((start, stop))
     named = _protobuf_run_or_none(resource, 0, len(resource), 1) if gather.marked else None
     gather.run = named or gather.otherwise
@@ -228,6 +260,7 @@ def _protobuf_resource(body: bytes, at: int, end: int, gather: _Gather) -> None:
             if kind == LENGTH and number == 1:
                 scope += body[first:last]
             elif kind == LENGTH and number == 2:
+                gather.part()
                 items.append((first, last))
         gather.context = write_field(1, resource) + write_field(2, write_field(1, scope))
         if gather.logs:
@@ -266,7 +299,8 @@ _PARENT_FIELD = b"\x22\x08"
 def _protobuf_spans(data: bytes, items: Sequence[tuple[int, int]], gather: _Gather) -> None:
     """The spans of one scope.  The loop stays in one frame: it is what ingest spends most of its time on."""
     match, unpack = _HEAD.match, _TIMES.unpack_from
-    context, marked, most = gather.context, gather.marked, gather.limits.span_bytes
+    # A longer one goes the long way, where its items are counted.
+    context, marked, most = gather.context, gather.marked, min(_LONG, gather.limits.span_bytes)
     # Stepping over each attribute here, to refuse what is broken further inside, cost 6 µs more a span (051).
     for at, end in items:
         head = match(data, at, end)
@@ -448,7 +482,7 @@ def _json_log(body: bytes, gather: _Gather) -> None:
 
 
 def _json_run(body: bytes) -> str | None:
-    if _RUN not in body:
+    if _RUN not in body or _items(body, LIMITS.items, json=True) > LIMITS.items:
         return None
     try:
         attributes = _attributes.decode(body).attributes or ()

@@ -1,135 +1,59 @@
 """Secrets out of what is recorded, before it is stored.
 
-A `Rule` is a pattern and the letters that any match must hold, so that a span without them costs a
-search for each and nothing more.  What matches becomes `[redacted:<rule>]`.  Token ids and
+`secret_rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
 log-probabilities spell the same text, so they go with it, and the trajectory is marked untrainable.
 
-It finds the forms that vendors give their keys, not every secret there could be; it does not look
-inside compressed or encoded text, nor for one that was cut in two by a stream's chunks.
+All rules together are one automaton over the bytes (RE2), so that text without secrets costs one pass in
+linear time, however many rules there are.  A secret without a form or a name of its own is not found, unless the
+Redactor knows it (`know`); nor one inside compressed text, or one that a stream's chunks cut in two.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+import re2
 
 from ...errors import InputError
 from ...types import Failure, Feedback, Json, Span, Step, Trajectory
 from ..store.codec import encode
+from .known_secrets import KnownSecrets
 from .protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
+from .secret_rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
 
+__all__ = ["CARD", "EMAIL", "RULES", "WHET_TOKEN", "Redactor", "Rule", "luhn", "redaction"]
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One kind of secret.
-
-    Raises:
-        InputError: the name is not lower-case letters, digits and hyphens, or the pattern does not compile.
-    """
-
-    name: str
-    pattern: str
-    """A regular expression over text.  With a group named `secret` only that part is replaced."""
-    hints: Sequence[str] = ()
-    """Letters of which every match holds at least one; none means to look everywhere, which costs."""
-    check: Callable[[str], bool] | None = None
-    """True if a match is a secret after all."""
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9-]{1,40}", self.name):
-            raise InputError(f"{self.name!r} cannot name a rule: use lower-case letters, digits and hyphens.")
-        try:
-            re.compile(self.pattern)
-        except re.error as exception:
-            raise InputError(f"the pattern of rule {self.name} does not compile: {exception}.") from exception
-
-
-def luhn(text: str) -> bool:
-    """True if the digits of a text satisfy the check digit of payment cards (ISO/IEC 7812)."""
-    digits = [int(character) for character in text if character.isdigit()]
-    doubled = [
-        value if position % 2 == 0 else sum(divmod(2 * value, 10))
-        for position, value in enumerate(digits[::-1])
-    ]
-    return len(digits) >= 13 and len(set(digits)) > 1 and sum(doubled) % 10 == 0
-
-
-def credentials(text: str) -> bool:
-    """True of a user's name and password as HTTP's Basic scheme encodes them (RFC 7617)."""
-    try:
-        decoded = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
-    except ValueError:
-        return False
-    return ":" in decoded and decoded.isprintable()
-
-
-_START = r"(?<![A-Za-z0-9])"
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "private-key",
-        r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY-----.*?(?:-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY-----|\Z)",
-        ("PRIVATE KEY-----",),
-    ),
-    Rule("jwt", _START + r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}", ("eyJ",)),
-    Rule("anthropic-key", _START + r"sk-ant-[A-Za-z0-9_-]{16,}", ("sk-ant-",)),
-    # Behind the rule for sk-ant-, whose keys this one would take for its own.
-    Rule("openai-key", _START + r"sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{20,}", ("sk-",)),
-    Rule("aws-key", _START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", ("AKIA", "ASIA")),
-    Rule(
-        "aws-secret",
-        r"(?i:secret_?access_?key)[\\\"'\s:=]{1,8}(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+])",
-        ("access_key", "ACCESS_KEY", "AccessKey"),
-    ),
-    Rule("google-key", _START + r"AIza[A-Za-z0-9_-]{35}", ("AIza",)),
-    Rule(
-        "github-token",
-        _START + r"(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-    ),
-    Rule("gitlab-token", _START + r"glpat-[A-Za-z0-9_-]{20,}", ("glpat-",)),
-    Rule("slack-token", _START + r"xox[abeoprs]-[A-Za-z0-9-]{10,}", ("xox",)),
-    Rule("stripe-key", _START + r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}", ("k_live_", "k_test_")),
-    Rule("huggingface-token", _START + r"hf_[A-Za-z0-9]{30,}", ("hf_",)),
-    Rule("groq-key", _START + r"gsk_[A-Za-z0-9]{40,}", ("gsk_",)),
-    Rule("xai-key", _START + r"xai-[A-Za-z0-9]{40,}", ("xai-",)),
-    Rule("npm-token", _START + r"npm_[A-Za-z0-9]{36}", ("npm_",)),
-    Rule("pypi-token", _START + r"pypi-AgE[A-Za-z0-9_-]{40,}", ("pypi-AgE",)),
-    Rule("sendgrid-key", _START + r"SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{32,64}", ("SG.",)),
-    Rule(
-        "bearer-token",
-        r"(?i:bearer)\s{1,4}(?P<secret>(?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{16,})",
-        ("Bearer ", "bearer ", "BEARER "),
-    ),
-    Rule(
-        "basic-auth",
-        r"(?i:basic)\s{1,4}(?P<secret>[A-Za-z0-9+/]{8,}={0,2})",
-        ("Basic ", "basic ", "BASIC "),
-        credentials,
-    ),
-    Rule(
-        "url-key",
-        r"[?&](?i:(?:api[_-]?)?key|(?:access[_-]?)?token|signature|sig)=(?P<secret>[^&#\s\"'<>\\]{8,})",
-        ("key=", "KEY=", "Key=", "token=", "TOKEN=", "Token=", "sig=", "signature="),
-    ),
-    Rule("url-password", r"://[^/\s:@\"'<>]{0,200}:(?P<secret>[^/\s@\"'<>]{1,200})@", ("://",)),
-)
-"""The default rules of a Redactor."""
-
-EMAIL = Rule("email", r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+", ("@",))
-"""Addresses.  Not among `RULES`: an agent that works on mail has little else."""
-CARD = Rule("card", r"(?<![0-9.])[0-9](?:[ -]?[0-9]){12,18}(?![0-9])", (), luhn)
-"""Payment card numbers.  Not among `RULES`."""
-
+ADDRESSES = frozenset({"whet-token"})
+"""Rules for what stands in addresses and headers of the recorder itself, in nothing that a model read or said: a run
+from which nothing else was taken can be trained on."""
+KNOWN = "known-secret"
+"""The rule that a secret of `Redactor.know` is counted under."""
 MARK = "[redacted:{}]"
 MARKED = re.compile(rb"\[redacted:([a-z0-9-]{1,40})\]")
 """A redaction mark in stored bytes."""
+BYTES = re2.Options()
+"""How a screen reads: byte by byte, with a dot for any of them."""
+BYTES.encoding = re2.Options.Encoding.LATIN1
+BYTES.dot_nl = True
+BYTES.never_capture = True
+BYTES.log_errors = False
+BYTES.max_mem = 64 * 1024 * 1024
+NEVER = rb"\z."
+_NAMES, _VALUES = (
+    ("name", "key", "header", "field", "variable", "Name", "Key"),
+    ("value", "val", "content", "Value"),
+)
+"""Keys that a name stands under, and those that its value does."""
+_LONGEST_NAME = 80
+_TEXT, _INTEGER, _LIST = 1, 3, 5
+"""Fields of an OTLP AnyValue."""
 _TOKEN_KEYS = frozenset(
     {"logprobs", "top_logprobs", "prompt_logprobs", "token_ids", "prompt_token_ids", "output_token_ids"}
 )
@@ -138,21 +62,102 @@ _ESCAPED = re.compile(rb"\\(?:u00[2-7]|/)")
 """A letter of ASCII that JSON need not escape: text that a search of the bytes would miss."""
 
 
+class _Pattern:
+    """A rule, compiled."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._pattern = re.compile(rule.pattern, re.DOTALL)
+        self._groups = sorted(group for group in self._pattern.groupindex if group.startswith("secret"))
+        self._anchor = re2.compile(rule.anchor.encode(), BYTES) if rule.anchor else None
+
+    def accepts(self, secret: str) -> bool:
+        """True if what has the form of a secret is one, and none that was taken out before."""
+        return not secret.startswith("[redacted:") and (self.rule.check is None or self.rule.check(secret))
+
+    def sub(self, text: str, matches: Counter[str], *, stars: bool = False) -> str:
+        """A text with what matches replaced, and counted; with stars, as many letters as before."""
+        pieces, end = [], 0
+        for match in self._found(text):
+            group = next((group for group in self._groups if match[group] is not None), 0)
+            start, stop = match.span(group)
+            if start < end or not self.accepts(match[group]):
+                continue
+            matches[self.rule.name] += 1
+            pieces += [text[end:start], "*" * (stop - start) if stars else MARK.format(self.rule.name)]
+            end = stop
+        return "".join([*pieces, text[end:]]) if pieces else text
+
+    def _found(self, text: str) -> Iterator[re.Match[str]]:
+        if self._anchor is None:
+            yield from self._pattern.finditer(text)
+            return
+        octets = text.encode("utf-8", "surrogatepass")
+        place, passed, end = 0, 0, 0
+        for anchor in self._anchor.finditer(octets):
+            # Of bytes that begin no letter there are as many as places to go back.
+            place += len(octets[passed : anchor.start()].decode("utf-8", "surrogatepass"))
+            passed = anchor.start()
+            if place >= end and (match := self._pattern.match(text, place)) is not None:
+                yield match
+                end = match.end()
+
+
+class _Compiled:
+    """What Redactors of the same rules share: it takes a tenth of a second to make, and never changes."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.patterns = [_Pattern(rule) for rule in rules]
+        self.keys = [
+            (pattern, re.compile(pattern.rule.keys)) for pattern in self.patterns if pattern.rule.keys
+        ]
+        self.screened = [pattern for pattern in self.patterns if pattern.rule.screening]
+        # A rule without hints may match anywhere, so that no search can rule a text out.
+        self.everywhere = len(self.screened) < len(self.patterns)
+        expressions = [pattern.rule.screening.encode() for pattern in self.screened]
+        union = b"|".join(b"(?:%b)" % expression for expression in expressions)
+        self.screen = re2.compile(union or NEVER, BYTES)
+        self.which = re2.Set.SearchSet(BYTES)
+        for expression in expressions:
+            self.which.Add(expression)
+        self.which.Compile()
+
+
+_compiled = lru_cache(maxsize=16)(_Compiled)
+
+
 class Redactor:
     """Applies rules to spans and trajectories; `counts` says how often each has matched so far."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self.rules = tuple(rules)
-        self._texts = [re.compile(rule.pattern, re.DOTALL) for rule in self.rules]
-        self._bytes = [re.compile(rule.pattern.encode(), re.DOTALL) for rule in self.rules]
-        self._hints = [tuple(hint.encode() for hint in rule.hints) for rule in self.rules]
-        everywhere = any(not hints for hints in self._hints)
-        hints = [hint for rule in self.rules for hint in rule.hints if hint]
-        compiled = tuple((pivot, re.compile(expression)) for pivot, expression in screens(hints))
-        # A rule without hints may match anywhere, so no search can rule a text out.
-        self._screens = () if everywhere else compiled
+        compiled = _compiled(self.rules)
+        self._patterns, self._keys = compiled.patterns, compiled.keys
+        self._everywhere, self._screened = compiled.everywhere, compiled.screened
+        self._screen, self._which = compiled.screen, compiled.which
+        self._known = KnownSecrets()
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+
+    def know(self, secret: str) -> bool:
+        """Redact one secret by itself from now on, wherever it stands: as it is, or in JSON, a URL or base64.
+
+        A server may know thousands: looking for them costs little more than for one.  Any thread may call it.
+
+        Returns:
+            False if the secret has fewer than 8 characters: it would take ordinary words out, and is not taken.
+        """
+        return self._known.add(secret)
+
+    def forget(self, secret: str) -> None:
+        """Undo `know`, once a secret is no longer valid; nothing happens if it was not known."""
+        self._known.discard(secret)
+
+    def knows_of(self, sent: bytes, *, json: bool) -> bool:
+        """True if a request may hold a secret of `know`; False is certain."""
+        return bool(self._known.within(sent)) or (
+            json and self._known.any and _ESCAPED.search(sent) is not None
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -199,7 +204,7 @@ class Redactor:
                 beginning of a secret, nothing in them is, and they are not looked at one by one.
             json: True for JSON, False for protobuf.
         """
-        if self._screens and not (json and _ESCAPED.search(sent)) and not self._screened(sent):
+        if not (json and _ESCAPED.search(sent)) and not self._suspicious(sent):
             return spans
         return [self.span(span) for span in spans]
 
@@ -251,61 +256,100 @@ class Redactor:
         self._add(matches)
         before = trajectory.meta.get("redacted")
         counts = Counter(before if isinstance(before, dict) else {}) + matches
-        meta = {**clean.meta, "redacted": dict(counts), "untrainable": why_untrainable(counts)}
-        return replace(clean, meta=meta)
+        return replace(clean, meta={**clean.meta, **redaction(counts)})
 
     # -- inside -------------------------------------------------------------------------------
 
     def _hit(self, data: bytes, encoding: str) -> bool:
-        """True if any rule may match: a few searches in C for all but the few spans that do."""
-        escaped = encoding.endswith("json") and _ESCAPED.search(data) is not None
-        # An escaped letter hides a hint from a search of the bytes: such JSON is decoded and looked through.
-        if escaped or not self._screens:
-            return escaped or self._matches(data)
-        return self._screened(data) and self._matches(data)
+        """True if any rule may match, which for all but a few spans is False."""
+        # An escaped letter hides a secret from a search of the bytes: such JSON is decoded and looked through.
+        return self._suspicious(data) or (encoding.endswith("json") and _ESCAPED.search(data) is not None)
 
-    def _screened(self, data: bytes) -> bool:
-        """True if anything in it is like the beginning of a secret.
-
-        Going from one occurrence of a letter to the next costs little beside a pattern's walk over every
-        byte, as long as it is rare; where it is not, the pattern walks.
-        """
-        often = len(data) // _RARELY
-        for pivot, pattern in self._screens:
-            at, allowance = data.find(pivot), often
-            while at >= 0:
-                allowance -= 1
-                if allowance < 0:
-                    if pattern.search(data, at) is not None:
-                        return True
-                    break
-                if pattern.match(data, at) is not None:
-                    return True
-                at = data.find(pivot, at + 1)
-        return False
-
-    def _matches(self, data: bytes) -> bool:
-        return any(
-            pattern.search(data)
-            for pattern, hints in zip(self._bytes, self._hints, strict=True)
-            if not hints or any(hint in data for hint in hints)
-        )
+    def _suspicious(self, data: bytes) -> bool:
+        return self._everywhere or self._screen.search(data) is not None or bool(self._known.within(data))
 
     def _text(self, text: str, matches: Counter[str]) -> str:
-        for rule, pattern in zip(self.rules, self._texts, strict=True):
-            if rule.hints and not any(hint in text for hint in rule.hints):
-                continue
-            text = pattern.sub(lambda match, rule=rule: _replaced(rule, match, matches), text)  # type: ignore[misc]
+        for spelling in self._known.within(text):
+            matches[KNOWN] += text.count(spelling)
+            text = text.replace(spelling, MARK.format(KNOWN))
+        octets = text.encode("utf-8", "surrogatepass")
+        if not self._everywhere and self._screen.search(octets) is None:
+            return text
+        hit = {self._screened[index] for index in self._which.Match(octets) or ()}
+        for pattern in self._patterns:
+            if pattern in hit or not pattern.rule.screening:
+                text = pattern.sub(text, matches)
         return text
 
     def _json(self, value: Json, matches: Counter[str]) -> Any:
         if isinstance(value, str):
             return self._text(value, matches)
         if isinstance(value, Mapping):
-            return {self._text(key, matches): self._json(inner, matches) for key, inner in value.items()}
+            redacted = {
+                self._text(key, matches): self._under(key, inner, matches) for key, inner in value.items()
+            }
+            return self._pair(value, redacted, matches)
         if isinstance(value, list | tuple):
+            if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str):
+                return [self._text(value[0], matches), self._under(value[0], value[1], matches)]
             return [self._json(inner, matches) for inner in value]
         return value
+
+    def _under(self, key: str, value: Json, matches: Counter[str]) -> Any:
+        """A value without its secrets, of which it may be one by its key's name."""
+        if value is None or isinstance(value, bool) or not key:
+            return value
+        pattern = self._named(key)
+        if pattern is None or isinstance(value, Mapping):
+            return self._json(value, matches)
+        if isinstance(value, list | tuple):
+            return [self._under(key, inner, matches) for inner in value]
+        redacted = self._text(value, matches) if isinstance(value, str) else value
+        # What was found in it by its form says more than that it has a name.
+        if redacted is value and pattern.accepts(str(value)):
+            matches[pattern.rule.name] += 1
+            return MARK.format(pattern.rule.name)
+        return redacted
+
+    def _pair(
+        self, given: Mapping[str, Json], redacted: dict[str, Any], matches: Counter[str]
+    ) -> dict[str, Any]:
+        """An object that holds a name and its value apart, as attributes of OTLP and headers of HAR do."""
+        name = next((given[key] for key in _NAMES if isinstance(given.get(key), str)), None)
+        if name is None or self._named(name) is None:
+            return redacted
+        for key in _VALUES:
+            inner = redacted.get(key)
+            if isinstance(inner, Mapping):
+                redacted[key] = self._any_value(name, inner, matches)
+            elif inner is not None:
+                redacted[key] = self._under(name, inner, matches)
+        return redacted
+
+    def _any_value(self, name: str, value: Mapping[str, Json], matches: Counter[str]) -> Json:
+        """An AnyValue of OTLP/JSON, which may be a secret by its attribute's name."""
+        kind, held = next(iter(value.items()), ("", None))
+        if kind == "arrayValue" and isinstance(held, Mapping) and isinstance(held.get("values"), list):
+            inner = held["values"]
+            return {
+                kind: {
+                    "values": [
+                        self._any_value(name, each, matches) for each in inner if isinstance(each, Mapping)
+                    ]
+                }
+            }
+        redacted = {kind: self._under(name, held, matches) for kind, held in value.items()}
+        # A number that was a secret is a text now.
+        return (
+            {"stringValue": redacted[kind]}
+            if kind in ("intValue", "doubleValue") and redacted != value
+            else redacted
+        )
+
+    def _named(self, key: str) -> _Pattern | None:
+        """The first rule for values of this name."""
+        end = key[-_LONGEST_NAME:]
+        return next((pattern for pattern, keys in self._keys if keys.search(end)), None)
 
     def _body(self, span: Span, matches: Counter[str]) -> bytes:
         if span.encoding == "call+json":
@@ -334,33 +378,62 @@ class Redactor:
 
     def _message(self, data: bytes, schema: Schema, matches: Counter[str]) -> bytes:
         """A protobuf message with its texts redacted and every length put right."""
-        out = []
+        out, name = [], ""
         for number, kind, value, stop in fields(data, 0, len(data)):
             if kind in (VARINT, FIXED64, FIXED32):
                 out.append(write_number(number, value, kind))
                 continue
             held = data[value:stop]
             inner = schema.get(number)
-            if inner is not None:
+            if inner == "value" and name and self._named(name) is not None:
+                held = self._value(held, name, matches)
+            elif inner is not None:
                 held = self._message(held, _SCHEMAS[inner], matches)
             elif number in schema:
                 # Bytes that are not UTF-8 must come out as they went in.
                 text = held.decode("utf-8", "surrogateescape")
+                name = text if number == 1 and schema is _SCHEMAS["pair"] else name
                 held = self._text(text, matches).encode("utf-8", "surrogateescape")
             out.append(write_field(number, held))
         return b"".join(out)
 
+    def _value(self, data: bytes, name: str, matches: Counter[str]) -> bytes:
+        """An attribute's value, which may be a secret by its name."""
+        out = []
+        for number, kind, value, stop in fields(data, 0, len(data)):
+            if number == _INTEGER and kind == VARINT:
+                digits = self._under(name, value, matches)
+                text = digits.encode() if isinstance(digits, str) else b""
+                out.append(write_field(_TEXT, text) if text else write_number(number, value, kind))
+            elif kind in (VARINT, FIXED64, FIXED32):
+                out.append(write_number(number, value, kind))
+            elif number == _TEXT:
+                text = self._under(name, data[value:stop].decode("utf-8", "surrogateescape"), matches)
+                out.append(write_field(number, text.encode("utf-8", "surrogateescape")))
+            elif number == _LIST:
+                inner = b"".join(
+                    write_field(place, self._value(data[first:last], name, matches))
+                    for place, _, first, last in fields(data, value, stop)
+                )
+                out.append(write_field(number, inner))
+            else:
+                schema = _SCHEMAS["value"].get(number)
+                held = data[value:stop]
+                out.append(
+                    write_field(number, self._message(held, _SCHEMAS[schema], matches) if schema else held)
+                )
+        return b"".join(out)
+
     def _masked(self, data: bytes, matches: Counter[str]) -> bytes:
         """Bytes that cannot be taken apart, with what matches overwritten in place."""
-        for rule, pattern in zip(self.rules, self._bytes, strict=True):
-
-            def stars(match: re.Match[bytes], name: str = rule.name) -> bytes:
-                matches[name] += 1
-                # As many bytes as before: the lengths around them in a broken message must still hold.
-                return b"*" * len(match.group())
-
-            data = pattern.sub(stars, data)
-        return data
+        # One letter a byte, so that what is written over is as long as before: the lengths around it must still hold.
+        text = data.decode("latin-1")
+        for spelling in self._known.within(data):
+            matches[KNOWN] += data.count(spelling)
+            text = text.replace(spelling.decode("latin-1"), "*" * len(spelling))
+        for pattern in self._patterns:
+            text = pattern.sub(text, matches, stars=True)
+        return text.encode("latin-1")
 
     def _step(self, step: Step, matches: Counter[str]) -> Step:
         own: Counter[str] = Counter()
@@ -392,22 +465,15 @@ class Redactor:
                 self._counts.update(matches)
 
 
-def why_untrainable(counts: Mapping[str, int]) -> str:
-    """The reason in `meta["untrainable"]` of a trajectory whose text was redacted."""
-    return f"text was redacted: {', '.join(sorted(counts))}"
+def redaction(counts: Mapping[str, int]) -> dict[str, Json]:
+    """What `meta` says of a trajectory that was redacted: the rules with their counts, and why it cannot be trained on.
 
-
-def _replaced(rule: Rule, match: re.Match[str], matches: Counter[str]) -> str:
-    matched = match.group()
-    group = "secret" if "secret" in match.re.groupindex else 0
-    secret = match[group]
-    if secret.startswith("[redacted:") or (rule.check is not None and not rule.check(secret)):
-        return matched  # it is none, or was taken out before, when this was a span
-    matches[rule.name] += 1
-    start = match.start()
-    return (
-        matched[: match.start(group) - start] + MARK.format(rule.name) + matched[match.end(group) - start :]
-    )
+    Args:
+        counts: rule → matches.
+    """
+    texts = sorted(counts.keys() - ADDRESSES)
+    reason: dict[str, Json] = {"untrainable": f"text was redacted: {', '.join(texts)}"} if texts else {}
+    return {"redacted": dict(counts), **reason}
 
 
 def _without_tokens(value: Json) -> Any:
@@ -421,44 +487,6 @@ def _without_tokens(value: Json) -> Any:
     if isinstance(value, list):
         return [_without_tokens(inner) for inner in value]
     return value
-
-
-_RARELY = 2000
-"""Bytes for each occurrence of a letter from which on it is looked up, rather than walked to."""
-_RARE = "=ZQJXzVY@KWGqxHjUB_FPL-RN/AMDOSkIvCwETb:ygfmpuhdlc.nrsioate "
-"""Letters from rare to frequent in what spans hold: names with dots and underscores, JSON, prose."""
-
-
-def screens(hints: Sequence[str]) -> list[tuple[bytes, bytes]]:
-    """A letter, and a pattern that begins with it, of which one at least finds any of these hints.
-
-    Looking whether a letter occurs at all costs nothing beside a pattern's walk over the text.  So each
-    hint is turned to begin at the rarest of its letters, with what comes before it looked up backwards,
-    and those that begin alike share a pattern, which is tried only where the letter occurs.
-    """
-    # Thirty searches took 43–57 µs a span, one alternation 50, patterns begun at rare letters 20 (051).
-    groups: dict[bytes, list[tuple[bytes, bytes]]] = {}
-    for hint in hints:
-        # find() gives -1 for a letter that is not listed; the remainder makes it the most frequent of all.
-        position = min(range(len(hint)), key=lambda at: _RARE.find(hint[at]) % (len(_RARE) + 1))
-        before, pivot, after = (
-            hint[:position].encode(),
-            hint[position].encode(),
-            hint[position + 1 :].encode(),
-        )
-        groups.setdefault(pivot, []).append((before, after))
-    patterns = []
-    for pivot, group in groups.items():
-        rests = [
-            (b"(?<=%b)" % re.escape(before + pivot) if before else b"") + re.escape(after)
-            for before, after in group
-        ]
-        guard = b""
-        if all(before for before, _ in group):
-            letters = b"".join(sorted({re.escape(before[-1:]) for before, _ in group}))
-            guard = b"(?<=[%b]%b)" % (letters, re.escape(pivot))
-        patterns.append((pivot, b"%b%b(?:%b)" % (re.escape(pivot), guard, b"|".join(rests))))
-    return patterns
 
 
 Schema = Mapping[int, str | None]

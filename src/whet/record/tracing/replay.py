@@ -164,7 +164,7 @@ class Replay:
             kind = getattr(builtins, step.error.type, None)
             # Exception alone: a recorded SystemExit must not end the process that replays.
             if isinstance(kind, type) and issubclass(kind, Exception):
-                raise kind(step.error.message)
+                raise _raised(kind, step.error.message)
             raise ReplayedError(f"{step.error.type}: {step.error.message}")
         if isinstance(step.action, dict) and "$repr" in step.action:
             self.counts.diverged.append(f"{bare(step.name)} returned what has no JSON form")
@@ -182,6 +182,24 @@ class Replay:
             f"{call} was not recorded with these arguments, and the policy "
             f"{self._divergence!r} does not answer a {effect or 'write'}{why}"
         )
+
+
+def _raised(kind: type[Exception], message: str) -> Exception:
+    """An exception of a kind, with the recorded message for its text."""
+    try:
+        return kind(message)
+    except TypeError:
+        # UnicodeDecodeError and its like are made of five values, of which their text alone was recorded.
+        methods = {"__init__": _with_text, "__str__": lambda error: error.args[0]}
+    try:
+        stated: Exception = type(kind.__name__, (kind,), methods)(message)
+    except TypeError:  # an ExceptionGroup needs the exceptions in it
+        return ReplayedError(f"{kind.__name__}: {message}")
+    return stated
+
+
+def _with_text(error: Exception, message: str) -> None:
+    error.args = (message,)
 
 
 def replaying(tool: str) -> Replay | None:

@@ -17,9 +17,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ...errors import StoreError
-from ...types import Feedback, Trajectory, digest
+from ...types import Feedback, Json, Trajectory, digest
 from ..store import Store
+from ..store.schema import LISTED, listed
 
 ALIKE = 0.5
 """Share of content words from which a message repeats an earlier one."""
@@ -27,6 +30,8 @@ LEFT_AFTER = 1800.0
 """Seconds without a word after which a user is taken to have left."""
 IMPLICIT = "implicit."
 """Prefix of the kind of such Feedback."""
+_TOGETHER = 200
+"""Sessions that are read together."""
 STATE = "signals"
 """The key in the record under which it is kept how far sessions were read."""
 
@@ -59,6 +64,21 @@ class Signal:
     """Unix time in seconds at which it showed: of the message after, or when the user was taken to have left."""
 
 
+class _HeardTask(msgspec.Struct):
+    instruction: str = ""
+
+
+class _HeardRun(msgspec.Struct):
+    """Of a Trajectory what conversations are made of: the steps are most of it, and are not read."""
+
+    task: _HeardTask
+    id: str
+    started: float
+    session: str | None = None
+    output: Json = None
+    seconds: float | None = None
+
+
 def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list[Signal]:
     """The signals in a conversation for the answers in it, at most one for each, the surest first.
 
@@ -89,7 +109,7 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
     return signs
 
 
-def conversations(runs: Iterable[Trajectory]) -> dict[str, list[Turn]]:
+def conversations(runs: Iterable[Trajectory | _HeardRun]) -> dict[str, list[Turn]]:
     """Session id → its conversation, of runs that each are one question and its answer.
 
     A run without a session, or whose answer is no text, is left out; `why_silent` says which.
@@ -114,7 +134,7 @@ def why_silent(run: Trajectory) -> str | None:
     return None
 
 
-def _answer(run: Trajectory) -> str | None:
+def _answer(run: Trajectory | _HeardRun) -> str | None:
     """The answer as text; the values of a generator are its pieces."""
     output = run.output
     if isinstance(output, list) and output and all(isinstance(piece, str) for piece in output):
@@ -122,7 +142,9 @@ def _answer(run: Trajectory) -> str | None:
     return output if isinstance(output, str) else None
 
 
-def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None) -> list[Feedback]:
+def implicit_feedback(
+    runs: Iterable[Trajectory | _HeardRun], *, ended: float | None = None
+) -> list[Feedback]:
     """The signals of all sessions as Feedback, whose ids make recording them again harmless."""
     feedback = []
     for session, turns in conversations(runs).items():
@@ -143,18 +165,23 @@ def implicit_feedback(runs: Iterable[Trajectory], *, ended: float | None = None)
     return feedback
 
 
-def hear(store: Store, *, now: float | None = None) -> int:
+_heard_runs = msgspec.json.Decoder(_HeardRun)
+
+
+def hear(store: Store, *, now: float | None = None, most: int | None = None) -> int:
     """Record the signals in the sessions that went on since the last time; how many were new.
 
     Costs two small reads where nothing happened.  A record that cannot be written is left as it is.
 
     Args:
         now: Unix time in seconds; whoever said nothing for LEFT_AFTER seconds has left.
+        most: trajectories since the last time that are looked at; the next call goes on.
     """
     at = time.time() if now is None else now
     state = store.state(STATE) or {}
     after, waiting = state.get("after", 0), dict(state.get("waiting", {}))
     ((last,),) = store.database.rows("SELECT coalesce(max(seq), 0) FROM trajectories")
+    last = last if most is None else min(last, after + most)
     due = {session for session, moment in waiting.items() if moment <= at}
     if last > after:
         query = "SELECT DISTINCT session FROM trajectories WHERE seq > ? AND seq <= ? AND session IS NOT NULL"
@@ -162,20 +189,49 @@ def hear(store: Store, *, now: float | None = None) -> int:
     elif not due:
         return 0
     fresh: list[Feedback] = []
-    for session in sorted(due):
-        waiting.pop(session, None)
-        runs = list(store.trajectories(session=session))
-        recorded = {feedback.id for run in runs for feedback in run.feedback}
-        fresh += [feedback for feedback in implicit_feedback(runs, ended=at) if feedback.id not in recorded]
-        departure = max((run.started + (run.seconds or 0.0) for run in runs), default=0.0) + LEFT_AFTER
-        if departure >= at:  # the user may be there still: whether they left is asked when the time is up
-            # A second more: `signals` wants strictly more than LEFT_AFTER seconds.
-            waiting[session] = departure + 1.0
+    sessions = sorted(due)
+    for start in range(0, len(sessions), _TOGETHER):
+        together = sessions[start : start + _TOGETHER]
+        for session in together:
+            waiting.pop(session, None)
+        runs = _runs_of(store, together)
+        fresh += implicit_feedback(runs, ended=at)
+        waiting |= _departures(runs, at)
+    listed_ids = listed(feedback.id for feedback in fresh)
+    query = f"SELECT id FROM feedback WHERE id IN {LISTED}"
+    recorded = {id for (id,) in store.database.rows(query, [listed_ids])} if fresh else set()
+    fresh = [feedback for feedback in fresh if feedback.id not in recorded]
     # One commit: feedback without the place read so far would be looked for again, the place alone would lose it.
     with suppress(StoreError), store.batch() as batch:
         batch.add_feedback(*fresh)
         batch.put_state(STATE, {"after": last, "waiting": waiting})
     return len(fresh)
+
+
+def _runs_of(store: Store, sessions: Sequence[str]) -> list[_HeardRun]:
+    query = f"SELECT body FROM trajectories WHERE session IN {LISTED}"
+    try:
+        return [_heard_runs.decode(body) for (body,) in store.database.rows(query, [listed(sessions)])]
+    except (msgspec.DecodeError, ValueError) as exception:
+        raise StoreError(f"a stored Trajectory cannot be read: {exception}") from exception
+
+
+def _departures(runs: Sequence[_HeardRun], at: float) -> dict[str, float]:
+    """Session → Unix time at which its user has left, of those who may be there still.
+
+    Only of sessions in which leaving would be a sign: most end with a good answer, and need no second look.
+    """
+    told = {feedback.run for feedback in implicit_feedback(runs) if feedback.kind.endswith("abandoned")}
+    departures: dict[str, float] = {}
+    for run in runs:
+        if run.session is not None and run.id in told:
+            departures[run.session] = 0.0
+    for run in runs:
+        if run.session in departures:
+            left = run.started + (run.seconds or 0.0) + LEFT_AFTER
+            departures[run.session] = max(departures[run.session], left)
+    # A second more: `signals` wants strictly more than LEFT_AFTER seconds.
+    return {session: left + 1.0 for session, left in departures.items() if left >= at}
 
 
 def telling(feedback: Iterable[Feedback]) -> list[Feedback]:

@@ -277,19 +277,21 @@ class Sink:
     def _drain(self, items: list[Item]) -> None:
         batch = Batch()
         count = 0
-        for item in items:
-            try:
-                if isinstance(item, CallNote):
-                    self._add_call(batch, item)
-                    count += 1
-                elif isinstance(item, Feedback):
-                    redactor = redaction()
-                    batch.add_feedback(item if redactor is None else redactor.feedback(item))
-                    count += 1
-            except Exception:  # one record that cannot be encoded may not cost the others
-                self._drop(1)
+        with _redacting:
+            for item in items:
+                try:
+                    if isinstance(item, CallNote):
+                        self._add_call(batch, item)
+                        count += 1
+                    elif isinstance(item, Feedback):
+                        redactor = redaction()
+                        batch.add_feedback(item if redactor is None else redactor.feedback(item))
+                        count += 1
+                except Exception:  # one record that cannot be encoded may not cost the others
+                    self._drop(1)
+            if count:
+                self._declare(batch)
         if count:
-            self._declare(batch)
             self._write(batch, count)
         for item in items:
             if isinstance(item, threading.Event):
@@ -354,6 +356,9 @@ _default: list[Store | str] = []
 _cached_default: list[tuple[float, Store | str | None, Sink]] = []
 """Until when the default sink stands, the store that was named in code, and the sink."""
 _redactor: list[Redactor | None] = []
+_redacting = threading.RLock()
+"""Held while records are searched, and by a fork: a child would wait for ever for a lock inside the search or its
+import that a thread held which the child does not have."""
 
 
 def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
@@ -472,4 +477,7 @@ def _forked() -> None:
 
 
 atexit.register(_at_exit)
+os.register_at_fork(
+    before=_redacting.acquire, after_in_parent=_redacting.release, after_in_child=_redacting.release
+)
 os.register_at_fork(after_in_child=_forked)

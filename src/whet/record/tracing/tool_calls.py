@@ -159,7 +159,9 @@ def foreign_tools(trajectory: Trajectory) -> set[str]:
         for call in step.action.get("tool_calls") or ()
     }
     decorated = {
-        bare(step.name) for step in trajectory.steps if step.kind == "tool" and "span_ids" not in step.info
+        bare(step.name)
+        for step in trajectory.steps
+        if step.kind == "tool" and "span_ids" not in step.info and TOLD not in step.info
     }
     return (traced | from_messages | requested) - decorated
 

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
+from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -23,7 +24,7 @@ from msgspec import UNSET
 from ...escapes import clean
 from ...types import Feedback, Json, Step, Trajectory
 from ..store import Store
-from .encode import freeze, thaw
+from .encode import IMMUTABLE, flat, freeze, thaw
 from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
@@ -46,6 +47,9 @@ from .record import (
 )
 from .replay import Effect, answerable, effect_of
 from .sink import Sink, sink_for
+
+_NOWHERE = Frame(None, None)
+_NO_CALL = StepNote("", "", None)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,12 +93,16 @@ def _trace(function: Any, target: Any, name: str | None) -> Any:
     sink = sink_for(target) if target is not None else None
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CallNote | StepNote, Frame]:
+        frozen = args if not kwargs and flat(map(type, args)) else called.freeze(args, kwargs)
         above = current.get()
         if above is not None and above.call is not None:
-            note = _open(called.name, "agent", above)
-            note.called, note.frozen = called, called.freeze(args, kwargs)
+            note = StepNote(called.name, "agent", above.step, "", called, frozen)
+            above.call.steps.append(note)
+            note.started = perf_counter()
             return note, Frame(above.call, note)
-        call = CallNote(called, called.freeze(args, kwargs), current_run.get(), sink)
+        run = current_run.get()
+        id = run.id if run is not None and run.first() else ""
+        call = CallNote(called, frozen, run, sink, id, time.time())
         return call, Frame(call, None)
 
     traced = wrap(function, begin)
@@ -111,17 +119,16 @@ def recorded_in(function: Any) -> Store | str | None:
     return sink.target
 
 
-def _open(name: str, kind: str, above: Frame | None) -> StepNote:
-    """Begin a step where one is."""
-    note = StepNote(name, kind, above.step if above is not None else None)
-    if above is not None and above.call is not None:
-        above.call.steps.append(note)
+def _opened(note: StepNote, call: CallNote | None) -> Frame:
+    """Begin a step in a call, or loose in what collects."""
+    if call is not None:
+        call.steps.append(note)
     else:
         gathering = collector.get()
         if gathering is not None:
             gathering.loose.append(note)
-    note.started = time.perf_counter()
-    return note
+    note.started = perf_counter()
+    return Frame(call, note)
 
 
 class _StepScope:
@@ -142,12 +149,11 @@ class _StepScope:
         return _stepped(function, self._name, self._kind, self._agent, self._effect)
 
     def __enter__(self) -> StepNote:
-        above = current.get()
-        note = _open(self._name or "", self._kind, above)
-        note.agent = self._agent
+        above = current.get() or _NOWHERE
+        note = StepNote(self._name or "", self._kind, above.step, self._agent)
         note.observation = freeze(self._observation)
         self._note = note
-        self._token = current.set(Frame(above.call if above is not None else None, note))
+        self._token = current.set(_opened(note, above.call))
         return note
 
     def __exit__(
@@ -238,25 +244,35 @@ def evolving(function: Any) -> Any:
 
 
 def _recording(function: Any, called: CallSite, kind: str, agent: str) -> Any:
+    name, origin = called.name, called.origin
+
+    # One function, though a reader would rather see three: a call of another is a tenth of what a step may cost.
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StepNote, Frame] | None:
         above = current.get()
-        if (above is None and collector.get() is None) or _recorded_already(above, called):
+        if above is None:
+            if collector.get() is None:
+                return None
+            above = _NOWHERE
+        call, around = above.call, above.step
+        outer = (around or call or _NO_CALL).called
+        # The innermost record is of this very call: made by another decorator, where one of the two is evolve.  The
+        # same decorator on the way in once more is a function that calls itself.
+        if (
+            outer is not None
+            and outer.origin is origin
+            and outer is not called
+            and (outer.evolved or called.evolved)
+        ):
             return None
-        note = _open(called.name, kind, above)
-        note.agent = agent
-        note.called, note.frozen = called, called.freeze(args, kwargs)
-        return note, Frame(above.call if above is not None else None, note)
+        frozen = args if not kwargs and flat(map(type, args)) else called.freeze(args, kwargs)
+        note = StepNote(name, kind, around, agent, called, frozen)
+        if call is None:
+            return note, _opened(note, None)
+        call.steps.append(note)
+        note.started = perf_counter()
+        return note, Frame(call, note)
 
     return wrap(function, begin)
-
-
-def _recorded_already(above: Frame | None, called: CallSite) -> bool:
-    """True if the innermost record is of this very call: made by another decorator, where one of the two is evolve."""
-    note = None if above is None else above.step or above.call
-    outer = None if note is None else note.called
-    # The same decorator on the way in once more is a function that calls itself.
-    different = outer is not None and outer is not called and outer.origin is called.origin
-    return different and (called.evolved or (outer is not None and outer.evolved))
 
 
 @contextmanager
@@ -410,7 +426,7 @@ sink_of_run: OrderedDict[str, Sink] = OrderedDict()
 def finish(note: CallNote | StepNote) -> None:
     """Hand over the record of a call or a step that has ended."""
     if type(note) is StepNote:
-        note.ended = time.perf_counter()
+        note.ended = perf_counter()
         return
     assert type(note) is CallNote
     note.ended = time.time()
@@ -472,6 +488,9 @@ def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
         ended = True
         try:
             result = function(*args, **kwargs)
+            if type(result) in IMMUTABLE:
+                note.action = result
+                return result
             if type(result) in _LATER:  # not every awaitable: a Task has begun by itself
                 ended = False
                 return _later(result, note, frame)
@@ -484,7 +503,10 @@ def _plain(function: Any, begin: Begin) -> Callable[..., Any]:
         finally:
             current.reset(token)
             if ended:
-                finish(note)
+                if type(note) is StepNote:
+                    note.ended = perf_counter()  # as `finish` does, without the cost of calling it
+                else:
+                    finish(note)
 
     return wrapper
 

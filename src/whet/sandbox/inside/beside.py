@@ -67,6 +67,13 @@ def measured(value: Any) -> dict[str, Any]:
         raise ValueError(
             f"the evaluator returned {_SCORE} = {metrics[_SCORE]!r:.80}, which is not a finite number"
         )
+    broken = [
+        name for name, measure in metrics.items() if isinstance(measure, float) and not math.isfinite(measure)
+    ]
+    if _SCORE not in numbers and broken:  # of the same kind: the mean would rise by what is left out
+        raise ValueError(
+            f"the evaluator returned {broken[0]} = {metrics[broken[0]]!r}, which is not a finite number"
+        )
     # A program that failed has its reason among the numbers: `"error": "..."`.
     texts = {name: text for name, text in metrics.items() if isinstance(text, str)} | artifacts
     return {

@@ -141,3 +141,4 @@ def _leave(plan: dict[str, Any]) -> None:
     else:
         kernel.unshare(spaces | kernel.NEWUSER)
         kernel.map_ids(plan["user"], plan["user"], uid, gid)
+    kernel.set_host_name(plan["name"])

@@ -89,8 +89,10 @@ class Evaluation:
         for descriptor in (self._requests, self._answers, self._out, self._err):
             os.set_blocking(descriptor, False)
         self._shut_in = False
-        self._incoming = bytearray()
-        self.printed = {self._out: bytearray(), self._err: bytearray()}
+        self._incoming = frames.Unshared()
+        self._taken = 0
+        """Bytes of the last answer, which are let go of when the next one is waited for."""
+        self.printed = {self._out: frames.Unshared(), self._err: frames.Unshared()}
         self._total_printed = 0
         self.stream: Any = None
         self.too_much: Callable[[], bool] = lambda: False
@@ -163,14 +165,14 @@ class Evaluation:
         if self._shut_in:
             return ""
         answer, killed = self.exchange([], seconds)
-        if answer == _READY:
+        if answer is not None and bytes(answer) == _READY:
             self._shut_in = True
             return ""
-        return (answer or killed.encode() or b"the forked process died").decode("utf-8", "replace")
+        return str(answer or killed.encode() or b"the forked process died", "utf-8", "replace")
 
     def exchange(
-        self, messages: list[bytes], seconds: float, meanwhile: Callable[[], None] | None = None
-    ) -> tuple[bytes | None, str]:
+        self, messages: list[memoryview], seconds: float, meanwhile: Callable[[], None] | None = None
+    ) -> tuple[memoryview | None, str]:
         """Send messages and wait for one answer.
 
         Args:
@@ -180,7 +182,9 @@ class Evaluation:
             The answer and "", or None and what ended the wait: `wall`, `output`, or "" for its end.
         """
         self._total_printed = 0
-        outgoing = memoryview(b"".join(len(message).to_bytes(4, "little") + message for message in messages))
+        self._incoming.drop(self._taken)
+        self._taken = 0
+        outgoing = [part for message in messages for part in frames.framed(message)]
         deadline = time.monotonic() + seconds
         look = time.monotonic() + _LOOK_SECONDS
         poller = select.poll()
@@ -213,53 +217,54 @@ class Evaluation:
             if self._total_printed > self.limits["output_bytes"]:
                 return None, "output"
             if len(self._incoming) >= 4:
-                length = int.from_bytes(self._incoming[:4], "little")
+                length = int.from_bytes(self._incoming.view(0, 4), "little")
                 # The length is the program's own word: a larger one would be waited for, and kept.
                 if length > self.limits["output_bytes"]:
                     return None, "output"
                 if len(self._incoming) >= 4 + length:
-                    answer = bytes(self._incoming[4 : 4 + length])
-                    del self._incoming[: 4 + length]
+                    self._taken = 4 + length
                     # What was printed before it is here, too: a pipe holds no more than one read takes.
-                    return answer, ""
+                    return self._incoming.view(4, 4 + length), ""
 
-    def _send(self, outgoing: memoryview) -> memoryview:
+    def _send(self, outgoing: list[frames.Part]) -> list[frames.Part]:
         try:
-            return outgoing[os.write(self._requests, outgoing) :] if outgoing else outgoing
+            return frames.written(outgoing, os.writev(self._requests, outgoing)) if outgoing else outgoing
         except BlockingIOError:
             return outgoing
         except BrokenPipeError:
-            return memoryview(b"")
+            return []
 
     def _receive(self) -> bool:
         try:
-            part = os.read(self._answers, 1 << 16)
+            return self._incoming.receive(self._answers, 1 << 16) > 0
         except BlockingIOError:
             return True
-        self._incoming += part
-        return bool(part)
 
     def _hear(self, descriptor: int) -> bool:
         """Read the printed bytes, keeping the tail or passing them on; False when there are no more now."""
+        buffer = self.printed[descriptor]
         try:
-            part = os.read(descriptor, 1 << 16)
+            count = buffer.receive(descriptor, 1 << 16)
         except BlockingIOError:
             return False
-        self._total_printed += len(part)
-        if self.stream is not None and part:
-            self.stream(b"o" if descriptor == self._out else b"e", part)
+        self._total_printed += count
+        if self.stream is not None and count:
+            self.stream(b"o" if descriptor == self._out else b"e", buffer.view())
+            buffer.drop(len(buffer))
         else:
-            buffer = self.printed[descriptor]
-            buffer += part
-            del buffer[: -self.plan["tail_bytes"]]
-        return bool(part)
+            buffer.drop(max(0, len(buffer) - self.plan["tail_bytes"]))
+        return count > 0
 
-    def tail(self) -> str:
+    def tail(self) -> list[memoryview]:
         """The end of what it printed since the last call, standard output before standard error."""
-        text = b"".join(self.printed.values()).decode("utf-8", "replace")
+        out, err = self.printed.values()
+        out.drop(min(len(out), max(0, len(out) + len(err) - self.plan["tail_bytes"])))
+        return [out.view(), err.view()]
+
+    def forget_printed(self) -> None:
+        """Let go of what `tail` gave."""
         for buffer in self.printed.values():
-            buffer.clear()
-        return text[-self.plan["tail_bytes"] :]
+            buffer.drop(len(buffer))
 
     def cpu_seconds(self, *, look: bool = False) -> float:
         """Of its first process so far, and of what that had waited for when it was last looked at or is reaped."""

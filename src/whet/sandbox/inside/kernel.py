@@ -77,6 +77,11 @@ def unshare(namespaces: int) -> None:
     _checked(_libc.unshare(namespaces), "unshare")
 
 
+def set_host_name(name: str) -> None:
+    """Name the machine, in a namespace of one's own."""
+    _checked(_libc.sethostname(name.encode(), len(name)), "sethostname")
+
+
 class Mount:
     """A mount(2) that is done when it is called; `kind` is the file system's type, empty for a bind.
 

@@ -5,6 +5,9 @@ working across versions.  What the list cannot foresee is refused by number: eve
 the newest one judged here answers ENOSYS.  Refused calls fail with EPERM, so that a program gets an
 exception and not a crash.  The programs are built from struct, without libseccomp.
 
+File locks are granted and hold nothing: a lock on a read-only file of the host would keep the host's own processes
+waiting, a filter cannot see which file is meant, and what an evaluation locks of its own nobody else opens.
+
 There are two, because the kernel takes most of a millisecond to prepare the long one: `program` is
 put on the zygote once, and `FINAL` on each evaluation takes away what the zygote needs to shut it in.
 """
@@ -66,6 +69,23 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "mq_open": (240, 180),
     "userfaultfd": (323, 282),
     "remap_file_pages": (216, 234),
+    # What is counted for the user of the whole machine: slots of asynchronous reads, watches of files.
+    "io_setup": (206, 0),
+    "io_destroy": (207, 1),
+    "io_submit": (209, 2),
+    "io_cancel": (210, 3),
+    "io_getevents": (208, 4),
+    "io_pgetevents": (333, 292),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
+    # What the machine does with files and memory of others.
+    "mincore": (27, 232),
+    "cachestat": (451, 451),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
     # Ways into the kernel that have been holes before.
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -81,6 +101,10 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "modify_ldt": (154, None),
     "uselib": (134, None),
     "vmsplice": (278, 75),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    # Without a network there is nothing to set but larger buffers, which no limit of ours counts.
+    "setsockopt": (54, 208),
     "fanotify_init": (300, 262),
     "fanotify_mark": (301, 263),
     "lookup_dcookie": (212, 18),
@@ -105,6 +129,13 @@ DENIED: dict[str, tuple[int, int | None]] = {
     "setdomainname": (171, 162),
 }
 _CLONE, _CLONE3, _SOCKETPAIR, _IOCTL, _MOUNT = (56, 220), (435, 435), (53, 199), (16, 29), (165, 40)
+_FLOCK, _FCNTL = (73, 32), (72, 25)
+_LOCK_COMMANDS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW
+_HOST_COMMANDS = (
+    1024,
+    1026,
+    1031,
+)  # F_SETLEASE, F_NOTIFY; F_SETPIPE_SZ is counted for the user of the whole machine
 _NAMESPACES = 0x7E020000
 _AF_UNIX = 1
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type on the user's terminal
@@ -150,8 +181,19 @@ def program(machine: str = MACHINE) -> bytes:
         number = numbers[column]
         if number is not None:
             code += [_instruction(_EQUAL, number, 0, 1), refuse]
+    granted = _instruction(_RETURN, _ERRNO)  # the error number 0: the call does nothing and succeeds
+    commands = [
+        *(_instruction(_EQUAL, command, 0, 1) + granted for command in _LOCK_COMMANDS),
+        *(_instruction(_EQUAL, command, 0, 1) + refuse for command in _HOST_COMMANDS),
+    ]
     code += [
+        _instruction(_EQUAL, _FLOCK[column], 0, 1),
+        granted,
         # The last two figures are instructions to skip: one more in a block changes those before it.
+        _instruction(_EQUAL, _FCNTL[column], 0, 2 + 2 * len(commands)),
+        _instruction(_LOAD, _ARGUMENTS + 8),
+        *commands,
+        _instruction(_RETURN, _ALLOW),
         _instruction(_EQUAL, _SOCKETPAIR[column], 0, 3),
         _instruction(_LOAD, _ARGUMENTS),
         _instruction(_EQUAL, _AF_UNIX, 1, 0),

@@ -68,9 +68,11 @@ def _limits(
         resource.RLIMIT_CPU: max(1, -int(-limits["cpu_seconds"] // 1)),
         resource.RLIMIT_FSIZE: limits["file_bytes"],
         resource.RLIMIT_NOFILE: 64,
-        resource.RLIMIT_CORE: 0,
+        # Not 0: where the kernel hands dumps to a program of the host's, it starts that one for 0 and not for 1.
+        resource.RLIMIT_CORE: 1,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 128,
     }
     if isolated:
         ceilings[resource.RLIMIT_NPROC] = limits["processes"]

@@ -3,7 +3,13 @@
 It stands inside the outer namespaces and runs no code but ours and the modules it was told to
 import.  An evaluation is forked while the one before it runs, waits for its code, and is killed with
 everything it started when it has answered.  The zygote serves one evaluation at a time; a Pool
-has as many zygotes as workers.  Messages are described in `docs/decisions/040-the-sandbox.md`.
+has as many zygotes as workers.
+
+Messages are four bytes of length (little endian) and a body.  To the zygote: `o` + JSON (files, entry, mode, argv)
+opens a program, `s` does and wants what is printed as it comes; `c` or, for the last one, `l` + 16 characters of
+seconds + JSON [args, kwargs] calls it; `e` ends it; `p` asks for the processes inside. From it: `r` + JSON about
+the call, then the answer as the program gave it, then what it printed; `o` and `e` + what a script printed. The
+answer is a letter (`v` value, `x` raised, `r` refused, `e` exit code) and JSON.
 """
 
 from __future__ import annotations
@@ -17,15 +23,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import frames, kernel, memory, seccomp
 from .evaluation import Evaluation, settle
 from .walls import Walls
 
-_READY_SECONDS = 30.0
+READY_SECONDS = 30.0
 """Until an evaluation must be shut in; a busy machine is not a reason to give up."""
+
+READY_TRIES = 2
+"""One that waited beside another evaluation may have been starved or killed by it."""
 
 _WORTH_A_LOOK = 0.05
 """Seconds of a call from which on what its child processes took is read: a shorter one starts no interpreter."""
@@ -63,29 +72,26 @@ class Zygote:
             python=sys.version.split()[0],
             grouped=self.plan["cgroup"] is not None,
         )
-        while True:
-            request = frames.read(self.incoming)
-            if request is None:
-                return
-            letter, body = request[:1], request[1:]
+        spec = frames.Unshared()
+        while spec.message(self.incoming):
+            letter = bytes(spec.view(0, 1))
             if letter == b"p":
                 self._reap(wait=True)
                 self._say(processes=sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
             elif letter in (b"o", b"s"):
-                self._evaluation(body, script=letter == b"s")
+                self._evaluation(spec.view(1), script=letter == b"s")
 
     def _ready(self) -> str:
         """Have an evaluation shut in and waiting; what failed, or the empty string."""
         failed = ""
-        # Twice: one that waited beside another evaluation may have been starved or killed by it.
-        for _ in range(2):
+        for _ in range(READY_TRIES):
             try:
                 if self._spare is None:
                     self._spare = Evaluation(self.plan, self._walls)
             except OSError as error:
                 failed = str(error)
                 continue
-            failed = self._spare.ready(_READY_SECONDS)
+            failed = self._spare.ready(READY_SECONDS)
             if not failed:
                 return ""
             self._spare.kill()
@@ -123,40 +129,42 @@ class Zygote:
         wait = wait or len(self._dying) > _MOST_DYING
         self._dying = [evaluation for evaluation in self._dying if not evaluation.reap(wait=wait)]
 
-    def _say(self, body: bytes = b"", **meta: Any) -> None:
-        reply = [b"r" + _json(meta).encode()]
-        frames.write(self.outgoing, *reply, *([body] if "answered" in meta else ()))
+    def _say(self, answer: frames.Part = b"", printed: Sequence[memoryview] = (), **meta: Any) -> None:
+        reply = frames.framed(b"r" + _json(meta).encode())
+        if "answered" in meta:
+            reply += [*frames.framed(answer), *frames.framed(*printed)]
+        frames.send(self.outgoing, reply)
 
-    def _evaluation(self, spec: bytes, *, script: bool) -> None:
+    def _evaluation(self, spec: memoryview, *, script: bool) -> None:
         """Serve the calls of one opened program until it is closed or over."""
         failed = self._ready()
         evaluation, self._spare = self._spare, None
         over: dict[str, Any] = {}
         if evaluation is None:
-            over = {"answered": False, "broken": failed, "seconds": 0, "cpu": 0, "printed": ""}
+            over = {"answered": False, "broken": failed, "seconds": 0, "cpu": 0}
         else:
             if self.plan["isolate"]:
                 evaluation.too_much = self._too_much()
             if script:
-                evaluation.stream = lambda kind, part: frames.write(self.outgoing, kind + part)
-        first = [spec]
-        while True:
-            request = frames.read(self.incoming)
-            if request is None or request[:1] == b"e":
+                evaluation.stream = lambda kind, part: frames.send(self.outgoing, frames.framed(kind, part))
+        first, request = [spec], frames.Unshared()
+        while request.message(self.incoming):
+            letter = bytes(request.view(0, 1))
+            if letter == b"e":
                 break
-            seconds, call = float(request[1:17]), request[17:]
+            seconds, call = float(bytes(request.view(1, 17))), request.view(17)
             if evaluation is None or over:
                 self._say(**over)
             else:
                 over = self._call(evaluation, [*first, call], seconds)
             first = []
-            if request[:1] == b"l":
+            if letter == b"l":
                 break
         if evaluation is not None:
             evaluation.kill()
             self._dying.append(evaluation)
 
-    def _call(self, evaluation: Evaluation, messages: list[bytes], seconds: float) -> dict[str, Any]:
+    def _call(self, evaluation: Evaluation, messages: list[memoryview], seconds: float) -> dict[str, Any]:
         """One call; the answer to give to all further ones, if it ended the evaluation."""
         began, before = time.monotonic(), evaluation.cpu_seconds()
         meanwhile = self._ahead if self._spare is None else None
@@ -173,10 +181,10 @@ class Zygote:
             "killed": killed,
             "seconds": elapsed,
             "cpu": max(0.0, evaluation.cpu_seconds(look=elapsed >= _WORTH_A_LOOK) - before),
-            "printed": evaluation.tail(),
         }
-        self._say(answer or b"", **meta)
-        return {} if answer is not None else {**meta, "seconds": 0, "cpu": 0, "printed": ""}
+        self._say(b"" if answer is None else answer, evaluation.tail(), **meta)
+        evaluation.forget_printed()
+        return {} if answer is not None else {**meta, "seconds": 0, "cpu": 0}
 
 
 def _json(meta: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ taken out and a broken one is never handed on as if it were whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -64,6 +64,10 @@ class Exchange:
         """Set once a streamed answer was begun; then an error must be an event in it."""
         self.error_sent = False
         """The upstream's own error was passed on in the stream already."""
+        self.commit: Callable[[], Awaitable[None]] | None = None
+        """Awaited before the agent is given its answer, or the end of a streamed one."""
+        self._held: list[bytes] = []
+        """The end of a stream, which waits for that."""
         self.complete = False
         """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
         self.reader: AnswerReader = dialect.stream_reader()
@@ -103,7 +107,10 @@ class Exchange:
             if self._body.get("stream"):
                 await self._relay(opened)
                 return None
-            return self._answer(await opened.body())
+            answer = self._answer(await opened.body())
+        if self.commit is not None:
+            await self.commit()
+        return answer
 
     # -- the request --------------------------------------------------------------------------
 
@@ -126,7 +133,15 @@ class Exchange:
             asking = chat.asking(sent, tokens=self._upstream.tokens, usage=self._upstream.usage)
         except MISSHAPEN as exception:
             raise _invalid(f"it is not a {self._dialect.api} request ({exception!r})") from exception
-        return call.request if asking == body else encode(asking)
+        if asking == body:
+            return call.request
+        added = asking.keys() - body.keys()
+        if sent is body and added == {"stream_options"}:
+            # Added to the agent's own bytes: to write a long conversation anew costs more than all else here.
+            return (
+                call.request.rstrip()[:-1] + b',"stream_options":' + encode(asking["stream_options"]) + b"}"
+            )
+        return encode(asking)
 
     # -- a refusal ----------------------------------------------------------------------------
 
@@ -220,12 +235,18 @@ class Exchange:
                     Fault.MODEL, "upstream_cut", "the upstream's stream ended before its answer was complete"
                 )
             if writer is not None:
-                last = self._written(writer.end())
-                last += [DONE] if self._dialect.api == "chat" else []
-                self.complete = True
+                last: list[bytes] = []
+                ending = self._place(last)
+                ending += self._written(writer.end())
+                ending += [DONE] if self._dialect.api == "chat" else []
+                self.complete = self.commit is None
                 await self._write(last)
         finally:
             self._note_stream()
+        if self.commit is not None:
+            await self.commit()
+            self.complete = True
+            await self._write(self._held)
         if self.stream is not None:
             await self.stream.close()
 
@@ -240,10 +261,11 @@ class Exchange:
                     self._pass_one(event, data, outgoing)
                 else:
                     done = done or bool(data)
-                    outgoing += [event] if self._writer is None else []
+                    if self._writer is None:
+                        self._place(outgoing).append(event)
         finally:  # what came before a broken event is the agent's all the same
             # Before it is sent: the agent may be gone when that returns.
-            self.complete = self._writer is None and self.reader.finished
+            self.complete = self.commit is None and self._writer is None and self.reader.finished
             await self._write(outgoing)
         return done
 
@@ -256,6 +278,7 @@ class Exchange:
         self._call.begun()
         try:
             reader.read(value)
+            outgoing = self._place(outgoing)
             if reader.failure is None or self._writer is None:
                 outgoing += self._translated_event(event, value)
         except MISSHAPEN as exception:
@@ -292,6 +315,10 @@ class Exchange:
         if self._dialect.api == "chat" and not ExtraFields(self._body).usage:
             events = [event for event in events if event["choices"]]
         return [self._dialect.frame(event) for event in events]
+
+    def _place(self, outgoing: list[bytes]) -> list[bytes]:
+        """The list for the next events: held back from where the answer ends, if it must be recorded first."""
+        return outgoing if self.commit is None or not self._upstream_reader.finished else self._held
 
     async def _write(self, events: list[bytes]) -> None:
         if not events:

@@ -22,9 +22,11 @@ import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
 from ...record.store import Store
+from ...record.store.call_tally import CallTally
 from ...record.store.group_commit import releases_written
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, writes
+from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, without_paths, writes
+from ..durable import settled
 from .assignment import Assignments, Reassigned
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of, watched
@@ -37,6 +39,8 @@ from .upstream import Upstream, Upstreams, choose, forwarded, returned
 
 BODY = 64 * 1024 * 1024
 """Bytes of a request: pictures are sent inside it."""
+DURABLE = 10.0
+"""Seconds that an answer which must be recorded first waits for that."""
 WATCH_SECONDS = 1.0
 """Interval of looking in the record for another live release."""
 _PREFIXES = (("", None), ("/run/{run}", None), ("/run/{run}/{token}", "token"))
@@ -70,6 +74,10 @@ class Status(msgspec.Struct):
     """Calls whose record is not durable yet."""
     lost: int
     """Calls whose record could not be written."""
+    lost_before: int
+    """Calls of earlier servers of this store that were begun and never recorded, as when one is killed."""
+    durable: bool
+    """Answers wait for the commit of their records."""
     error: str | None
     """The reason that the record cannot be written or the live release cannot be served."""
     upstreams: dict[str, list[str]]
@@ -86,6 +94,8 @@ class Gateway:
         live: name of the release to follow.
         choose: asked for each new run; see `Assignments`.
         redact: applied to the spans before they are written.
+        durable: an answer is told once its record is committed; else a call may ask for that itself, by the header
+            `x-whet-durable: true`.
 
     Raises:
         InputError: no upstream, or a live release that cannot be served.
@@ -99,18 +109,25 @@ class Gateway:
         live: str = "live",
         choose: Callable[[str], Bundle | None] | None = None,
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
+        durable: bool = False,
     ) -> None:
         if not upstreams:
             raise InputError("a gateway needs an upstream; give --upstream URL")
         self._store, self._name = store, live
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
-        self.recorder = Recorder(store.spans, redact=redact)
+        self.tally, self.durable = CallTally(store), durable
+        self.recorder = Recorder(store.spans, tally=self.tally, redact=redact)
         self.traffic = Traffic()
         self.calls = 0
         self._client: Upstreams | None = None
         self._trouble: str | None = None
         self._written = releases_written()
+
+    @property
+    def lost(self) -> int:
+        """Model calls of this store that were begun and never recorded, those of earlier servers among them."""
+        return self.tally.lost + self.recorder.lost
 
     @property
     def routes(self) -> Sequence[HttpRoute]:
@@ -129,6 +146,7 @@ class Gateway:
             await self._client.close()
             # In a thread: it waits for the disk, for PATIENCE seconds if need be.
             await asyncio.to_thread(self.recorder.close)
+            self.tally.close()
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -144,6 +162,7 @@ class Gateway:
                     path=f"{prefix}/v1{path}",
                     handler=handler,
                     role=Role.WRITE,
+                    of_run=True,
                     summary=f"{method} {path} of the upstream" + (", recorded" if path in _RECORDED else ""),
                     request=dict if method == "POST" else None,
                     response=dict,
@@ -168,8 +187,12 @@ class Gateway:
             identity = identify(request)
         except InputError as error:
             return _error(dialect, UpstreamFailed(Fault.AGENT, "invalid_id", str(error), status=400))
+        except Refused as refused:
+            return _refused(dialect, refused)
         call = ModelCall(dialect.api, identity)
         self.calls += 1
+        self.tally.begin()
+        waits = self.durable or request.header("x-whet-durable") == "true"
         exchange: Exchange | None = None
         try:
             # Before `watched`, which reads the same messages and would drop the body's.
@@ -177,10 +200,18 @@ class Gateway:
             # Watched outermost: a call that is held by a pause must end when its agent hangs up.
             async with watched(request), self.traffic.call():
                 exchange = await self._exchange(request, dialect, call)
+                if waits:
+                    exchange.commit = lambda: self._commit(call)
                 assert self._client is not None
                 return await exchange.run(raw, _own_headers(call), self._client)
         except UpstreamFailed as failed:
-            call.failure = failed.failure
+            if not call.added:
+                call.failure = failed.failure
+                if exchange is None or exchange.stream is None:
+                    call.status = failed.status
+                if waits:
+                    with contextlib.suppress(UpstreamFailed):  # the agent is told of a failure already
+                        await self._commit(call)
             return await self._failed(dialect, call, exchange, failed)
         except ClientGone:
             if exchange is None or not exchange.complete:
@@ -190,18 +221,40 @@ class Gateway:
         except Refused as refused:
             call.status = refused.status
             call.failure = Failure(Fault.AGENT, refused.kind, str(refused))
-            return _error(
-                dialect, UpstreamFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status)
-            )
+            return _refused(dialect, refused)
         except BaseException as error:
             # BaseException: a call that the stopping server cuts off is recorded too.
             call.status = call.status or 500
             call.failure = Failure(Fault.ENVIRONMENT, type(error).__name__, str(error))
             raise
         finally:
+            self._finish(call)
+            self.recorder.add(call)
+
+    def _finish(self, call: ModelCall) -> None:
+        if not call.added:
             call.latency = time.perf_counter() - call.clock
             self._check_assignment(call)
-            self.recorder.add(call)
+
+    async def _commit(self, call: ModelCall) -> None:
+        """Have a call recorded, and return once that is committed.
+
+        Raises:
+            UpstreamFailed: it is not, after `DURABLE` seconds.
+        """
+        self._finish(call)
+        try:
+            async with asyncio.timeout(DURABLE):
+                await settled(self.recorder.durable(call))
+        except (TimeoutError, StoreError) as error:
+            reason = str(error) or f"the record was not committed within {DURABLE:g} seconds"
+            raise UpstreamFailed(
+                Fault.ENVIRONMENT,
+                "not_recorded",
+                f"The model has answered, and its answer is withheld because it could not be recorded: {reason}",
+                status=503,
+                headers={"retry-after": "1"},
+            ) from error
 
     async def _exchange(self, request: Request, dialect: Dialect, call: ModelCall) -> Exchange:
         served = await self._assigned(call.identity)
@@ -221,12 +274,11 @@ class Gateway:
     ) -> Response | None:
         """Tell the agent in its own dialect: as an answer, or inside the stream that was begun."""
         if exchange is None or exchange.stream is None:
-            call.status = failed.status
             failed.headers.update(_own_headers(call))
             return _error(dialect, failed)
         if not exchange.error_sent:
             await exchange.stream.write(
-                dialect.error_events(failed.kind, str(failed), exchange.reader.sequence)
+                dialect.error_events(failed.kind, without_paths(str(failed)), exchange.reader.sequence)
             )
         await exchange.stream.close()
         return None
@@ -245,6 +297,7 @@ class Gateway:
         """A handler for what is not a model's answer: passed on as it is and not recorded."""
 
         async def handle(request: Request) -> Response:
+            request.own_run(request.params.get("run"))
             caller_api = "messages" if request.header("anthropic-version") else api
             model = request.params.get("model", "")
             # Quoting leaves dots as they are, and a client library would resolve them.
@@ -363,6 +416,7 @@ class Gateway:
     def status(self) -> Status:
         """The gateway's state."""
         recorder, live = self.recorder, self.assignments.live
+        trouble = recorder.error or self._trouble
         return Status(
             paused=self.traffic.paused,
             in_flight=self.traffic.in_flight,
@@ -373,7 +427,9 @@ class Gateway:
             recorded=recorder.recorded,
             waiting=recorder.waiting,
             lost=recorder.lost,
-            error=recorder.error or self._trouble,
+            lost_before=self.tally.lost,
+            durable=self.durable,
+            error=None if trouble is None else without_paths(trouble),
             upstreams={name: sorted(upstream.speaks) for name, upstream in self.upstreams.items()},
         )
 
@@ -430,8 +486,12 @@ def _own_headers(call: ModelCall) -> dict[str, str]:
     return headers
 
 
+def _refused(dialect: Dialect, refused: Refused) -> Response:
+    return _error(dialect, UpstreamFailed(Fault.AGENT, refused.kind, str(refused), status=refused.status))
+
+
 def _error(dialect: Dialect, failed: UpstreamFailed) -> Response:
     body = failed.body
     if body is None:
-        body = msgspec.json.encode(dialect.error(failed.status, failed.kind, str(failed)))
+        body = msgspec.json.encode(dialect.error(failed.status, failed.kind, without_paths(str(failed))))
     return Response(failed.status, body, headers=failed.headers)

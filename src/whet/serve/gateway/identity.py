@@ -54,6 +54,7 @@ def identify(request: Request) -> Identity:
 
     Raises:
         InputError: an id is empty, too long or has control characters.
+        Refused: the request has the token of another run.
     """
     run, session, subject, agent = (
         None if id is None else readable(kind, id)
@@ -64,6 +65,7 @@ def identify(request: Request) -> Identity:
             ("agent", request.header("x-whet-agent") or _agent_in(request.header("baggage"))),
         )
     )
+    run = request.own_run(run)
     traceparent = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
     if traceparent is not None:
         trace, parent = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
@@ -90,9 +92,17 @@ def trace_of(run: str) -> bytes:
     return hashlib.sha256(run.encode()).digest()[:16]
 
 
+_fresh = bytearray()
+
+
 def new_span_id() -> bytes:
-    """A fresh id for the span of one call."""
-    return os.urandom(8)
+    """A fresh id for the span of one call.  Called in the server's loop."""
+    if not _fresh:
+        # Many at once: each call of urandom lets go of the interpreter, and a busy thread takes it.
+        _fresh.extend(os.urandom(8 * 512))
+    id = bytes(_fresh[-8:])
+    del _fresh[-8:]
+    return id
 
 
 def readable(kind: str, id: str) -> str:

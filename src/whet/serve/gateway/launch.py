@@ -21,6 +21,8 @@ from .identity import LONGEST
 from .upstream import KEY, Upstream
 
 OPENAI, ANTHROPIC = "https://api.openai.com/v1", "https://api.anthropic.com/v1"
+LONGEST_RUN = LONGEST - 40
+"""Characters of a program's run id: those of the runs inside it begin with it."""
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
@@ -67,7 +69,7 @@ def child_environment(
     """The environment of a program whose calls and traces go to the server at `url`.
 
     Args:
-        token: of the server, with the role write.
+        token: of the run.
         store: the record's file, where it is on this machine.
         own_key: the program needs no key of its own; one that says so is set where it has none,
             because the clients do not start without.
@@ -75,9 +77,9 @@ def child_environment(
     Raises:
         InputError: the run id cannot stand in a path.
     """
-    if not run.isascii() or not run.isprintable() or not run or len(run) > LONGEST or "," in run:
+    if not run.isascii() or not run.isprintable() or not run or len(run) > LONGEST_RUN or "," in run:
         raise InputError(
-            f"the run id is {run[:40]!r}: give 1 to {LONGEST} printable ASCII characters, no comma"
+            f"the run id is {run[:40]!r}: give 1 to {LONGEST_RUN} printable ASCII characters, no comma"
         )
     base = f"{url}/run/{quote(run, safe='')}/{quote(token, safe='')}"
     attributes = f"whet.run={quote(run, safe='')}"

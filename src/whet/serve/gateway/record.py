@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ import msgspec
 
 from ...errors import StoreError, WhetError
 from ...escapes import whole
+from ...record.store.call_tally import CallTally
 from ...record.store.spans import Spans
 from ...types import Failure, Json, Span
 from .identity import Identity, new_span_id
@@ -61,6 +63,10 @@ class ModelCall:
     versions: Mapping[str, str] = field(default_factory=dict)
     bulk: int = 0
     """Bytes of the answer."""
+    durable: Future[None] | None = None
+    """Done once the record is committed; made where somebody waits for it."""
+    added: bool = False
+    """The recorder has it."""
 
     def begun(self) -> None:
         """The first event of a stream is here."""
@@ -118,6 +124,7 @@ class Recorder:
     """Writes calls behind the agent's back.
 
     Args:
+        tally: told what is recorded, by the commit that records it.
         redact: applied to the spans before they are written.
         limit: bytes that may wait.
     """
@@ -126,10 +133,14 @@ class Recorder:
         self,
         spans: Spans,
         *,
+        tally: CallTally | None = None,
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
         limit: int = WAITING,
     ) -> None:
         self._spans, self._redact, self._limit = spans, redact, limit
+        self._tally = tally
+        self._urgent = False
+        """Somebody waits for what waits to be written."""
         self._waiting: deque[ModelCall] = deque()
         self._size = 0
         self._writing = 0
@@ -149,16 +160,33 @@ class Recorder:
         """Calls that are not durable yet."""
         return len(self._waiting) + self._writing
 
+    def durable(self, call: ModelCall) -> Future[None]:
+        """Have a call recorded at once; the future is done once the record is committed.
+
+        Raises:
+            StoreError: in the future: it could not be written, and was counted as lost.
+        """
+        call.durable = Future()
+        call.durable.set_running_or_notify_cancel()
+        self.add(call)
+        return call.durable
+
     def add(self, call: ModelCall) -> None:
-        """Have a call recorded; returns at once."""
+        """Have a call recorded, once; returns at once."""
         with self._changed:
+            if call.added:
+                return
+            call.added = True
             if self._deadline is not None or self._size + call.size > self._limit:
                 reason = self.error or "records come faster than the store takes them"
-                self._lose(1, reason)
+                self._lose([call], reason)
                 return
             self._waiting.append(call)
             self._size += call.size
-            if len(self._waiting) == 1:  # the thread waits for the first one only; a wake-up for each costs
+            urgent = call.durable is not None and not self._urgent
+            self._urgent = self._urgent or urgent
+            # The thread waits for the first one only, and then for one that is waited for; a wake-up for each costs.
+            if urgent or len(self._waiting) == 1:
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -177,18 +205,23 @@ class Recorder:
                     return not self.waiting
         return True
 
-    def _lose(self, calls: int, reason: str) -> None:
-        self.lost += calls
-        if self.lost == calls or self.lost // 100 != (self.lost - calls) // 100:
+    def _lose(self, calls: Sequence[ModelCall], reason: str) -> None:
+        before = self.lost
+        self.lost += len(calls)
+        for call in calls:
+            if call.durable is not None:
+                call.durable.set_exception(StoreError(f"the call could not be recorded: {reason}"))
+        if not before or self.lost // 100 != before // 100:
             print(f"whet: {self.lost:,} model calls could not be recorded: {reason}", file=sys.stderr)
 
     def _take(self) -> list[ModelCall]:
         with self._changed:
             while not self._waiting and self._deadline is None:
                 self._changed.wait()
-        if self._deadline is None:
-            time.sleep(GATHER)  # what comes meanwhile shares the commit
-        with self._changed:
+            if self._deadline is None:
+                # What comes meanwhile shares the commit.
+                self._changed.wait_for(lambda: self._urgent or self._deadline is not None, GATHER)
+            self._urgent = False
             batch = list(self._waiting)
             self._waiting.clear()
             self._writing = len(batch)
@@ -197,41 +230,49 @@ class Recorder:
     def _run(self) -> None:
         while calls := self._take():
             spans: list[Span] = []
+            encoded: list[ModelCall] = []
             for call in calls:
                 try:
                     spans.append(call.span())
+                    encoded.append(call)
                 except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as exception:
-                    self._lose(1, f"one has no JSON form ({exception})")
+                    self._lose([call], f"one has no JSON form ({exception})")
             try:
-                self._write(spans if self._redact is None else self._redact(spans))
+                self._write(encoded, spans if self._redact is None else self._redact(spans))
             except Exception as exception:  # whatever it was, what comes next must still be recorded
                 self.error = f"{type(exception).__name__}: {exception}"
-                self._lose(len(spans), self.error)
+                self._lose(encoded, self.error)
             with self._changed:
                 self._writing = 0
                 # Sizes are computed anew here: a call must not change once it was added.
                 self._size -= sum(call.size for call in calls)
                 self._changed.notify_all()
 
-    def _write(self, spans: Sequence[Span]) -> None:
+    def _write(self, calls: Sequence[ModelCall], spans: Sequence[Span]) -> None:
         """Write them, trying again while the store has a trouble that may pass, such as a full disk."""
         wait = 0.05
         while spans:
             try:
-                self._spans.put(spans).result()
+                counted = () if self._tally is None else self._tally.record(len(spans))
+                self._spans.put(spans, counted).result()
             except StoreError as exception:
                 self.error = str(exception)
             except WhetError as exception:
                 self.error = str(exception)
-                self._lose(len(spans), self.error)
+                self._lose(calls, self.error)
                 return
             else:
                 self.recorded += len(spans)
                 self.error = None
+                if self._tally is not None:
+                    self._tally.committed(len(spans))
+                for call in calls:
+                    if call.durable is not None:
+                        call.durable.set_result(None)
                 return
             with self._changed:
                 if self._deadline is not None and time.monotonic() > self._deadline:
-                    self._lose(len(spans), self.error)
+                    self._lose(calls, self.error)
                     return
                 self._changed.wait(wait)
             wait = min(2.0, wait * 2)

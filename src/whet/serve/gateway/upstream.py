@@ -213,8 +213,11 @@ class UpstreamAnswer:
         stream = self._response.content
         while True:
             try:
-                async with asyncio.timeout(self._upstream.idle_seconds):
-                    chunk = await stream.readany()
+                chunk = stream.read_nowait()
+                # What is here already needs no timer, which costs as much as the reading.
+                if not chunk and not stream.at_eof():
+                    async with asyncio.timeout(self._upstream.idle_seconds):
+                        chunk = await stream.readany()
             except TimeoutError:  # caught first, for it is an OSError
                 raise UpstreamFailed(
                     Fault.MODEL,
@@ -256,6 +259,7 @@ class Upstreams:
             skip_auto_headers=("User-Agent",),
         )
         self._proxies: dict[str, str | None] = {}
+        self._timeouts: dict[str, aiohttp.ClientTimeout] = {}
 
     async def close(self) -> None:
         await self._session.close()
@@ -270,6 +274,9 @@ class Upstreams:
         """
         if upstream.url not in self._proxies:
             self._proxies[upstream.url] = upstream.proxy()
+            self._timeouts[upstream.url] = aiohttp.ClientTimeout(
+                total=None, sock_connect=upstream.connect_seconds
+            )
         where = f"the upstream {upstream.url}"
         try:
             async with asyncio.timeout(upstream.first_seconds):
@@ -280,7 +287,7 @@ class Upstreams:
                     headers=headers,
                     allow_redirects=False,
                     proxy=self._proxies[upstream.url],
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds),
+                    timeout=self._timeouts[upstream.url],
                 )
         except (aiohttp.ConnectionTimeoutError, aiohttp.ClientConnectorError) as exception:
             # Caught first: a ConnectionTimeoutError is a TimeoutError, and both are OSErrors.

@@ -82,13 +82,16 @@ def _id(lease: Lease) -> str:
     return f"{lease.rollout.id}.{lease.attempt}"
 
 
-def _finish(lease: Lease, trajectory: Trajectory) -> FinishRequest:
+def _finish(lease: Lease, trajectory: Trajectory, bundle: Bundle, read: Mapping[str, str]) -> FinishRequest:
+    # What was read wins over what the Bundle names: a function that the sandbox cannot take runs as in the source.
+    trajectory = replace(trajectory, versions={**bundle.ids, **read})
     id, mode = lease.rollout.id, lease.rollout.mode
     meta = {"run": id, "rollout": id, "attempt": lease.attempt, "mode": mode, "worker": lease.worker}
     trajectory = recordable(replace(trajectory, meta={**trajectory.meta, **meta}))
     # The queue retries a report with an error; the agent's own mistake is a result, to learn from.
     error = trajectory.error if trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR else None
-    return FinishRequest(lease.rollout.id, lease.fence, trajectory, error)
+    own = {name: id for name, id in read.items() if name not in bundle}
+    return FinishRequest(lease.rollout.id, lease.fence, trajectory, error, own=own)
 
 
 class _Called:
@@ -110,9 +113,7 @@ class _Called:
                 seed=seed,
                 id=_id(lease),
             )
-        # What was read wins over what the Bundle names: a function that the
-        # sandbox cannot take runs as in the source.
-        return _finish(lease, replace(done, versions={**bundle.ids, **read}))
+        return _finish(lease, done, bundle, read)
 
 
 class _Lit:
@@ -141,4 +142,4 @@ class _Lit:
             failure = blame(exception)
             done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure)
         seconds = time.perf_counter() - clock
-        return _finish(lease, replace(done, versions={**bundle.ids, **read}, started=began, seconds=seconds))
+        return _finish(lease, replace(done, started=began, seconds=seconds), bundle, read)

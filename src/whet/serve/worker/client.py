@@ -38,9 +38,23 @@ T = TypeVar("T")
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _FIRST, _LONGEST = 0.1, 5.0
 """Seconds between repeats, doubling."""
+LONGEST_WAIT = 60.0
+"""Seconds that a server may ask for (`Retry-After`)."""
 REMEMBERED = 1_000
 """Bundles that are not asked for again."""
-_encoder = msgspec.json.Encoder(enc_hook=plain)
+encoder = msgspec.json.Encoder(enc_hook=plain)
+
+
+class BusyError(StoreError):
+    """The server cannot take it now.
+
+    Args:
+        wait: seconds that it asks for, 0 if it does not say.
+    """
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
 
 
 class QueueClient:
@@ -102,11 +116,12 @@ class QueueClient:
             except StoreError as exception:
                 # Repeated without the claim: if the answer was lost, its rollouts come back when their leases end.
                 claim = None
-                if asyncio.get_running_loop().time() + delay > deadline:
+                pause = max(delay, exception.wait if isinstance(exception, BusyError) else 0.0)
+                if asyncio.get_running_loop().time() + pause > deadline:
                     raise
                 if delay == _FIRST:
                     self._on_trouble(str(exception))
-                await asyncio.sleep(delay)
+                await asyncio.sleep(pause)
                 delay = min(2 * delay, _LONGEST)
 
     async def bundle(self, id: str | None) -> Bundle:
@@ -122,18 +137,18 @@ class QueueClient:
             try:
                 answered = await self._http.get(f"/api/bundles/{id}")
             except httpx2.HTTPError as exception:
-                raise _unreachable(self.url, exception) from exception
+                raise unreachable(self.url, exception) from exception
             if len(self._bundles) >= REMEMBERED:
                 self._bundles = {EMPTY.id: EMPTY}
-            self._bundles[id] = Bundle(_decoded(answered, BundleBody).versions)
+            self._bundles[id] = Bundle(decoded(answered, BundleBody).versions)
         return self._bundles[id]
 
     async def _post(self, path: str, body: Any, type: type[T], *, wait: float = 0.0) -> T:
         try:
-            answered = await self._http.post(path, content=_encoder.encode(body), timeout=30.0 + wait)
+            answered = await self._http.post(path, content=encoder.encode(body), timeout=30.0 + wait)
         except httpx2.HTTPError as exception:
-            raise _unreachable(self.url, exception) from exception
-        return _decoded(answered, type)
+            raise unreachable(self.url, exception) from exception
+        return decoded(answered, type)
 
     def heart(self, held: Callable[[], Sequence[Held]], lost: Callable[[Held], None], lease: float) -> Heart:
         """Keeps leases alive from a thread of its own; see Heart."""
@@ -178,9 +193,9 @@ class Heart:
                     self._beat(http, leases)
 
     def _beat(self, http: httpx2.Client, leases: list[Held]) -> None:
-        body = _encoder.encode(Beat(leases, self._lease))
+        body = encoder.encode(Beat(leases, self._lease))
         try:
-            beaten = _decoded(http.post("/api/rollouts/heartbeat", content=body), Beaten)
+            beaten = decoded(http.post("/api/rollouts/heartbeat", content=body), Beaten)
         except (httpx2.HTTPError, StoreError, InputError):
             return  # the next heartbeat or the end of the lease settles it
         for held, until in zip(leases, beaten.until, strict=False):
@@ -188,21 +203,8 @@ class Heart:
                 self._lost(held)
 
 
-def check(url: str, token: str) -> None:
-    """Check that a server answers there and knows the token.
-
-    Raises:
-        StoreError: none does.
-        InputError: it refuses the token, or is not a whet server.
-    """
-    try:
-        answered = httpx2.get(f"{url}/openapi.json", headers={"x-whet-token": token}, timeout=10.0)
-    except httpx2.HTTPError as exception:
-        raise StoreError(f"{_unreachable(url, exception)}. Is `whet serve` running there?") from exception
-    _decoded(answered, dict)
-
-
-def _unreachable(url: str, exception: Exception) -> StoreError:
+def unreachable(url: str, exception: Exception) -> StoreError:
+    """The error of a server that gave no answer."""
     return StoreError(f"the server at {url} cannot be reached: {exception or type(exception).__name__}")
 
 
@@ -214,9 +216,22 @@ def _refusal(answered: httpx2.Response) -> str:
         return answered.text[:300]
 
 
-def _decoded(answered: httpx2.Response, type: type[T]) -> T:
+def _retry_after(answered: httpx2.Response) -> float:
+    """Seconds; 0 where there is none, or a date, which a proxy may give."""
+    stated = answered.headers.get("retry-after", "")
+    return min(float(stated), LONGEST_WAIT) if stated.isascii() and stated.isdigit() else 0.0
+
+
+def decoded(answered: httpx2.Response, type: type[T]) -> T:
+    """The body of an answer.
+
+    Raises:
+        StoreError: the server is busy or failing, or is not one of whet's.
+        InputError: it refuses.
+    """
     if answered.status_code in _AGAIN:
-        raise StoreError(f"the server is busy or failing ({answered.status_code}): {_refusal(answered)}")
+        message = f"the server is busy or failing ({answered.status_code}): {_refusal(answered)}"
+        raise BusyError(message, _retry_after(answered))
     if answered.status_code >= 400:
         raise InputError(f"the server refused ({answered.status_code}): {_refusal(answered)}")
     try:

@@ -16,7 +16,7 @@ from ...errors import InputError, StoreError
 from ...record.store.rollouts import MOST, Claim
 from ...types import Failure, Fault, Lease, Mode, Outcome
 from .agent import Attempt
-from .client import QueueClient
+from .client import BusyError, QueueClient
 from .wire import FinishRequest, FinishResult, Held
 
 POLL = 20.0
@@ -202,7 +202,8 @@ class Worker:
                 raise StoreError(
                     f"{exception}; gave up after {self._patience:g} seconds. Is `whet serve` running there?"
                 ) from exception
-            await asyncio.sleep(min(self._pause, remaining))
+            asked = exception.wait if isinstance(exception, BusyError) else 0.0
+            await asyncio.sleep(min(max(self._pause, asked), remaining))
             self._pause = min(2 * self._pause, LONGEST)
             return ()
         if self._away is not None:

@@ -38,6 +38,30 @@ class RefusalBody(msgspec.Struct):
     error: Problem
 
 
+class RunTokenRequest(StrictBody):
+    """The wish for a token of one run."""
+
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=31 * 86_400)] = 3_600.0
+    """Time that it is good for."""
+    renew: Annotated[str, msgspec.Meta(max_length=2_000)] | None = None
+    """A token that this server made for the run, to be good for that long from now; also one that has expired."""
+
+
+class RevokedToken(StrictBody):
+    """A run's token that is not to be accepted any more."""
+
+    token: Annotated[str, msgspec.Meta(max_length=2_000)]
+
+
+class RunToken(msgspec.Struct):
+    """A token of one run."""
+
+    token: str
+    run: str
+    until: float
+    """Unix time in seconds; 0 of one that was revoked."""
+
+
 class NewRollout(StrictBody):
     """A rollout to queue; one whose id is known is left as it is."""
 
@@ -104,8 +128,9 @@ class Beaten(msgspec.Struct):
 class FinishRequest(StrictBody):
     """The report of one rollout: a trajectory, an error, or both.
 
-    The same report may be sent again and is recorded once: give the trajectory its `id` and
-    `started`, which are made up anew where they are missing.
+    The same report may be sent again and is recorded once.  The trajectory's task, its id, its Versions and
+    whose run it is the queue knows: they may be left out and are recorded as the queue has them; what was
+    sent otherwise stands in `meta.mismatch`.  Without `started` it began when it was claimed.
     """
 
     id: Id
@@ -116,6 +141,9 @@ class FinishRequest(StrictBody):
     """An OTLP export of the spans that the agent made (ExportTraceServiceRequest, protobuf; base64 in
     JSON), kept in the same commit; a report that is refused leaves none of them.  They are the rollout's
     run, unless they name another."""
+    own: dict[str, str] = {}
+    """Resource name → id of the Version of the program's own that it read; names that the rollout's Bundle
+    has are passed over."""
 
 
 class FinishMany(StrictBody):
@@ -141,7 +169,8 @@ class OneFinish(StrictBody):
     trajectory: Trajectory | None = None
     error: Failure | None = None
     spans: bytes = b""
-    """As in `FinishRequest`."""
+    own: dict[str, str] = {}
+    """As in `FinishRequest`, like `spans`."""
 
 
 class FinishResult(msgspec.Struct):

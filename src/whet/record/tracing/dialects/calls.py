@@ -17,7 +17,7 @@ from ....types import Json, Span, Tokens
 from ..content import Content, member
 from .agents import wire_of
 from .messages import Message, joined, message, messages, with_wire_ids
-from .reading import LLM, SpanReading, number, usage, word
+from .reading import LLM, UNTYPED, SpanReading, number, usage, word
 
 ENCODING = "call+json"
 
@@ -41,8 +41,8 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     reading.model = word(body, "model") or word(request, "model")
     reading.response_model = word(response, "model")
     reading.response_id = word(response, "id")
-    reading.input = with_wire_ids(_prompt(request)) or None
-    answers, reading.finish = _answers(response)
+    reading.input = with_wire_ids(prompt_of(request)) or None
+    answers, reading.finish = answers_of(response)
     reading.output, reading.others = (answers[0] if answers else None), answers[1:]
     spent = member(body, "usage")
     counts = [number(spent, key) for key in ("input", "output", "cached_input", "reasoning")]
@@ -54,7 +54,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
             reading.extra[key] = body[key]
     # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
     sent = member(body, "original_request") or request
-    reading.wire = wire_of(sent, word(body, "agent"), _prompt(sent))
+    reading.wire = wire_of(sent, word(body, "agent"), prompt_of(sent))
     versions = {key: value for key, value in member(body, "versions").items() if isinstance(value, str)}
     reading.versions.update(versions)
     redacted = member(body, "redacted")
@@ -64,7 +64,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     return Content(span, attributes), reading
 
 
-def _prompt(request: Mapping[str, Json]) -> list[Message]:
+def prompt_of(request: Mapping[str, Json]) -> list[Message]:
     """Messages of a request: `messages`, or the `input` of the responses API, after its instructions."""
     first: list[Message] = []
     system = request.get("instructions") or request.get("system")
@@ -76,7 +76,7 @@ def _prompt(request: Mapping[str, Json]) -> list[Message]:
     return [*first, *messages(prompt)]
 
 
-def _answers(response: Mapping[str, Json]) -> tuple[list[Message], Json]:
+def answers_of(response: Mapping[str, Json]) -> tuple[list[Message], Json]:
     """Every answer to the one prompt, and the finish reason of the first."""
     choices = response.get("choices")
     if isinstance(choices, list):
@@ -107,7 +107,7 @@ def _blame(body: Mapping[str, Json], reading: SpanReading) -> None:
     error = body.get("error")
     if isinstance(error, dict):
         text = error.get("message")
-        reading.error = (word(error, "type") or "Error", text if isinstance(text, str) else "")
+        reading.error = (word(error, "type") or UNTYPED, text if isinstance(text, str) else "")
         reading.fault = word(error, "fault")
 
 

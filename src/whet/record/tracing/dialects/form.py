@@ -68,7 +68,9 @@ def step_form(step: Step, index: int, indices: dict[str, int]) -> dict[str, Json
         "latency": step.latency,
         "tokens": None if step.tokens is None else _tokens(step.tokens),
     }
-    shown.update({key: info[key] for key in ("choices", "transcript") if key in info})
+    shown.update(
+        {key: info[key] for key in ("choices", "transcript", "attributes", "evaluations") if key in info}
+    )
     return shown
 
 

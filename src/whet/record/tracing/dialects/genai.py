@@ -10,11 +10,25 @@ Source: OpenTelemetry semantic conventions, "Generative AI", 1.28 to 1.41.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 from ....types import Json
 from ..content import Content, SpanEvent
-from .messages import Message, message, messages, parsed, plain, structure, tool_result, with_wire_ids
+from .messages import (
+    Message,
+    arguments_of,
+    joined,
+    message,
+    messages,
+    parsed,
+    plain,
+    structure,
+    text,
+    together,
+    tool_result,
+    with_wire_ids,
+)
 from .reading import (
     AGENT,
     CONSTRUCTION,
@@ -46,7 +60,15 @@ _OPERATIONS = {
     "retrieval": FUNCTION,
     "rerank": FUNCTION,
 }
+_UNSTATED = ("<not specified>",)
+"""Texts that stand where Google's ADK knows no id."""
 _DETAILS = "gen_ai.client.inference.operation.details"
+_ITEMS = ("opentelemetry.instrumentation.openai_agents",)
+"""Scopes whose output messages are the items of one answer, and not answers to choose from."""
+_GRAPHS = ("openlit.instrumentation.langgraph",)
+"""Scopes that show each node of a graph as an agent, and the graph as a workflow."""
+_MERGED = "(merged tools)"
+"""The name under which Google's ADK shows that it put the results of several tools together."""
 _ROLES = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -61,14 +83,22 @@ MARKS = frozenset({"gen_ai.operation.name", "gen_ai.request.model", "gen_ai.resp
 
 def read(content: Content) -> SpanReading | None:
     """A span of a GenAI operation; None if it is of none."""
-    operation = word(content.attributes, "gen_ai.operation.name")
-    kind = _OPERATIONS.get(operation or "")
+    name = operation(content.attributes)
+    kind = _OPERATIONS.get(name or "")
+    node = content.scope in _GRAPHS and name == "invoke_agent"
+    if node or content.attributes.get("gen_ai.tool.name") == _MERGED:
+        kind = NODE
     if kind is None:
-        if operation is None and word(content.attributes, "gen_ai.request.model", "gen_ai.response.model"):
+        if name is None and word(content.attributes, "gen_ai.request.model", "gen_ai.response.model"):
             kind = LLM  # before operations had names
         else:
             return None
     return of_kind(content, kind)
+
+
+def operation(held: Mapping[str, Json]) -> str | None:
+    """The operation that a span says it is."""
+    return word(held, "gen_ai.operation.name")
 
 
 def of_kind(content: Content, kind: str) -> SpanReading:
@@ -79,13 +109,17 @@ def of_kind(content: Content, kind: str) -> SpanReading:
         model_call(content, reading)
     elif kind == TOOL:
         reading.name = word(held, "gen_ai.tool.name") or content.span.name.removeprefix("execute_tool ")
-        reading.tool_call_id = word(held, "gen_ai.tool.call.id")
-        reading.arguments = parsed(first(held, "gen_ai.tool.call.arguments", "tool_arguments"))
-        reading.result, _ = tool_result(first(held, "gen_ai.tool.call.result", "tool_response"))
+        id = word(held, "gen_ai.tool.call.id")
+        reading.tool_call_id = None if id in _UNSTATED else id
+        reading.arguments = arguments_of(first(held, "gen_ai.tool.call.arguments", "tool_arguments"))
+        reading.result, told = tool_result(first(held, "gen_ai.tool.call.result", "tool_response"))
+        reading.tool_call_id = reading.tool_call_id or told
+        _executed(content, reading)
     elif kind == AGENT:
         name = word(held, "gen_ai.agent.name", "gen_ai.workflow.name")
         reading.named = name is not None
         reading.name = name or content.span.name.removeprefix("invoke_agent ")
+        reading.extra["workflow"] = operation(held) == "invoke_workflow"
         reading.model = word(held, "gen_ai.request.model")
         reading.aggregate = tokens(held, "gen_ai.aggregated_usage.") or tokens(held)
         spoken(content, reading)
@@ -104,47 +138,55 @@ def model_call(content: Content, reading: SpanReading) -> None:
     reading.response_model = word(held, "gen_ai.response.model")
     reading.model = word(held, "gen_ai.request.model") or reading.response_model
     reading.response_id = word(held, "gen_ai.response.id")
-    if reasons := array(held.get("gen_ai.response.finish_reasons")):
-        reading.finish = reasons[0]
+    reasons = array(held.get("gen_ai.response.finish_reasons"))
+    reading.finish = (
+        reasons[0] if reasons else word(held, "gen_ai.response.finish_reason", "gen_ai.response.stop_reason")
+    )
     reading.usage = tokens(held)
     spoken(content, reading)
 
 
 def tokens(held: Mapping[str, Json], prefix: str = "gen_ai.usage.") -> Usage | None:
     """Counts under the names of several years."""
-    return usage(
-        number(held, prefix + "input_tokens", prefix + "prompt_tokens"),
-        number(held, prefix + "output_tokens", prefix + "completion_tokens"),
-        number(
-            held,
-            prefix + "cache_read.input_tokens",
-            prefix + "cache_read_input_tokens",
-            prefix + "details.cache_read_tokens",
-        ),
-        number(
-            held,
-            prefix + "reasoning.output_tokens",
-            prefix + "reasoning_tokens",
-            prefix + "details.reasoning_tokens",
-        ),
+    input, output, cached, reasoning = _token_keys(prefix)
+    return usage(number(held, *input), number(held, *output), number(held, *cached), number(held, *reasoning))
+
+
+@functools.cache
+def _token_keys(prefix: str) -> tuple[tuple[str, ...], ...]:
+    names = (
+        ("input_tokens", "prompt_tokens"),
+        ("output_tokens", "completion_tokens"),
+        ("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
+        ("reasoning.output_tokens", "reasoning_tokens", "details.reasoning_tokens"),
     )
+    return tuple(tuple(prefix + name for name in several) for several in names)
 
 
 def spoken(content: Content, reading: SpanReading) -> None:
     """Input and output messages, from attributes, else from events or log records of the span."""
-    for held in (
-        content.attributes,
-        *(event.attributes for event in content.events if event.name == _DETAILS),
-    ):
-        prompt = [*_instructions(held), *messages(held.get("gen_ai.input.messages"))]
-        if prompt and reading.input is None:
-            reading.input = with_wire_ids(prompt)
-        answers = [message(answer) for answer in array(held.get("gen_ai.output.messages"))]
-        finals = [answer[-1] for answer in answers if answer]
-        if finals and reading.output is None:
-            reading.output, reading.others = finals[0], finals[1:]
+    items = content.scope in _ITEMS
+    _take_spoken(content.attributes, reading, items=items)
+    for event in content.events:
+        if event.name == _DETAILS:
+            _take_spoken(event.attributes, reading, items=items)
     if reading.input is None and reading.output is None:
         by_event(_events(content), reading)
+
+
+def _take_spoken(held: Mapping[str, Json], reading: SpanReading, *, items: bool) -> None:
+    prompt = messages(held.get("gen_ai.input.messages"))
+    system = _instructions(held)
+    # OpenLIT shows the system prompt in both places.
+    prompt = prompt if prompt[: len(system)] == system else [*system, *prompt]
+    if prompt and reading.input is None:
+        reading.input = with_wire_ids(together(prompt))
+    answers = [message(answer) for answer in array(held.get("gen_ai.output.messages"))]
+    finals = [answer[-1] for answer in answers if answer]
+    if items and len(finals) > 1:
+        finals = [answer for answer in (joined(finals),) if answer is not None]
+    if finals and reading.output is None:
+        reading.output, reading.others = finals[0], finals[1:]
 
 
 def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
@@ -153,10 +195,14 @@ def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
     answers: list[Message] = []
     # A stable sort: events out of one attribute all have the time 0 and keep their order.
     for event in sorted(events, key=lambda event: event.at):
-        body = event.body if isinstance(event.body, dict) else event.attributes
+        # Semantic Kernel writes the body as JSON text, as the standard library's logging has only text.
+        told = structure(event.body)
+        body = told if isinstance(told, dict) else event.attributes
         if event.name == "gen_ai.choice":
-            inner = structure(body.get("message"))
-            choice = inner if isinstance(inner, dict) else {**body, "content": inner or body.get("content")}
+            spoken_message = body.get("message")
+            inner = structure(spoken_message)
+            content = inner or spoken_message or body.get("content")
+            choice = inner if isinstance(inner, dict) else {**body, "content": content}
             answers += message(_with_calls({**choice, "role": choice.get("role") or "assistant"}))
             reading.finish = reading.finish or body.get("finish_reason")
         elif event.name in _ROLES:
@@ -169,6 +215,25 @@ def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
         reading.input = with_wire_ids(prompt)
     if answers:
         reading.output, reading.others = answers[0], answers[1:]
+
+
+def _executed(content: Content, reading: SpanReading) -> None:
+    """Arguments and result of a tool that came as messages in events: Strands Agents writes both forms of them."""
+    for event in content.events:
+        held = event.attributes
+        if event.name == "gen_ai.tool.message" and reading.arguments is None:
+            reading.arguments = parsed(held.get("content"))
+        elif event.name == "gen_ai.choice" and reading.result is None:
+            parts = structure(held.get("message"))
+            reading.result = text(parts) if isinstance(parts, list) else tool_result(held.get("message"))[0]
+        elif event.name == _DETAILS:
+            asked = messages(held.get("gen_ai.input.messages"))
+            calls = [call for turn in asked for call in turn.get("tool_calls", ())]
+            if calls and reading.arguments is None:
+                reading.arguments = calls[0]["arguments"]
+            answers = [turn for turn in messages(held.get("gen_ai.output.messages")) if turn.get("text")]
+            if answers and reading.result is None:
+                reading.result = answers[0]["text"]
 
 
 def _events(content: Content) -> list[SpanEvent]:

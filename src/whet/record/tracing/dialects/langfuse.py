@@ -12,7 +12,17 @@ from collections.abc import Mapping
 
 from ....types import Json
 from ..content import Content
-from .messages import Message, joined, messages, parsed, plain, structure, tool_result, with_wire_ids
+from .messages import (
+    Message,
+    called_with,
+    joined,
+    messages,
+    parsed,
+    plain,
+    structure,
+    tool_result,
+    with_wire_ids,
+)
 from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, Usage, failure, number, usage, word
 
 _TYPE = "langfuse.observation.type"
@@ -102,14 +112,7 @@ def _agent(held: Mapping[str, Json], reading: SpanReading) -> None:
 
 def _called(held: Mapping[str, Json]) -> Json:
     """The arguments of the call: by name as far as they were, as a tool's arguments are."""
-    arguments = parsed(held.get(_INPUT))
-    if (
-        isinstance(arguments, dict)
-        and set(arguments) == {"args", "kwargs"}
-        and isinstance(arguments["kwargs"], dict)
-    ):
-        return {**({"args": arguments["args"]} if arguments["args"] else {}), **arguments["kwargs"]}
-    return arguments
+    return called_with(parsed(held.get(_INPUT)))
 
 
 def _text(role: str, value: Json) -> Message | None:

@@ -16,7 +16,10 @@ serialised messages.  The flattened attributes of some instrumentors are put tog
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +42,11 @@ _ROLES = {
     "tool-call": "assistant",
     "tool-response": "user",
 }
+_TOOL_MESSAGE = re.compile(
+    r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?: [a-z_]+=.*)? tool_call_id='(?P<id>[^']*)'""",
+    re.DOTALL,
+)
+"""The repr of LangChain's message of a tool's result."""
 _TEXT = ("text", "input_text", "output_text", "refusal")
 _CALL = ("tool_call", "tool_use", "function_call", "server_tool_call")
 _RESULT = ("tool_call_response", "tool_result", "function_call_output", "server_tool_call_response")
@@ -54,6 +62,37 @@ def parsed(value: Json) -> Json:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return value
+
+
+def literal(text: str) -> Json:
+    """The Python literal that a text is, as some instrumentors write `str(arguments)`; None if it is none."""
+    # The length is bounded because CPython's parser may run out of C stack on deep nesting, and crash.
+    if len(text) > 10_000:
+        return None
+    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        value = ast.literal_eval(text)
+        msgspec.json.encode(value)
+        return value
+    return None
+
+
+def arguments_of(value: Json) -> Json:
+    """The arguments of a tool: parsed where they are JSON, or the repr of a dictionary."""
+    value = parsed(value)
+    if isinstance(value, str) and value[:2] in ("{'", "{}"):
+        told = literal(value)
+        value = told if isinstance(told, dict) else value
+    return called_with(value)
+
+
+def called_with(value: Json) -> Json:
+    """The arguments of a function that was recorded as `args` and `kwargs`: by name as far as they were."""
+    # smolagents adds a setting of its own to the two.
+    if isinstance(value, dict) and "kwargs" in value and ("args" in value or len(value) == 1):
+        positional, keywords = value.get("args"), value["kwargs"]
+        if isinstance(keywords, dict):
+            return {**({"args": positional} if positional else {}), **keywords}
+    return value
 
 
 def structure(value: Json) -> Json:
@@ -72,14 +111,16 @@ def plain(value: Json) -> str:
 
 def messages(value: Json) -> list[Message]:
     """A list of messages in any form, as text or as values; anything else is left out."""
-    value = structure(value)
-    if isinstance(value, dict):
-        value = [value]
+    turned: Iterable[tuple[Sequence[Message], bool]]
+    if isinstance(value, str) and value[:1] == "[":
+        turned = _turns_of_text(value)
+    else:
+        value = structure(value)
+        turned = map(_turns, [value] if isinstance(value, dict) else value or ())
     conversation: list[Message] = []
     items = False  # whether the last message was made of a response item, which the next may belong to
-    for raw in value or ():
-        item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
-        for turn in message(raw):
+    for turns, item in turned:
+        for turn in turns:
             both = conversation and conversation[-1]["role"] == turn["role"] == "assistant"
             if both and item and items:
                 conversation[-1] = joined([conversation[-1], turn]) or turn
@@ -87,6 +128,44 @@ def messages(value: Json) -> list[Message]:
                 conversation.append(turn)
         items = item
     return conversation
+
+
+def _turns(raw: Json) -> tuple[Sequence[Message], bool]:
+    """A message of an API as messages, and whether it is a response item."""
+    item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
+    return message(raw), item
+
+
+_raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
+_KNOWN_BYTES = 8 * 1024 * 1024
+"""Bytes of messages that are remembered: a model call repeats the whole conversation before it."""
+_LONG = 16 * 1024
+_known_turns: dict[bytes, tuple[Sequence[Message], bool]] = {}
+_known_size = [0]
+
+
+def _turns_of_text(text: str) -> Iterator[tuple[Sequence[Message], bool]]:
+    """The messages of a JSON text, of which those that were read before are not read again."""
+    try:
+        read = [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return
+    for turns, item in read:
+        # Copies: who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
+        yield [turn.copy() for turn in turns], item
+
+
+def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
+    turned = _known_turns.get(raw)
+    if turned is None:
+        turned = _turns(msgspec.json.decode(raw))
+        if len(raw) <= _LONG:
+            if _known_size[0] > _KNOWN_BYTES:
+                _known_turns.clear()
+                _known_size[0] = 0
+            _known_size[0] += len(raw)
+            _known_turns[raw] = turned
+    return turned
 
 
 def message(value: Json) -> list[Message]:
@@ -104,7 +183,9 @@ def message(value: Json) -> list[Message]:
     if not role:
         return []
     parts = value.get("parts") if isinstance(value.get("parts"), list) else value.get("content")
-    if role == "tool" and value.get("parts") is None:
+    if isinstance(value.get("blocks"), list):
+        value, parts = _of_blocks(value)
+    if role == "tool" and value.get("parts") is None and not _results(parts):
         id = value.get("tool_call_id", value.get("id"))
         return [{"role": "tool", "tool_call_id": id if isinstance(id, str) else None, "text": text(parts)}]
     calls = value.get("tool_calls")
@@ -118,6 +199,22 @@ def message(value: Json) -> list[Message]:
             *([{**single, "type": "tool_call"}] if isinstance(single, dict) else []),
         ],
     )
+
+
+def together(several: Iterable[Message]) -> list[Message]:
+    """A conversation in which the calls of one turn are one message.
+
+    In the Responses API each call is an item of its own, and some instrumentors show a message for each item.  Between
+    the calls of two turns there are results.
+    """
+    turns: list[Message] = []
+    for turn in several:
+        last = turns[-1] if turns else {}
+        if turn.get("tool_calls") and last.get("tool_calls") and not turn.get("text"):
+            turns[-1] = joined([last, turn]) or turn
+        else:
+            turns.append(turn)
+    return turns
 
 
 def joined(several: Iterable[Message]) -> Message | None:
@@ -165,8 +262,12 @@ def with_wire_ids(several: list[Message]) -> list[Message]:
         call_ids = {call["id"] for call in message["tool_calls"]}
         loose = [answer for answer in answers if answer and answer not in call_ids]
         if calls and len(calls) == len(loose):
-            for call, answer in zip(calls, loose, strict=True):
-                call["id_wire"] = answer
+            on_the_wire = dict(zip(map(id, calls), loose, strict=True))
+            # New calls: the old ones may be those of another span's conversation, too.
+            message["tool_calls"] = [
+                {**call, "id_wire": on_the_wire[id(call)]} if id(call) in on_the_wire else call
+                for call in message["tool_calls"]
+            ]
     return several
 
 
@@ -197,11 +298,16 @@ def tool_result(value: Json) -> tuple[str | None, str | None]:
     inner = structure(value)
     if isinstance(inner, dict) and isinstance(inner.get("output"), dict):
         inner = inner["output"]
+    if isinstance(inner, dict) and "raw_output" in inner and "tool_name" in inner:  # LlamaIndex
+        return plain(inner["raw_output"]), None
     if isinstance(inner, dict):
         held, kind = _unwrapped(inner)
         if held is not inner and _role(str(kind)) == "tool":
             id = held.get("tool_call_id")
             return text(held.get("content")), id if isinstance(id, str) else None
+    shown = _TOOL_MESSAGE.match(value) if isinstance(value, str) else None
+    if shown is not None and isinstance(told := literal(shown["content"]), str):
+        return told, shown["id"]
     return (None, None) if value is None else (plain(value), None)
 
 
@@ -255,6 +361,22 @@ def _made(role: str, parts: list[Json]) -> list[Message]:
     return results if results and len(message) == 1 else [*results, message]
 
 
+def _of_blocks(value: Message) -> tuple[Message, list[Json]]:
+    """A message of LlamaIndex, whose parts are blocks and whose call ids are beside them, as one with parts."""
+    extra = value.get("additional_kwargs")
+    beside = extra if isinstance(extra, dict) else {}
+    parts: list[Json] = []
+    for block in value["blocks"]:
+        if isinstance(block, dict) and block.get("block_type") == "tool_call":
+            if not beside.get("tool_calls"):  # else the same call twice
+                call = {"id": block.get("tool_call_id"), "name": block.get("tool_name")}
+                parts.append({"type": "tool_call", **call, "arguments": block.get("tool_kwargs")})
+        else:
+            parts.append(block)
+    held = {key: beside[key] for key in ("tool_calls", "tool_call_id") if key in beside}
+    return {**value, **held}, parts
+
+
 def _typed(part: Message) -> Message:
     """A part of Amazon Bedrock's Converse API, whose kind is the name of its member, with a type."""
     used, result = part.get("toolUse"), part.get("toolResult")
@@ -267,6 +389,15 @@ def _typed(part: Message) -> Message:
             "content": result.get("content"),
         }
     return part
+
+
+def _results(parts: Json) -> bool:
+    """True of content that is nothing but results of tools, as Bedrock's Converse API has them."""
+    return (
+        bool(parts)
+        and isinstance(parts, list)
+        and all(isinstance(part, dict) and _typed(part).get("type") in _RESULT for part in parts)
+    )
 
 
 def _call(part: Message) -> Message:
@@ -306,7 +437,7 @@ def _part_text(part: Json) -> str | None:
     """The text of a part that is nothing but text, else None."""
     if not isinstance(part, dict):
         return None
-    kind = part.get("type")
+    kind = part.get("type", part.get("block_type"))
     if kind is not None and kind not in (*_TEXT, "summary_text"):
         return None
     for key in ("content", "text", "refusal"):

@@ -11,11 +11,25 @@ Source: OpenInference semantic conventions, openinference-semantic-conventions 0
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ....types import Json
 from ..content import Content
-from .messages import Message, joined, message, messages, parsed, plain, structure, tool_result, with_wire_ids
+from .messages import (
+    Message,
+    arguments_of,
+    joined,
+    literal,
+    message,
+    messages,
+    parsed,
+    plain,
+    structure,
+    together,
+    tool_result,
+    with_wire_ids,
+)
 from .reading import (
     AGENT,
     FUNCTION,
@@ -26,6 +40,7 @@ from .reading import (
     Usage,
     array,
     failure,
+    first,
     indexed,
     number,
     under,
@@ -34,6 +49,20 @@ from .reading import (
 )
 
 _KINDS = {"LLM": LLM, "TOOL": TOOL, "AGENT": AGENT, "CHAIN": NODE, "PROMPT": NODE}
+_REPR = re.compile(
+    r"""(?:^|\s)source='(?P<source>[^']*)'.*?\scontent=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""",
+    re.DOTALL,
+)
+"""Speaker and text in the repr of one of AutoGen's messages."""
+_LITERAL = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_METHODS = ("openinference.instrumentation.llama_index",)
+"""Scopes whose spans are called after the methods that they are of."""
+_CALL_EVENT = re.compile(r""""ToolCall\(tool_name='([^']*)', tool_kwargs=(\{.*?\}), tool_id='([^']*)'\)""")
+_CHAT_ROLE = re.compile(r"ChatMessage\(_role=<ChatRole\.\w+: '(\w+)'>")
+_CHAT_TEXT = re.compile(rf"TextContent\(text={_LITERAL}")
+_CHAT_CALL = re.compile(rf"ToolCall\(tool_name='([^']*)', arguments=(\{{.*?\}}), id={_LITERAL}")
+_CHAT_RESULT = re.compile(rf"ToolCallResult\(result={_LITERAL}, origin=ToolCall\(.*?, id={_LITERAL}")
+"""Role, texts, calls and results in the repr of one of Haystack's messages."""
 MARKS = frozenset({"openinference.span.kind"})
 """A span without it is none of `read`'s."""
 
@@ -44,6 +73,8 @@ def read(content: Content) -> SpanReading | None:
     if kind_name is None:
         return None
     kind = _KINDS.get(kind_name.upper(), FUNCTION)
+    if content.scope in _METHODS and content.span.name.rpartition(".")[2].startswith("_"):
+        kind = NODE  # a private method that prepares the call, and makes none
     reading = SpanReading(kind, content.span.name, error=failure(content))
     if kind == LLM:
         _model_call(content, reading)
@@ -62,7 +93,7 @@ def read(content: Content) -> SpanReading | None:
         )
         reading.named = name is not None and kind == AGENT
         reading.name = name or content.span.name.removesuffix(".run")
-        reading.calls = [call for call in _dicts(content.attributes.get("input.value")) if "args" in call]
+        reading.calls = _given_calls(content.attributes.get("input.value"))
         # Later, by `trajectories._complete`: only the tree tells whether a chain is an agent.
         reading.fill = lambda agent: _agent(content, agent)
     return reading
@@ -80,7 +111,7 @@ def _model_call(content: Content, reading: SpanReading) -> None:
     reading.model = requested or stated
     reading.finish = held.get("llm.finish_reason")
     reading.usage = _tokens(held)
-    reading.input = _messages(held, "llm.input_messages.") or _prompt(held.get("input.value"))
+    reading.input = _messages(held, "llm.input_messages.") or prompt_of(held.get("input.value"))
     answers = _messages(held, "llm.output_messages.") or []
     choices = answer.get("choices")
     if isinstance(choices, list) and len(choices) > 1:
@@ -106,9 +137,19 @@ def _messages(held: Mapping[str, Json], prefix: str) -> list[Message] | None:
     turns: list[Message] = []
     for branch in indexed(under(held, prefix)):
         inner = branch.get("message")
-        if isinstance(inner, dict):
+        results = _function_results(branch)
+        if results:
+            turns += results
+        elif isinstance(inner, dict):
             turns += message(_unflattened(inner))
-    return with_wire_ids(turns) or None
+    return with_wire_ids(together(turns)) or None
+
+
+def _function_results(branch: Mapping[str, Json]) -> list[Message]:
+    """The results of AutoGen's one message for all tools, each of which is JSON beside the message."""
+    held = branch.get("function")
+    parts = [structure(result) for result in held.values()] if isinstance(held, dict) else []
+    return messages([{"type": "tool_result", **part} for part in parts if isinstance(part, dict)])
 
 
 def _unflattened(flat: dict[str, Json]) -> Message:
@@ -137,30 +178,28 @@ def _unflattened(flat: dict[str, Json]) -> Message:
     return wire_message
 
 
-def _prompt(value: Json) -> list[Message] | None:
+def prompt_of(value: Json) -> list[Message] | None:
     """Messages of a request that stands as JSON in `input.value`."""
     body = structure(value)
     if isinstance(body, list):
         return messages(body) or None
     if not isinstance(body, dict):
         return None
-    first: list[Message] = []
+    system: list[Message] = []
     if isinstance(body.get("instructions"), str):
-        first = [{"role": "system", "text": body["instructions"]}]
+        system = [{"role": "system", "text": body["instructions"]}]
     prompt = body.get("messages", body.get("input"))
     if isinstance(prompt, str):
-        return [*first, {"role": "user", "text": prompt}]
+        return [*system, {"role": "user", "text": prompt}]
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], list) and prompt[0]:
         prompt = prompt[0] if isinstance(prompt[0][0], dict | list) else prompt  # LangChain's batch of one
-    return [*first, *messages(prompt)] or None
+    return [*system, *messages(prompt)] or None
 
 
 def _tool(content: Content, reading: SpanReading) -> None:
     held = content.attributes
     reading.name = word(held, "tool.name", "tool_call.function.name") or content.span.name
-    arguments = parsed(held.get("tool_call.function.arguments") or held.get("input.value"))
-    if isinstance(arguments, dict) and isinstance(arguments.get("kwargs"), dict) and "args" in arguments:
-        arguments = arguments["kwargs"] or ({"args": arguments["args"]} if arguments["args"] else {})
+    arguments = arguments_of(first(held, "tool_call.function.arguments", "input.value"))
     reading.arguments = arguments
     reading.result, id = tool_result(held.get("output.value"))
     reading.tool_call_id = word(held, "tool_call.id", "tool.id") or id
@@ -177,6 +216,8 @@ def _agent(content: Content, reading: SpanReading) -> None:
         reading.output = _answer(held, body)
     spoken = answer.get("messages")
     tasks = answer.get("tasks_output")
+    if reading.transcript is None:
+        reading.transcript = _haystack(answer) or None
     if reading.transcript is None and "raw" in answer:
         if not spoken and isinstance(tasks, list) and len(tasks) == 1 and isinstance(tasks[0], dict):
             spoken = tasks[0].get("messages")
@@ -190,7 +231,9 @@ def _task(held: Mapping[str, Json], answer: Message) -> list[Message] | None:
         return [{"role": "user", "text": question}] if question else None
     value = held.get("input.value")
     body = structure(value)
-    prompt = _prompt(body)
+    prompt = prompt_of(body)
+    if not prompt and isinstance(body, dict):
+        prompt = _haystack(body) or _autogen(body.get("messages"))
     if prompt:
         return prompt
     if isinstance(body, dict):
@@ -205,18 +248,68 @@ def _answer(held: Mapping[str, Json], body: Json) -> Message | None:
     if isinstance(body, dict):
         if isinstance(body.get("raw"), str):
             return {"role": "assistant", "text": body["raw"]}
-        answers = [turn for turn in messages(body.get("messages")) if turn["role"] == "assistant"]
+        spoken = _haystack(body) or _autogen(body.get("messages")) or messages(body.get("messages"))
+        answers = [turn for turn in spoken if turn["role"] == "assistant"]
         if answers:
             return answers[-1]
         text = word(body, "output", "answer", "result", "text")
         if text:
             return {"role": "assistant", "text": text}
     text = _text(held.get("output.value"))
-    return {"role": "assistant", "text": text} if text else None
+    # LlamaIndex ends a run with an event, whose repr is cut: the last model call has the answer whole.
+    return {"role": "assistant", "text": text} if text and not text.startswith("StopEvent(") else None
+
+
+def _autogen(turns: Json) -> list[Message]:
+    """AutoGen's messages: objects with a source, or their reprs; its events of tools stand in spans of their own."""
+    conversation: list[Message] = []
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, dict):
+            source, spoken = turn.get("source"), turn.get("content")
+        else:
+            shown = _REPR.search(turn) if isinstance(turn, str) else None
+            source, spoken = (shown["source"], literal(shown["content"])) if shown else (None, None)
+        if isinstance(source, str) and isinstance(spoken, str):
+            conversation.append({"role": "user" if source == "user" else "assistant", "text": spoken})
+    return conversation
+
+
+def _haystack(body: Mapping[str, Json]) -> list[Message]:
+    """The messages of a Haystack agent, which are reprs; of a pipeline, those of its one component that has any."""
+    data = body.get("data")
+    held = data if isinstance(data, dict) else body
+    turns = held.get("messages")
+    if turns is None:
+        inner = [part["messages"] for part in held.values() if isinstance(part, dict) and "messages" in part]
+        turns = inner[0] if len(inner) == 1 else None
+    conversation: list[Message] = []
+    for turn in turns if isinstance(turns, list) else ():
+        role = _CHAT_ROLE.match(turn) if isinstance(turn, str) else None
+        if role is None:
+            return []
+        parts: list[Json] = [{"type": "text", "text": literal(text)} for text in _CHAT_TEXT.findall(turn)]
+        if role[1] == "assistant":
+            for name, arguments, id in _CHAT_CALL.findall(turn):
+                parts.append(
+                    {"type": "tool_call", "name": name, "arguments": literal(arguments), "id": literal(id)}
+                )
+        for text, id in _CHAT_RESULT.findall(turn):
+            parts.append({"type": "tool_result", "tool_call_id": literal(id), "content": literal(text)})
+        conversation += message({"role": role[1], "parts": parts})
+    return conversation
 
 
 def _text(value: Json) -> str | None:
     return None if value is None else plain(value)
+
+
+def _given_calls(value: Json) -> list[Message]:
+    """The calls that a graph's node for tools was given: LangGraph's as JSON, LlamaIndex's as the repr of an event."""
+    event = _CALL_EVENT.search(value) if isinstance(value, str) and '"ev"' in value else None
+    if event is not None:
+        name, arguments, id = event.groups()
+        return [{"name": name, "args": literal(arguments), "id": id}]
+    return [call for call in _dicts(value) if "args" in call]
 
 
 def _dicts(value: Json) -> list[Message]:

@@ -86,11 +86,16 @@ class SpanReading(msgspec.Struct):
     """Reads what only matters if this is an agent: called once that is known."""
 
 
+UNTYPED = "_OTHER"
+"""OpenTelemetry's word for an error whose type is not known."""
+
+
 def failure(content: Content) -> tuple[str, str] | None:
     """Type and message of what went wrong in a span, None if nothing did.
 
     The exception's event is preferred: a status message may hold a whole traceback.  An exception
-    that was handled leaves an event and no status, and is not a failure of the span.
+    that was handled leaves an event and no status, and is not a failure of the span.  A type that nothing states is
+    `UNTYPED`: a made-up one would be grouped and blamed as if it were real.
     """
     stated = word(content.attributes, "error.type")
     if content.status != ERROR and not stated:
@@ -98,7 +103,7 @@ def failure(content: Content) -> tuple[str, str] | None:
     # The last: one that was handled and raised again as another comes before it.
     for event in reversed(content.events):
         if event.name == "exception":
-            kind = word(event.attributes, "exception.type") or stated or "Error"
+            kind = word(event.attributes, "exception.type") or stated or UNTYPED
             return kind, word(event.attributes, "exception.message") or content.message
     first = content.message.partition("Traceback (most recent call last)")[0].strip()
     kind, colon, rest = first.partition(": ")
@@ -106,7 +111,7 @@ def failure(content: Content) -> tuple[str, str] | None:
         return stated, first
     if colon and kind.replace(".", "").replace("_", "").isalnum() and kind.endswith(("Error", "Exception")):
         return kind, rest
-    return "Error", first
+    return UNTYPED, first
 
 
 def word(attributes: Mapping[str, Json], *keys: str) -> str | None:
@@ -137,6 +142,8 @@ def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
     """The first of these attributes that is a count."""
     for key in keys:
         value = attributes.get(key)
+        if value is None:
+            continue
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         # type, not isinstance: a bool is no count. From 2**53 on a float is no exact one.
@@ -147,8 +154,9 @@ def number(attributes: Mapping[str, Json], *keys: str) -> int | None:
 
 def usage(input: int | None, output: int | None, cached: int | None, reasoning: int | None) -> Usage | None:
     """None if the span does not state it: unknown is not 0."""
-    counts = {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
-    return counts if any(value is not None for value in counts.values()) else None
+    if input is None and output is None and cached is None and reasoning is None:
+        return None
+    return {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
 
 
 def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:
@@ -178,9 +186,21 @@ def indexed(tree: Json) -> list[dict[str, Json]]:
     return [branch for _, branch in sorted(branches, key=lambda pair: pair[0]) if isinstance(branch, dict)]
 
 
-_ASSOCIATED = "traceloop.association.properties."
+_ASSOCIATED = ("traceloop.association.properties.", "langsmith.metadata.")
 _WHOSE = frozenset({"metadata", "session.id", "gen_ai.conversation.id", "user.id", "enduser.id"})
-_FRAMEWORK = ("ls_", "lc_", "langgraph_", "thread_id", "checkpoint_ns", "session_id", "user_id", "__")
+_FRAMEWORK = (
+    "ls_",
+    "lc_",
+    "langgraph_",
+    "thread_id",
+    "checkpoint_ns",
+    "session_id",
+    "user_id",
+    "LANGSMITH_",
+    "__",
+)
+_FRAMEWORK_KEYS = frozenset({"model", "model_name", "stream", "_type", "usage_metadata", "revision_id"})
+"""In LangSmith's metadata: its own, not the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,14 +218,17 @@ def who(contents: Iterable[Content]) -> Who:
     metadata: dict[str, Json] = {}
     for content in contents:
         sources = (content.resource, content.attributes)
-        if all(map(_WHOSE.isdisjoint, sources)) and _ASSOCIATED not in "\n".join(chain(*sources)):
-            continue  # most spans say nothing of it
+        if all(map(_WHOSE.isdisjoint, sources)):
+            keys = "\n".join(chain(*sources))
+            if not any(prefix in keys for prefix in _ASSOCIATED):
+                continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
         stated = structure(held.get("metadata"))
         own = dict(stated) if isinstance(stated, dict) else {}
         for key, value in held.items():
-            if key.startswith(_ASSOCIATED):
-                own[key.removeprefix(_ASSOCIATED)] = value
+            for prefix in _ASSOCIATED:
+                if key.startswith(prefix):
+                    own[key.removeprefix(prefix)] = value
         session = (
             session
             or word(held, "session.id", "gen_ai.conversation.id")
@@ -213,6 +236,6 @@ def who(contents: Iterable[Content]) -> Who:
         )
         subject = subject or word(held, "user.id", "enduser.id") or word(own, "user_id")
         for key, value in own.items():
-            if not key.startswith(_FRAMEWORK):
+            if not key.startswith(_FRAMEWORK) and key not in _FRAMEWORK_KEYS:
                 metadata.setdefault(key, value)
     return Who(session, subject, metadata)

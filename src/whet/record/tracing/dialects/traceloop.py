@@ -14,12 +14,37 @@ from collections.abc import Mapping
 from ....types import Json
 from ..content import Content
 from . import genai
-from .messages import Message, joined, message, messages, parsed, plain, structure, tool_result, with_wire_ids
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, failure, first, indexed, under, word
+from .messages import (
+    Message,
+    arguments_of,
+    joined,
+    message,
+    messages,
+    parsed,
+    plain,
+    structure,
+    tool_result,
+    with_wire_ids,
+)
+from .reading import (
+    AGENT,
+    FUNCTION,
+    LLM,
+    NODE,
+    TOOL,
+    UNTYPED,
+    SpanReading,
+    failure,
+    first,
+    indexed,
+    under,
+    word,
+)
 
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")
 _OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")
 
+_LLAMAINDEX = "opentelemetry.instrumentation.llamaindex"
 _FLAT = ("gen_ai.prompt.0.role", "gen_ai.prompt.0.content", "gen_ai.completion.0.role")
 MARKS = frozenset({"traceloop.span.kind", "llm.request.type", *_FLAT})
 """A span without any of these attributes is none of `read`'s."""
@@ -36,9 +61,11 @@ def read(content: Content) -> SpanReading | None:
         return None
     if kind == "tool":
         return _tool(content)
+    if content.scope == _LLAMAINDEX and kind == "task":
+        return _llamaindex(content)
     if kind in ("workflow", "agent"):
         return _agent(content, kind)
-    if word(held, "gen_ai.task.name", "traceloop.association.properties.langgraph_node"):
+    if kind == "handoff" or word(held, "gen_ai.task.name", "traceloop.association.properties.langgraph_node"):
         return SpanReading(NODE, content.span.name, error=failure(content), calls=_calls(held))
     reading = SpanReading(FUNCTION, _name(content), error=failure(content))
     reading.arguments = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
@@ -79,11 +106,37 @@ def _unflattened(flat: dict[str, Json], role: str) -> Message:
     }
 
 
+def _llamaindex(content: Content) -> SpanReading:
+    """A task of LlamaIndex: a model call, a tool's call, or the glue between the two."""
+    held = content.attributes
+    answered = structure(held.get("traceloop.entity.output"))
+    told = answered if isinstance(answered, dict) else {}
+    if genai.operation(held) == "chat":
+        reading = genai.of_kind(content, LLM)
+        asked = structure(held.get("traceloop.entity.input"))
+        # The messages of its own come first: in the conventional ones the calls of tools are left out.
+        prompt = messages(asked.get("messages")) if isinstance(asked, dict) else []
+        reading.input = with_wire_ids(prompt) or reading.input
+        reading.output = joined(message(told.get("message"))) or reading.output
+        reading.model = reading.response_model if reading.model == "None" else reading.model
+        return reading
+    if "tool.name" in held:
+        reading = SpanReading(TOOL, word(held, "tool.name") or _name(content), error=failure(content))
+        reading.arguments = parsed(held.get("tool.arguments"))
+        reading.tool_call_id = word(told, "tool_id")
+        result = told.get("tool_output")
+        reading.result, _ = tool_result(result)
+        if reading.error is None and isinstance(result, dict) and result.get("is_error") is True:
+            reading.error = UNTYPED, reading.result or ""
+        return reading
+    return SpanReading(NODE, _name(content), error=failure(content))
+
+
 def _tool(content: Content) -> SpanReading:
     held = content.attributes
     reading = genai.of_kind(content, TOOL)
     reading.name = word(held, "gen_ai.tool.name") or _name(content)
-    arguments = reading.arguments if reading.arguments is not None else parsed(first(held, *_INPUT))
+    arguments = reading.arguments if reading.arguments is not None else arguments_of(first(held, *_INPUT))
     if isinstance(arguments, dict) and "input_str" in arguments:
         callback = arguments.get("kwargs")
         if isinstance(callback, dict) and reading.tool_call_id is None:
@@ -104,7 +157,10 @@ def _agent(content: Content, kind: str) -> SpanReading:
     reading.name = word(held, "gen_ai.agent.name") or _name(content)
     reading.extra["workflow"] = kind == "workflow"
     inputs = _unwrapped(parsed(first(held, *_INPUT)), "inputs")
-    if reading.input is None and isinstance(inputs, dict):
+    if reading.input is None and isinstance(inputs, dict) and set(inputs) == {"args", "kwargs"}:
+        question = _called_with(inputs)
+        reading.input = None if question is None else [{"role": "user", "text": plain(question)}]
+    elif reading.input is None and isinstance(inputs, dict):
         question = word(inputs, "input", "question", "query", "task", "prompt")
         reading.input = messages(inputs.get("messages")) or (
             [{"role": "user", "text": question}] if question else None
@@ -112,12 +168,25 @@ def _agent(content: Content, kind: str) -> SpanReading:
     answered = _unwrapped(parsed(first(held, *_OUTPUT)), "outputs")
     if reading.output is None and reading.error is None:
         spoken = messages(answered.get("messages")) if isinstance(answered, dict) else []
+        ended = answered.get("result") if isinstance(answered, dict) else None
+        if isinstance(ended, dict):  # of a workflow of LlamaIndex
+            spoken += messages([ended.get("response")])
         answers = [turn for turn in spoken if turn["role"] == "assistant"]
         if answers:
             reading.output = answers[-1]
         elif isinstance(answered, str) and answered:
             reading.output = {"role": "assistant", "text": answered}
     return reading
+
+
+def _called_with(inputs: Mapping[str, Json]) -> Json:
+    """The arguments of a decorated function: the lone one itself, else all of them; None if there were none."""
+    positional, keywords = inputs["args"], inputs["kwargs"]
+    values = [*(positional if isinstance(positional, list) else [positional])]
+    values += keywords.values() if isinstance(keywords, dict) else ()
+    if len(values) == 1:
+        return values[0]
+    return {**({"args": positional} if positional else {}), **(keywords or {})} or None
 
 
 def _calls(held: Mapping[str, Json]) -> list[Message]:

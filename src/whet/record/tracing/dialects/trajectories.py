@@ -7,6 +7,7 @@ for: it is in a step, named among those outside of any step, or counted as unrea
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,23 +18,45 @@ from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage,
 from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
-from ..redact import MARKED, why_untrainable
-from . import calls, genai, langfuse, openinference, pydantic_ai, traceloop
+from ..redact import MARKED, redaction
+from ..told_tools import with_told_tools
+from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
 from .agents import attribute
 from .messages import Message, finish_reason, parsed, plain
 from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, first, who
 from .tree import Node, given_calls, grow, let_go, steps
+from .unread import evaluations, unread
 
 NO_MODEL_CALL = "no model call was recorded"
 # The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
-_DIALECTS = (openinference.read, pydantic_ai.read, traceloop.read, langfuse.read, genai.read)
-_MARKS = openinference.MARKS | pydantic_ai.MARKS | traceloop.MARKS | langfuse.MARKS | genai.MARKS
+_DIALECTS = (
+    openinference.read,
+    pydantic_ai.read,
+    logfire.read,
+    crewai.read,
+    langsmith.read,
+    traceloop.read,
+    langfuse.read,
+    genai.read,
+)
+_MARKS = frozenset().union(
+    openinference.MARKS,
+    pydantic_ai.MARKS,
+    logfire.MARKS,
+    crewai.MARKS,
+    langsmith.MARKS,
+    traceloop.MARKS,
+    langfuse.MARKS,
+    genai.MARKS,
+)
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
 _OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
 _PLAIN = frozenset((*_INPUT, *_OUTPUT))
 """Attributes in use for the input and output of a span that no dialect knows."""
 _REFUSED = ("BadRequest", "Unprocessable", "ContextLength", "InvalidRequest", "UnprocessableEntity")
 """In the type of a model call's error: the request was at fault, not the model server."""
+_REFUSAL = re.compile(r"\b(?:BadRequest|UnprocessableEntity)Error\b|\bError code: (?:400|413|422)\b")
+"""The same in its message, where the type is not told or is that of a framework's own exception around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +174,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         **_shape(nodes, step_nodes),
         **_redacted(spans),
     }
-    failed = _run_error(run_steps)
+    failed = _run_error(step_nodes, run_steps)
     instruction = _instruction(run_steps)
     attributed, nested = _attributed(step_nodes, run_steps)
     started = min([span.started for span in spans if span.started], default=0)
@@ -164,7 +187,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
             instruction=instruction,
             meta={"source": source},
         ),
-        steps=tuple(attributed),
+        steps=tuple(with_told_tools(attributed)),
         id=trajectory_id(spans[0].trace, run),
         output=_output([step for step in run_steps if step.id not in nested]),
         versions=versions,
@@ -271,12 +294,22 @@ def _unknown(span_content: Content) -> SpanReading:
     return reading
 
 
+_WIRE = ("model", "response_model", "response_id", "input", "output", "finish", "usage")
+
+
 def _complete(step: Node) -> None:
     """Complete a step's reading from its other spans."""
     merged = step.reading
     for member in step.members:
         if member.reading.fill is not None and merged.kind == AGENT:
             member.reading.fill(member.reading)
+    if merged.kind == LLM:
+        # Of two instrumentors the inner one is nearer to the wire: a framework may show the prompt in words of its own.
+        for member in sorted(step.members[1:], key=lambda node: node.depth):
+            if not member.is_call:
+                for name in _WIRE:
+                    if (told := getattr(member.reading, name)) is not None:
+                        setattr(merged, name, told)
     attempts = [node for node in step.members if node.is_call]
     if attempts and not step.is_call:
         # One model call that the client tried several times: the last that was answered counts.
@@ -386,23 +419,7 @@ def _step(
     if reading.error is not None:
         fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
         failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
-    info: dict[str, Json] = {
-        "span_ids": [member.content.span.id.hex() for member in node.members],
-        "trace_id": node.content.span.trace.hex(),
-        "model": reading.model,
-        "response_model": reading.response_model,
-        "finish_reason": finish_reason(reading.finish, reading.output, failed=failed is not None)
-        if reading.kind == LLM
-        else None,
-        "tool_call_id": reading.tool_call_id,
-        "usage": reading.usage if reading.kind != AGENT else None,
-        "aggregate_usage": reading.aggregate,
-        "versions": dict(reading.versions) or None,
-        "transcript": reading.transcript if reading.kind == AGENT else None,
-        **{key: value for key, value in reading.extra.items() if key != "workflow"},
-    }
-    if reading.others and "choices" not in info:
-        info["choices"] = [{"output": answer} for answer in (reading.output, *reading.others)]
+    info = _info(node, failed is not None)
     spoken = reading.kind in (AGENT, LLM)
     spent = reading.usage
     return Step(
@@ -419,8 +436,49 @@ def _step(
         else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
         latency=max(0, node.ended - node.started) / 1e9,
         error=failed,
-        info={key: value for key, value in info.items() if value is not None},
+        info=info,
     )
+
+
+def _info(node: Node, failed: bool) -> dict[str, Json]:
+    """More on a step: whatever its spans state."""
+    reading = node.reading
+    info: dict[str, Json] = {
+        "span_ids": [member.content.span.id.hex() for member in node.members],
+        "trace_id": node.content.span.trace.hex(),
+    }
+    # Written out: this is done for every span of every run, and most of it is stated nowhere.
+    if reading.model is not None:
+        info["model"] = reading.model
+    if reading.response_model is not None:
+        info["response_model"] = reading.response_model
+    if reading.kind == LLM:
+        finish = finish_reason(reading.finish, reading.output, failed=failed)
+        if finish is not None:
+            info["finish_reason"] = finish
+    if reading.tool_call_id is not None:
+        info["tool_call_id"] = reading.tool_call_id
+    if reading.usage is not None and reading.kind != AGENT:
+        info["usage"] = reading.usage
+    if reading.aggregate is not None:
+        info["aggregate_usage"] = reading.aggregate
+    if reading.versions:
+        info["versions"] = dict(reading.versions)
+    if reading.transcript is not None and reading.kind == AGENT:
+        info["transcript"] = reading.transcript
+    contents = [member.content for member in node.members if not member.is_call]
+    if attributes := unread(contents, reading):
+        info["attributes"] = attributes
+    if judged := evaluations(contents):
+        info["evaluations"] = judged
+    for key, value in reading.extra.items():
+        if value is None:
+            info.pop(key, None)
+        elif key != "workflow":
+            info[key] = value
+    if reading.others and "choices" not in reading.extra:
+        info["choices"] = [{"output": answer} for answer in (reading.output, *reading.others)]
+    return info
 
 
 def _fault(reading: SpanReading) -> Fault:
@@ -431,17 +489,25 @@ def _fault(reading: SpanReading) -> Fault:
         except ValueError:
             pass
     if reading.kind == LLM and reading.error is not None:
-        return Fault.AGENT if any(name in reading.error[0] for name in _REFUSED) else Fault.MODEL
+        type, message = reading.error
+        refused = any(name in type for name in _REFUSED) or _REFUSAL.search(message) is not None
+        return Fault.AGENT if refused else Fault.MODEL
     return Fault.TOOL if reading.kind == TOOL else Fault.AGENT
 
 
-def _run_error(run_steps: Sequence[Step]) -> Failure | None:
-    """The run failed if its agent did, or if what came last outside of any agent did."""
-    top = [step for step in run_steps if step.parent is None]
-    agents = [step for step in top if step.kind == AGENT]
-    if agents:
-        return next((step.error for step in reversed(agents) if step.error is not None), None)
-    return top[-1].error if top else None
+def _run_error(step_nodes: Sequence[Node], run_steps: Sequence[Step]) -> Failure | None:
+    """The run failed if its agent's last state was a failure, or without an agent what ended last.
+
+    What ended, not what began: a call that fails while another is under way, whose answer the agent goes on with, is a
+    step with an error in a run without one.
+    """
+    top = [
+        (node.ended, number, step)
+        for number, (node, step) in enumerate(zip(step_nodes, run_steps, strict=True))
+        if step.parent is None
+    ]
+    agents = [ended for ended in top if ended[2].kind == AGENT]
+    return max(agents or top)[2].error if top else None
 
 
 def _instruction(run_steps: Sequence[Step]) -> str:
@@ -489,7 +555,7 @@ def _redacted(spans: Iterable[Span]) -> dict[str, Json]:
                 counts[name.decode()] = counts.get(name.decode(), 0) + 1
     if not counts:
         return {}
-    return {"redacted": counts, "untrainable": why_untrainable(counts)}
+    return redaction(counts)
 
 
 def _traces(spans: Iterable[Span], run: str | None) -> tuple[str, ...]:

@@ -211,11 +211,13 @@ def _merge_run(top: Node) -> None:
 def _same_run(outer: Node, inner: Node) -> bool:
     outer_reading, inner_reading = outer.reading, inner.reading
     if inner_reading.kind == NODE:
-        return inner.content.span.name == outer.content.span.name
+        return inner.content.span.name == outer.content.span.name or inner_reading.name == outer_reading.name
     if inner_reading.kind != AGENT:
         return False
     container = bool(outer_reading.extra.get("workflow")) or bool(inner_reading.extra.get("workflow"))
-    return not outer_reading.named or (container and outer_reading.name == inner_reading.name)
+    # Two instrumentors that saw one agent; within one of them an agent that runs itself again is another run.
+    twins = outer.content.scope != inner.content.scope
+    return not outer_reading.named or ((container or twins) and outer_reading.name == inner_reading.name)
 
 
 def _merge_calls(ordered: list[Node]) -> None:

@@ -1,8 +1,4 @@
-"""Attacks of a hostile program, staged into the sandbox that is being judged.
-
-Each attack returns its achievements, as a list of sentences or a number; `whet.sandbox.check`
-decides out there, from its own evidence where there is any, whether that is nothing.
-"""
+"""Attacks on the host: its files, its network, its processes, its privileges, and what it has without limit."""
 
 from __future__ import annotations
 
@@ -13,40 +9,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_X86 = os.uname().machine == "x86_64"
-
-
-def _achieved(attempts: Mapping[str, Callable[[], Any]]) -> list[str]:
-    """Names of the attempts that did not fail; False and None are failures."""
-    done = []
-    for name, attempt in attempts.items():
-        try:
-            achievement = attempt()
-        except (OSError, ImportError, ValueError, AttributeError):
-            continue
-        if achievement is not None and achievement is not False:
-            done.append(f"{name}: {achievement!r:.80}")
-    return done
-
-
-def _done(function: Callable[..., None], *args: Any) -> bool:
-    """True once a function that answers nothing has not raised."""
-    function(*args)
-    return True
-
-
-def _called(name: str, *args: Any) -> bool:
-    """True if a function of the C library succeeded."""
-    return int(getattr(_libc, name)(*args)) >= 0
-
-
-def _syscall(x86: int, arm: int, *args: Any) -> bool:
-    return int(_libc.syscall(x86 if _X86 else arm, *args)) >= 0
+from .attempts import X86, C, achieved_by, called, done, system_call
 
 
 def read_host_files(host: dict[str, Any]) -> list[str]:
@@ -63,16 +30,23 @@ def read_host_files(host: dict[str, Any]) -> list[str]:
 
         return attempt
 
-    paths = [host["secret"], "/root/.ssh"]
+    paths = [host["secret"], host["home"] + "/.ssh"]
     if not host["image"]:  # which has its own
-        paths += ["/etc/passwd", "/etc/shadow", "/etc/hostname", "/home", "/root/.bashrc", "/var/log"]
+        paths += [
+            "/etc/passwd",
+            "/etc/shadow",
+            "/etc/hostname",
+            "/home",
+            host["home"] + "/.bashrc",
+            "/var/log",
+        ]
     paths += [
         "/proc/1/root" + host["secret"],
         "/proc/self/cwd/../.." + host["secret"],
         "../../../.." + host["secret"],
     ]
     paths += ["/sys/class/net", "/run", "/boot", "/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda"]
-    return _achieved({path: read(path) for path in paths})
+    return achieved_by({path: read(path) for path in paths})
 
 
 def read_host_environment(host: dict[str, Any]) -> list[str]:
@@ -121,7 +95,7 @@ def write_outside(host: dict[str, Any]) -> list[str]:
             return True
         return os.path.isdir(folder) and os.path.samefile(folder, "/box/tmp")
 
-    return _achieved({folder: write(folder) for folder in folders if not is_its_own(folder)})
+    return achieved_by({folder: write(folder) for folder in folders if not is_its_own(folder)})
 
 
 def open_sockets(host: dict[str, Any]) -> list[str]:
@@ -149,7 +123,7 @@ def open_sockets(host: dict[str, Any]) -> list[str]:
     for name in ("AF_INET", "AF_INET6", "AF_NETLINK", "AF_PACKET", "AF_VSOCK", "AF_UNIX"):
         for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):
             attempts[f"{name} {int(kind)}"] = make(int(getattr(socket, name, 40)), int(kind))
-    return _achieved(attempts)
+    return achieved_by(attempts)
 
 
 def abstract_sockets(host: dict[str, Any]) -> list[str]:
@@ -160,7 +134,7 @@ def abstract_sockets(host: dict[str, Any]) -> list[str]:
             connection.connect("\0" + host["abstract"])
             return True
 
-    return _achieved({"abstract socket": attempt})
+    return achieved_by({"abstract socket": attempt})
 
 
 def fork_bomb(host: dict[str, Any]) -> int:
@@ -256,8 +230,8 @@ def endless_output(host: dict[str, Any]) -> None:
 
 def signal_others(host: dict[str, Any]) -> list[str]:
     """Find a process of the host to signal; kill the process group that it was started in."""
-    attempts = {str(pid): (partial(_done, os.kill, pid, 0)) for pid in (host["parent"], *range(2, 300))}
-    achieved = _achieved(attempts)
+    attempts = {str(pid): (partial(done, os.kill, pid, 0)) for pid in (host["parent"], *range(2, 300))}
+    achieved = achieved_by(attempts)
     me = os.getpid()
     if os.getppid():
         achieved.append(f"a parent with the id {os.getppid()}")
@@ -276,13 +250,13 @@ def trace_others(host: dict[str, Any]) -> list[str]:
         _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
     here = Vector(ctypes.addressof(buffer), 64)
-    attempts: dict[str, Callable[[], Any]] = {"be traced": lambda: _called("ptrace", 0, 0, 0, 0)}
+    attempts: dict[str, Callable[[], Any]] = {"be traced": lambda: called("ptrace", 0, 0, 0, 0)}
     for pid in (host["parent"], 1, 2, 3):
-        attempts[f"attach to {pid}"] = partial(_called, "ptrace", 16, pid, 0, 0)
+        attempts[f"attach to {pid}"] = partial(called, "ptrace", 16, pid, 0, 0)
         attempts[f"read the memory of {pid}"] = partial(
-            _syscall, 310, 270, pid, ctypes.byref(here), 1, ctypes.byref(here), 1, 0
+            system_call, 310, 270, pid, ctypes.byref(here), 1, ctypes.byref(here), 1, 0
         )
-    return _achieved(attempts)
+    return achieved_by(attempts)
 
 
 def leave_a_daemon(host: dict[str, Any]) -> str:
@@ -303,30 +277,30 @@ def nest_namespaces(host: dict[str, Any]) -> list[str]:
     newuser, newns, newpid, newnet = 0x10000000, 0x20000, 0x20000000, 0x40000000
 
     def cloned(flags: int) -> bool:
-        pid = int(_libc.syscall(56 if _X86 else 220, flags | signal.SIGCHLD, 0, 0, 0, 0))
+        pid = int(C.syscall(56 if X86 else 220, flags | signal.SIGCHLD, 0, 0, 0, 0))
         if pid == 0:
             os._exit(0)
         return pid > 0
 
     attempts: dict[str, Callable[[], Any]] = {}
     for name, flag in (("user", newuser), ("mount", newns), ("process", newpid), ("network", newnet)):
-        attempts[f"unshare the {name} namespace"] = partial(_called, "unshare", flag)
+        attempts[f"unshare the {name} namespace"] = partial(called, "unshare", flag)
         attempts[f"clone into a {name} namespace"] = partial(cloned, flag)
-    return _achieved(attempts)
+    return achieved_by(attempts)
 
 
 def use_proc(host: dict[str, Any]) -> list[str]:
     """See other processes, or touch the kernel's settings."""
 
     def opened(path: str) -> Callable[[], Any]:
-        return lambda: _done(os.close, os.open(path, os.O_RDWR))
+        return lambda: done(os.close, os.open(path, os.O_RDWR))
 
     paths = ("/proc/sysrq-trigger", "/proc/self/mem", "/proc/1/mem", "/proc/sys/kernel/core_pattern")
     attempts: dict[str, Callable[[], Any]] = {path: opened(path) for path in paths}
     attempts["list /proc"] = lambda: os.listdir("/proc") or None
-    attempts["mount proc"] = lambda: _called("mount", b"proc", b"/box/tmp", b"proc", 0, None)
-    attempts["uncover /proc"] = lambda: _called("umount2", b"/proc", 2)
-    return _achieved(attempts)
+    attempts["mount proc"] = lambda: called("mount", b"proc", b"/box/tmp", b"proc", 0, None)
+    attempts["uncover /proc"] = lambda: called("umount2", b"/proc", 2)
+    return achieved_by(attempts)
 
 
 def use_descriptors(host: dict[str, Any]) -> list[str]:
@@ -350,18 +324,18 @@ def become_root(host: dict[str, Any]) -> list[str]:
 
     def capable() -> bool:
         header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-        return _called("capget", header, data) and any(data)
+        return called("capget", header, data) and any(data)
 
-    return _achieved(
+    return achieved_by(
         {
             "hold a capability": capable,
-            "setuid(0)": lambda: _done(os.setuid, 0),
-            "setgid(0)": lambda: _done(os.setgid, 0),
-            "setgroups": lambda: _done(os.setgroups, [0]),
-            "chroot": lambda: _done(os.chroot, "/box"),
-            "mount": lambda: _called("mount", b"none", b"/box/tmp", b"tmpfs", 0, None),
-            "remount the root": lambda: _called("mount", None, b"/", None, 4096 | 32, None),
-            "raise a limit": lambda: _done(resource.setrlimit, resource.RLIMIT_NPROC, (4096, 4096)),
+            "setuid(0)": lambda: done(os.setuid, 0),
+            "setgid(0)": lambda: done(os.setgid, 0),
+            "setgroups": lambda: done(os.setgroups, [0]),
+            "chroot": lambda: done(os.chroot, "/box"),
+            "mount": lambda: called("mount", b"none", b"/box/tmp", b"tmpfs", 0, None),
+            "remount the root": lambda: called("mount", None, b"/", None, 4096 | 32, None),
+            "raise a limit": lambda: done(resource.setrlimit, resource.RLIMIT_NPROC, (4096, 4096)),
         }
     )
 
@@ -370,27 +344,15 @@ def use_the_kernel(host: dict[str, Any]) -> list[str]:
     """System calls that have been ways out before, and a number from the future."""
     buffer = ctypes.create_string_buffer(256)
     attempts: dict[str, Callable[[], Any]] = {
-        "bpf": lambda: _syscall(321, 280, 0, buffer, 64),
-        "perf_event_open": lambda: _syscall(298, 241, buffer, 0, -1, -1, 0),
-        "io_uring_setup": lambda: _syscall(425, 425, 4, buffer),
-        "userfaultfd": lambda: _syscall(323, 282, 1),
-        "keyctl": lambda: _syscall(250, 219, 0, -3, 0),
-        "memfd_create": lambda: _syscall(319, 279, b"hidden", 0),
-        "shmget": lambda: _syscall(29, 194, 0, 1 << 20, 0o1600),
-        "personality": lambda: _syscall(135, 92, 0x0040000),
-        "open_by_handle_at": lambda: _syscall(304, 265, 0, buffer, 0),
-        "setns": lambda: _syscall(308, 268, 0, 0),
+        "bpf": lambda: system_call(321, 280, 0, buffer, 64),
+        "perf_event_open": lambda: system_call(298, 241, buffer, 0, -1, -1, 0),
+        "io_uring_setup": lambda: system_call(425, 425, 4, buffer),
+        "userfaultfd": lambda: system_call(323, 282, 1),
+        "keyctl": lambda: system_call(250, 219, 0, -3, 0),
+        "memfd_create": lambda: system_call(319, 279, b"hidden", 0),
+        "shmget": lambda: system_call(29, 194, 0, 1 << 20, 0o1600),
+        "personality": lambda: system_call(135, 92, 0x0040000),
+        "open_by_handle_at": lambda: system_call(304, 265, 0, buffer, 0),
+        "setns": lambda: system_call(308, 268, 0, 0),
     }
-    return _achieved(attempts)
-
-
-ATTACKS = {
-    name: found
-    for name, found in list(globals().items())
-    if callable(found) and not name.startswith("_") and getattr(found, "__module__", None) == __name__
-}
-
-
-def attack(name: str, host: dict[str, Any]) -> Any:
-    """Run one attack by name."""
-    return ATTACKS[name](host)
+    return achieved_by(attempts)

@@ -1,0 +1,116 @@
+"""Reading an exporter's request, as far as that is possible without the record: unpacked, cut, redacted, understood.
+
+It is a pure function of the request, so that a server may have other processes do it (`serve/readers.py`): these hold
+nothing, and one that dies loses nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import InputError
+from ...types import Span
+from . import otlp
+from .redact import Redactor, Rule
+from .whole import WholeTrace, read_whole
+
+
+class Export(NamedTuple):
+    """A request as it came."""
+
+    body: bytes
+    encoding: str
+    """`identity` or `gzip`."""
+    json: bool
+    """True for OTLP/JSON, False for protobuf."""
+    logs: bool
+    """True for log records, False for spans."""
+    run: str | None = None
+    """The run of spans that name none."""
+
+
+class ExportRead(NamedTuple):
+    """What is in a request."""
+
+    spans: list[Span]
+    wholes: list[WholeTrace]
+    """The traces among them that are whole."""
+    rejected: int
+    reasons: tuple[str, ...]
+    size: int
+    """Bytes that will be written, about."""
+
+
+def unpacked(export: Export, most: int) -> Export:
+    """The request without its compression.
+
+    Args:
+        most: bytes that it may have then.
+
+    Raises:
+        InputError: it is not what it says to be, or longer.
+    """
+    if export.encoding == "identity":
+        return export
+    if export.encoding != "gzip":
+        raise InputError(f"content-encoding {export.encoding[:100]!r} is not supported: send gzip or nothing")
+    return export._replace(body=otlp.gunzip(export.body, most), encoding="identity")
+
+
+def read_export(export: Export, redactor: Redactor, limits: otlp.DecodeLimits) -> ExportRead:
+    """Cut the spans out of an unpacked request, redact them, and read the traces that are whole.
+
+    Raises:
+        InputError: it cannot be read; nothing of it counts.
+    """
+    decoded = otlp.decode(export.body, json=export.json, logs=export.logs, limits=limits, run=export.run)
+    spans = redactor.spans(decoded.spans, export.body, json=export.json)
+    # One span by itself says nothing: who sends each alone sends the root last.
+    wholes = read_whole(spans) if len(spans) > 1 and not export.logs else []
+    size = len(export.body) + sum([whole.size for whole in wholes])
+    return ExportRead(spans, wholes, decoded.rejected, decoded.reasons, size)
+
+
+# -- in a process of its own ------------------------------------------------------------------
+
+_redactor: list[Redactor] = []
+COLLECT = (10_000, 20, 50)
+"""Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
+
+
+def begin_reading(rules: Sequence[Rule], parent: int) -> None:
+    """Prepare this process: the first thing that it does.
+
+    Args:
+        rules: of the redactor.
+        parent: id of the process that it reads for, with which it ends.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
+    _redactor[:] = [Redactor(rules)]
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    threading.Thread(target=_end_with, args=(parent,), name="whet-orphan", daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    # A killed server closes nothing that a child would notice: both hold both ends of their pipes.
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def read_here(export: Export, limits: otlp.DecodeLimits) -> ExportRead:
+    """`read_export` in a process that `begin_reading` prepared."""
+    return read_export(export, _redactor[0], limits)
+
+
+def reading_since() -> int:
+    """The id of this process, once it can read."""
+    time.sleep(0.01)  # so that each of several processes that start is asked once
+    return os.getpid()

@@ -1,0 +1,146 @@
+# ruff: noqa: E501 - one text a line
+"""Which texts are redacted: a labelled set, every way in, and texts made to be slow."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+from otlp_spans import decoded, one, protobuf_request, protobuf_span
+from secrets_corpus import harmless, labelled, tuned
+
+from whet.record.tracing.content import content
+from whet.record.tracing.otlp import decode
+from whet.record.tracing.redact import RULES, Redactor
+from whet.types import Task, Trajectory
+
+LEAST = 0.97
+
+
+@pytest.mark.parametrize("half", [True, False], ids=["tuned", "unseen"])
+def test_secrets_are_found_and_harmless_texts_left(half: bool) -> None:
+    redactor = Redactor()
+    rows = [row for row in labelled() if tuned(row.shape) == half]
+    lookalikes = [row for row in harmless() if tuned(row.shape) == half]
+    missed = {row.shape for row in rows if row.secret in redactor.text(row.text)}
+    false = [row.text for row in lookalikes if redactor.text(row.text) != row.text]
+    found = sum(row.secret not in redactor.text(row.text) for row in rows)
+    assert len({row.shape for row in rows}) > 100
+    assert len(lookalikes) > 250
+    assert found / len(rows) >= LEAST, missed
+    assert found / (found + len(false)) >= LEAST, false
+
+
+def test_the_negative_control_of_the_set_finds_nothing() -> None:
+    redactor = Redactor([])
+    assert all(row.secret in redactor.text(row.text) for row in labelled(1))
+
+
+def test_secrets_are_found_on_every_way_in() -> None:
+    rows = labelled(1)
+    for row in rows:
+        redactor = Redactor()
+        spans = [
+            one(
+                "chat",
+                {"prompt": row.text, "deep": {"list": [row.text]}, "nested": json.dumps({"a": row.text})},
+            )
+        ]
+        sent = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+        (clean,) = redactor.spans(decode(sent, json=True, logs=False).spans, sent, json=True)
+        sent = protobuf_request(
+            protobuf_span("chat", {"prompt": row.text, "nested": json.dumps({"a": row.text})})
+        )
+        (packed,) = redactor.spans(decode(sent, json=False, logs=False).spans, sent, json=False)
+        whole = redactor.trajectory(Trajectory(task=Task(instruction=row.text), output={"text": [row.text]}))
+        for part in (
+            clean.body.decode(),
+            packed.body.decode("latin-1"),
+            whole.task.instruction,
+            json.dumps(whole.output),
+        ):
+            assert json.dumps(row.secret)[1:-1] not in part, (row.shape, part)
+            assert row.secret not in part, row.shape
+
+
+@pytest.mark.parametrize(
+    "name", ["password", "db.password", "clientSecret", "http.request.header.x-api-key", "API_KEY"]
+)
+def test_a_value_is_a_secret_by_the_name_of_its_attribute(name: str) -> None:
+    secret = "Zq7-fjw9-XXhh-2816"
+    for held in (secret, [secret]):
+        (span,) = decoded(one("a", {name: held, "n": 1}))
+        (packed,) = decode(
+            protobuf_request(protobuf_span("a", {name: held, "n": 1})), json=False, logs=False
+        ).spans
+        for given in (span, packed):
+            clean = content(Redactor().span(given)).attributes
+            assert clean["n"] == 1
+            assert "[redacted:" in str(clean[name])
+            assert secret not in str(clean[name])
+
+
+def test_numbers_and_pairs_are_secrets_by_their_names() -> None:
+    redactor = Redactor()
+    given = {
+        "password": 4711_0815, "max_tokens": 512, "usage": {"token": 7}, "password_policy": {"length": 12},
+        "headers": [{"name": "X-Api-Key", "value": "k9a8sd7f6k5j4h3g2"}, {"name": "accept", "value": "*/*"}],
+        "pairs": [["Authorization", "Token 0a1b2c3d4e5f6a7b8c9d"], ["accept", "*/*"]], "next_page_token": "CAUQAA8sd7f6k5j4",
+    }  # fmt: skip
+    assert redactor.json(given) == given | {
+        "password": "[redacted:password]",
+        "headers": [{"name": "X-Api-Key", "value": "[redacted:api-key]"}, {"name": "accept", "value": "*/*"}],
+        "pairs": [["Authorization", "[redacted:authorization]"], ["accept", "*/*"]],
+    }
+    (packed,) = decode(
+        protobuf_request(protobuf_span("a", {"password": 4711_0815, "max_tokens": 512})),
+        json=False,
+        logs=False,
+    ).spans
+    clean = content(redactor.span(packed)).attributes
+    assert clean == {"password": "[redacted:password]", "max_tokens": 512}
+
+
+def test_what_was_redacted_is_not_redacted_again() -> None:
+    redactor = Redactor()
+    for row in labelled(1):
+        once = redactor.text(row.text)
+        assert redactor.text(once) == once, row.shape
+
+
+def test_real_text_is_left_alone(data: Path) -> None:
+    redactor = Redactor()
+    folders = ("conversations", "bfcl", "tau/retail", "judge")
+    texts = [
+        path.read_text(errors="replace") for name in folders for path in sorted((data / name).rglob("*.json"))
+    ]
+    assert sum(map(len, texts)) > 2_000_000
+    assert [text for text in texts if redactor.text(text) != text] == []
+
+
+SLOW = [
+    "pw:", "password='", "-----BEGIN PRIVATE KEY", "QUJDREVG" * 9 + "\n", "QUJD-----END PRIVATE KEY-----", "eyJaaaaaaaa.",
+    "://a:b@", "mysql -u x ", "curl -u ", "secret is aaaaa", "cookie: a=b;", "authorization: a ", "password ",
+    "password = " + "a" * 190 + "secretly ", "token=" + "ab_" * 60, "MNO.", "password" + "\\" * 9, "sk-", "$6$a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", SLOW)
+def test_no_text_costs_more_than_its_length(unit: str) -> None:
+    redactor = Redactor()
+
+    def steps(length: int) -> float:
+        text = unit * (length // len(unit))
+        began = resource.getrusage(resource.RUSAGE_THREAD).ru_utime
+        redactor.text(text)
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_utime - began
+
+    # Quadratic, the second would take 64 times as long as the first; in all it may take what no honest machine needs.
+    steps(10_000)
+    assert steps(80_000) < 24 * max(steps(10_000), 0.02)
+
+
+def test_every_rule_has_a_screen() -> None:
+    assert all(rule.screening for rule in RULES)
