@@ -173,7 +173,9 @@ class Screened:
     """It loses nothing, and answers a failing row in another way: perhaps half of a repair."""
 
 
-def ochiai(failing: Sequence[frozenset[CodeLine]], passing: Sequence[frozenset[CodeLine]]) -> dict[CodeLine, float]:
+def ochiai(
+    failing: Sequence[frozenset[CodeLine]], passing: Sequence[frozenset[CodeLine]]
+) -> dict[CodeLine, float]:
     """The blame of each line that ran with a failing row; all lines alike where none fails."""
     if not failing:
         return {line: 1.0 for ran in passing for line in ran}
