@@ -205,6 +205,7 @@ def wired_as_usual(wired: Wired, framework: str) -> None:
     shown = wired.trajectory
     # The traced function and the model calls that the gateway saw in it are one.
     assert (shown["meta"]["function"], shown["output"], shown["error"]) == ("answer", ANSWER, None), shown
-    assert [step["kind"] for step in shown["steps"]] == ["llm", "llm"], shown
+    # The gateway saw the tool's call and its result in the messages.
+    assert [step["kind"] for step in shown["steps"]] == ["llm", "tool", "llm"], shown
     wired.says("ok", f"{framework} is wired")
     wired.says("ok", "`whet serve` and `whet run` can start")

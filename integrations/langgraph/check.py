@@ -52,6 +52,7 @@ def teams(python: str, folder: Path) -> None:
                 (llm, lead, None),
                 ("agent", sub, None),
                 (llm, sub, 1),
+                ("tool", sub, 1),
                 (llm, sub, 1),
                 (llm, lead, None),
             ], shown

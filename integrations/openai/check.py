@@ -42,7 +42,7 @@ def recorded_as_it_is(python: str, folder: Path) -> None:
                 assert did(trajectory) == DID, (run, trajectory)
     with ScriptedServer(sampled, speaks=("chat",)) as upstream:
         _, (trajectory,) = record([*agent, "chat"], upstream, folder, run="ids", options=["--tokens"])
-        for step in trajectory["steps"]:
+        for step in (each for each in trajectory["steps"] if each["kind"] == "llm"):
             assert step["tokens"]["prompt_ids"] == [1, 2, 3], step
             assert step["tokens"]["output_ids"] == [4, 5], step
             assert step["tokens"]["logprobs"] == [-0.5, -0.25], step
