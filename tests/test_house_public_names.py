@@ -55,3 +55,14 @@ def test_no_module_hides_a_public_name(repository: Path) -> None:
     assert not children & set(whet.__all__)
     for name in whet.__all__:
         assert importlib.util.find_spec(f"whet.{name}") is None
+
+
+def test_a_public_class_name_stands_once(repository: Path) -> None:
+    """Two classes of one name are one noun with two meanings, or one thing written twice."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted((repository / "src/whet").rglob("*.py")):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(repository)))
+    assert "Trajectory" in homes
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
