@@ -52,9 +52,18 @@ def test_a_release_without_a_proof_is_refused_and_no_failure_of_the_server() -> 
     assert (refused.status_code, refused.json()["error"]["type"]) == (409, "not_proven")
 
 
-def test_bytes_that_are_no_text_are_no_json() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"a": "\xff\xfe"}', id="at once"),
+        # read a second time, once the half character is mended
+        pytest.param(b'{"a": "\\ud83d", "b": "\xff"}', id="after a half character"),
+        pytest.param(b'\xef\xbb\xbf{"b": "\xff"}', id="after the mark of Windows"),
+    ],
+)
+def test_bytes_that_are_no_text_are_no_json(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError, match="not UTF-8"):
-        read_json(msgspec.json.decode, b'{"a": "\xff\xfe"}')
+        read_json(msgspec.json.decode, body)
 
 
 def test_rows_of_an_erased_person_are_found_beside_lines_that_cannot_be_read(tmp_path: Path) -> None:

@@ -32,20 +32,25 @@ def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
         msgspec.DecodeError: it is not JSON, even then, not UTF-8, or nested too deeply; or what else `decode` raises.
     """
     try:
-        return decode(body)
+        return _read(decode, body)
     except msgspec.ValidationError:
         # A subclass of DecodeError, so it stands first: a second reading mends no JSON of another shape.
         raise
+    except msgspec.DecodeError:
+        mended = whole(body)
+        if mended == body:
+            raise
+        return _read(decode, mended)
+
+
+def _read(decode: Callable[[bytes], Value], body: bytes) -> Value:
+    try:
+        return decode(body)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
     except UnicodeDecodeError as error:
         # msgspec raises it as it is, and a caller who forgot it would fail on one byte.
         raise msgspec.DecodeError(f"it is not UTF-8: {error}") from None
-    except msgspec.DecodeError:
-        mended = whole(body)
-        if mended == body:
-            raise
-        return decode(mended)
 
 
 def whole(body: bytes) -> bytes:
