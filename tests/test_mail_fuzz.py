@@ -115,6 +115,16 @@ def test_mail_without_a_question_is_refused_with_the_reason(
         prepare(JobOptions(mail=tmp_path, sizes=SMALL))
 
 
+def test_a_refusal_names_a_mailbox_with_a_line_break_on_one_line(tmp_path: Path) -> None:
+    for number, owner in enumerate(("two\nlines", "plain")):
+        (tmp_path / owner).mkdir()
+        (tmp_path / owner / "1.eml").write_bytes(mail(number, "words enough to ask by"))
+    with pytest.raises(
+        InputError, match=r"2 mailbox\(es\) \('two\\nlines', plain\)|2 mailbox\(es\) \(plain, 'two"
+    ):
+        prepare(JobOptions(mail=tmp_path, sizes=SMALL))
+
+
 def test_a_job_is_judged_on_colleagues_who_hold_copies_of_the_same_mail(tmp_path: Path) -> None:
     write(generate(1, mailboxes=3, mails=60), tmp_path / "mine")
     for place in (tmp_path / "mine").iterdir():

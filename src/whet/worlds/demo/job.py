@@ -196,11 +196,16 @@ def prepare(options: JobOptions) -> Material:
     ):
         if len(some) < 40:
             raise InputError(
-                f"only {len(some)} questions for {name} from mailboxes {', '.join(parts[Split(name)])}, and it "
+                f"only {len(some)} questions for {name} from mailboxes {_shown(parts[Split(name)])}, and it "
                 f"takes 40: {shortage(world, parts[Split(name)])}. "
                 "Give more mail, or leave --mail out for a synthetic mailbox"
             )
     return material
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Names of mailboxes on one line: they are names of folders, which may hold a line break."""
+    return ", ".join(name if name.isprintable() else ascii(name) for name in names)
 
 
 def _parts(world: MailWorld, options: JobOptions, judged: Sequence[str]) -> dict[Split, list[str]]:
@@ -220,7 +225,7 @@ def _parts(world: MailWorld, options: JobOptions, judged: Sequence[str]) -> dict
     if not judged:
         if len(sizes) < 3:
             raise InputError(
-                f"{len(sizes)} mailbox(es) ({', '.join(sizes)}) cannot be split into train, validation and gate "
+                f"{len(sizes)} mailbox(es) ({_shown(sizes)}) cannot be split into train, validation and gate "
                 "without sharing one; give a folder with more mailboxes, or --held-out DIR"
             )
         if options.fold is not None:
@@ -231,7 +236,7 @@ def _parts(world: MailWorld, options: JobOptions, judged: Sequence[str]) -> dict
     unjudged = {name: size for name, size in sizes.items() if name not in judged}
     if len(unjudged) < 2:
         raise InputError(
-            f"{len(unjudged)} mailbox(es) to learn from ({', '.join(unjudged) or 'none'}): validation needs one of its "
+            f"{len(unjudged)} mailbox(es) to learn from ({_shown(unjudged) or 'none'}): validation needs one of its "
             "own; "
             "give --mail a folder with more mailboxes than --held-out"
         )
