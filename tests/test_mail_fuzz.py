@@ -117,8 +117,9 @@ def test_mail_without_a_question_is_refused_with_the_reason(
 
 def test_a_refusal_names_a_mailbox_with_a_line_break_on_one_line(tmp_path: Path) -> None:
     for number, owner in enumerate(("two\nlines", "plain")):
-        (tmp_path / owner).mkdir()
-        (tmp_path / owner / "1.eml").write_bytes(mail(number, "words enough to ask by"))
+        folder = tmp_path / owner / "inbox"
+        folder.mkdir(parents=True)
+        (folder / "1.eml").write_bytes(mail(number, "words enough to ask by"))
     with pytest.raises(
         InputError, match=r"2 mailbox\(es\) \('two\\nlines', plain\)|2 mailbox\(es\) \(plain, 'two"
     ):
