@@ -13,9 +13,11 @@ from otlp_fuzzer import recorded
 from server_world import bearer, world
 
 from whet.cli.app import content_of
-from whet.errors import InputError
+from whet.errors import InputError, ModelError
 from whet.escapes import read_json
+from whet.models import ToolCall
 from whet.record.lineage import forget
+from whet.record.store.bundles import read_bundle
 from whet.serve import Role
 
 HEAVY = {"evaluator", "evaluator and labels", "known answers", "rows", "trainable trajectories"}
@@ -79,3 +81,22 @@ def test_a_resource_that_is_nested_too_deeply_is_refused_with_its_name(tmp_path:
     (tmp_path / "r.json").write_bytes(b"[" * 5000)
     with pytest.raises(InputError, match=r"r\.json is not JSON: it is nested too deeply"):
         content_of(tmp_path / "r.json")
+
+
+def test_a_bundle_that_is_nested_too_deeply_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "bundle.json"
+    file.write_bytes(b'{"bundle": ' + b"[" * 5000 + b"]" * 5000 + b"}")
+    with pytest.raises(InputError, match=r"bundle\.json is not a saved Bundle"):
+        read_bundle(file)
+
+
+def test_arguments_that_a_model_nested_too_deeply_are_its_error() -> None:
+    with pytest.raises(ModelError, match="not a JSON object"):
+        ToolCall(name="look", arguments='{"a": ' + "[" * 5000 + "]" * 5000 + "}").parsed()
+
+
+def test_arguments_that_a_model_cut_inside_a_character_are_read() -> None:
+    assert ToolCall(name="look", arguments='{"a": "cut \\ud83d", "b": "and \ud83d"}').parsed() == {
+        "a": "cut \ufffd",
+        "b": "and \ufffd",
+    }

@@ -25,12 +25,16 @@ _ESCAPES = re.compile(
 """Only the group is kept: a whole pair, or any other escape; half of a pair is outside of it."""
 
 
-def read_json(decode: Callable[[bytes], Value], body: bytes) -> Value:
+def read_json(decode: Callable[[bytes], Value], body: bytes | str) -> Value:
     """JSON read by `decode`, and read again as mended by `whole` if that fails.
+
+    Halves of characters that stand in a text as they are, and not as escapes, become U+FFFD.
 
     Raises:
         msgspec.DecodeError: it is not JSON, even then, not UTF-8, or nested too deeply; or what else `decode` raises.
     """
+    if isinstance(body, str):
+        body = body.encode() if body.isascii() else clean(body).encode()
     try:
         return _read(decode, body)
     except msgspec.ValidationError:

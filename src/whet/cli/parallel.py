@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from ..errors import InputError, NotFoundError
+from ..escapes import read_json
 from .app import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
@@ -156,7 +157,7 @@ def _weights(model: Path) -> tuple[int, int]:
             with open(path, "rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
                 # A file of another kind claims any length in its first eight bytes.
-                header = msgspec.json.decode(file.read(min(length, 1 << 27)))
+                header = read_json(msgspec.json.decode, file.read(min(length, 1 << 27)))
             sizes = {
                 name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
             }

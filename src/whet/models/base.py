@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from ..errors import InputError, ModelError
+from ..escapes import read_json
 from ..types import Json, Tokens, Usage, digest
 
 Messages = str | Sequence[Mapping[str, Json]]
@@ -52,7 +53,7 @@ class ToolCall:
             ModelError: the model wrote something else.
         """
         try:
-            return msgspec.json.decode(self.arguments or "{}", type=dict[str, Any])
+            return read_json(msgspec.json.Decoder(dict[str, Any]).decode, self.arguments or "{}")
         except msgspec.DecodeError as error:
             raise ModelError(
                 f"The model called {self.name} with arguments that are not a JSON object "

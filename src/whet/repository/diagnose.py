@@ -20,6 +20,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from ..escapes import read_json
 from .propose import CONFIGURATION, PATCH, STORE
 from .scan import Scan
 
@@ -76,13 +77,14 @@ def _store(root: Path) -> Iterator[Finding]:
         yield Finding("warning", f"there is no {CONFIGURATION} here", "whet init")
     else:
         try:
-            name = msgspec.json.decode(path.read_bytes(), type=dict[str, object]).get("store") or STORE  # type: ignore[assignment]
+            settings = read_json(msgspec.json.Decoder(dict[str, object]).decode, path.read_bytes())
+            name = str(settings.get("store") or STORE)
         except (msgspec.DecodeError, msgspec.ValidationError, OSError) as error:
             yield Finding(
                 "error", f"{CONFIGURATION} cannot be read: {error}", "mend it, or delete it and: whet init"
             )
             return
-    parent = (root / str(name)).parent
+    parent = (root / name).parent
     folder = next(path for path in (parent, *parent.parents) if path.exists())
     if not folder.is_dir():
         yield Finding(

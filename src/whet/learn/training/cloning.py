@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from ...errors import InputError, TrainingRefused
+from ...escapes import read_json
 from ...types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
 from ..loop import Context, Update
 from .batch import MergeCounts, Merged, MicroBatch, merge, parts
@@ -190,7 +191,7 @@ def read_kept(folder: Path, name: str) -> list[Chosen]:
     # The name comes from a saved state: it must not lead out of the folder.
     if name != Path(name).name or not (folder / name).is_file():
         raise InputError(f"what earlier rounds kept is not in {folder} as {name!r}; start again")
-    saved = msgspec.json.decode((folder / name).read_bytes())
+    saved = read_json(msgspec.json.decode, (folder / name).read_bytes())
     if name != f"kept-{digest(saved)}.json":
         raise InputError(f"{folder / name} was changed since it was saved; start again")
     return _from_json(saved)

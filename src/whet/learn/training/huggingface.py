@@ -30,6 +30,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ...errors import InputError, MissingExtra, NotFoundError
+from ...escapes import read_json
 from ...types import Json, Version, new_id
 from . import model as ours
 from . import packed_attention, sharding
@@ -437,7 +438,7 @@ def _not_loaded(source: str | Path, error: Exception) -> InputError:
 def is_ours(folder: Path) -> bool:
     """True if a folder holds a decoder of our own."""
     try:
-        config = msgspec.json.decode((folder / ours.CONFIG).read_bytes())
+        config = read_json(msgspec.json.decode, (folder / ours.CONFIG).read_bytes())
     except (OSError, msgspec.DecodeError):
         return False
     return isinstance(config, dict) and "whet" in config

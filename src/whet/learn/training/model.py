@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ...errors import InputError, MissingExtra, NotFoundError
+from ...escapes import read_json
 from ...types import Json, Version, new_id
 from .vocabulary import WORDS, Vocabulary
 
@@ -315,7 +316,7 @@ def load(folder: Path, *, sha: str | None = None) -> Decoder:
     tensors = load_tensors(folder / WEIGHTS)
     option_names = {field.name for field in fields(ModelOptions)}
     try:
-        config = msgspec.json.decode((folder / CONFIG).read_bytes())
+        config = read_json(msgspec.json.decode, (folder / CONFIG).read_bytes())
         options = ModelOptions(**{key: value for key, value in config["whet"].items() if key in option_names})
         vocab_size = int(config["vocab_size"])
     except (OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ...errors import InputError
+from ...escapes import read_json
 from ...types import Bundle, Group, Json, Outcome, Step, Task, Tokens, Trajectory, digest
 from ..loop import Context
 from .cloning import succeeded
@@ -143,7 +144,7 @@ def prm800k(lines: Iterable[str | bytes], encode: Callable[[str], Sequence[int]]
         if not line.strip():
             continue
         try:
-            record = msgspec.json.decode(line)
+            record = read_json(msgspec.json.decode, line)
             problem, steps = record["question"]["problem"], record["label"]["steps"]
             solutions.extend(_solutions(str(problem), steps, encode))
         except (msgspec.DecodeError, KeyError, TypeError, IndexError, AttributeError) as error:

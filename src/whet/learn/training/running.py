@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError, TrainingRefused
+from ...escapes import read_json
 from ...judge import Reward
 from ...record.env import EnvFactory
 from ...record.policy import PolicyFactory
@@ -386,7 +387,7 @@ def _recorded(job: TrainingJob) -> dict[str, Json]:
     }
     if path.is_file():
         try:
-            before = msgspec.json.decode(path.read_bytes())
+            before = read_json(msgspec.json.decode, path.read_bytes())
             record |= {"id": before["id"], "started": before["started"]}
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise InputError(f"{path} is no record of a training run: {error!r}") from error

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError
+from ...escapes import read_json
 from ...types import digest
 
 PAD, BOS, ACT, EOS = "<pad>", "<bos>", "<act>", "<eos>"
@@ -108,6 +109,10 @@ class Vocabulary:
         """
         try:
             # The file is without the special tokens, which the constructor puts first.
-            return cls(msgspec.json.decode(Path(path).read_bytes(), type=dict[str, list[str]])["tokens"])
+            return cls(
+                read_json(msgspec.json.Decoder(dict[str, list[str]]).decode, Path(path).read_bytes())[
+                    "tokens"
+                ]
+            )
         except (OSError, msgspec.DecodeError, KeyError) as error:
             raise InputError(f"{path} is not a vocabulary: {error}") from error

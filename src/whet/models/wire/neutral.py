@@ -105,7 +105,7 @@ def count(usage: Json, name: str) -> int:
 def arguments_object(arguments: str) -> dict[str, Json]:
     """A tool call's arguments as an object; anything else is kept as a text under `_raw`."""
     try:
-        decoded = msgspec.json.decode(arguments or "{}")
+        decoded = read_json(msgspec.json.decode, arguments or "{}")
     except msgspec.DecodeError:
         return {"_raw": arguments}
     return decoded if isinstance(decoded, dict) else {"_raw": arguments}

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import msgspec
 
 from ...errors import InputError, MissingExtra, NotFoundError
+from ...escapes import read_json
 from ...types import Json, digest
 from ..store import Store
 
@@ -76,7 +77,7 @@ def of_folder(folder: Path) -> TrackedRun:
     if not record.is_file():
         raise NotFoundError(f"{folder} holds no run of whet train (no run.json); give its --output folder")
     try:
-        about = msgspec.json.decode(record.read_bytes(), type=dict[str, Any])
+        about = read_json(msgspec.json.Decoder(dict[str, Any]).decode, record.read_bytes())
         points = [
             Point(step=int(row["step"]), time=row["time"], values=_numbers(row["values"]), curve=row["curve"])
             for row in _rows(curves)
@@ -279,7 +280,9 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines, _, _ = path.read_bytes().rpartition(b"\n")
-    return msgspec.json.decode(b"[" + b",".join(lines.splitlines()) + b"]", type=list[dict[str, Any]])
+    return read_json(
+        msgspec.json.Decoder(list[dict[str, Any]]).decode, b"[" + b",".join(lines.splitlines()) + b"]"
+    )
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError
+from ...escapes import read_json
 from ...types import Bundle, Json, Verdict, Version, new_id
 from .codec import decode
 
@@ -104,7 +105,7 @@ def read_bundle(path: str | os.PathLike[str]) -> BundleFile:
     file = Path(path)
     file = file / BUNDLE_FILE if file.is_dir() else file
     try:
-        content = msgspec.json.decode(file.read_bytes(), type=_File)
+        content = read_json(msgspec.json.Decoder(_File).decode, file.read_bytes())
     except FileNotFoundError:
         raise NotFoundError(
             f"no Bundle at {file}: give the output folder of a learner, which holds a {BUNDLE_FILE}"

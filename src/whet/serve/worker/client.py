@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 
 from ...errors import InputError, StoreError
+from ...escapes import read_json
 from ...record.store.bundles import EMPTY
 from ...record.store.codec import plain
 from ...record.store.rollouts import Claim
@@ -211,7 +212,7 @@ def unreachable(url: str, exception: Exception) -> StoreError:
 def _refusal(answered: httpx2.Response) -> str:
     """The message of a refusal; the beginning of the text if it is not one of whet's."""
     try:
-        return msgspec.json.decode(answered.content, type=RefusalBody).error.message
+        return read_json(msgspec.json.Decoder(RefusalBody).decode, answered.content).error.message
     except msgspec.MsgspecError:
         return answered.text[:300]
 
@@ -235,6 +236,6 @@ def decoded(answered: httpx2.Response, type: type[T]) -> T:
     if answered.status_code >= 400:
         raise InputError(f"the server refused ({answered.status_code}): {_refusal(answered)}")
     try:
-        return msgspec.json.decode(answered.content, type=type)
+        return read_json(msgspec.json.Decoder(type).decode, answered.content)
     except msgspec.MsgspecError as exception:
         raise StoreError(f"{answered.url} does not answer as a whet server does: {exception}") from exception

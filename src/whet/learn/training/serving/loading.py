@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ....errors import InputError, NotFoundError
+from ....escapes import read_json
 from ....types import Version
 from .. import huggingface, model
 from ..huggingface import ADAPTER, ADAPTER_CONFIG, CausalLM
@@ -49,7 +50,7 @@ def _tag_of(version: Version) -> str:
 def tag_of(folder: Path) -> tuple[str, str | None]:
     """Policy version and Version id of a folder: as `tag` noted, else a digest of the weights."""
     try:
-        names = msgspec.json.decode((folder / TAG).read_bytes(), type=dict[str, str])
+        names = read_json(msgspec.json.Decoder(dict[str, str]).decode, (folder / TAG).read_bytes())
         return names["policy_version"], names.get("version")
     except FileNotFoundError:
         return huggingface.digest_of(folder)[:16], None
@@ -101,7 +102,7 @@ def _adapter(folder: Path, base: Network | None) -> tuple[CausalLM, Path | None]
             folder, base.base or {"path": "", "sha256": None}, onto=_shared(base)
         ), None
     try:
-        config = msgspec.json.decode((folder / ADAPTER_CONFIG).read_bytes())
+        config = read_json(msgspec.json.decode, (folder / ADAPTER_CONFIG).read_bytes())
         path = str(config["base_model_name_or_path"])
     except (OSError, msgspec.DecodeError, KeyError, TypeError) as error:
         raise InputError(f"{folder / ADAPTER_CONFIG} does not name the base model: {error!r}") from error

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ....errors import InputError
+from ....escapes import read_json
 from ....types import Json
 from ..templates import tokenizer_of
 from ..vocabulary import ACT, BOS, EOS, SPECIAL, WORDS, Vocabulary
@@ -181,7 +182,7 @@ def _with_arguments(call: Mapping[str, Any]) -> dict[str, Json]:
     written = function.get("arguments")
     if isinstance(written, str):
         try:
-            function["arguments"] = msgspec.json.decode(written or "{}")
+            function["arguments"] = read_json(msgspec.json.decode, written or "{}")
         except msgspec.DecodeError:
             function["arguments"] = written  # what the policy wrote, right or wrong
     return {**call, "function": function}
@@ -346,7 +347,7 @@ def text_of(folder: Path, vocabulary: Path | None = None) -> TextCodec:
 def _eos_of(folder: Path) -> list[int]:
     """The ids on which the model's own generation settings end an answer."""
     try:
-        eos = msgspec.json.decode((folder / "generation_config.json").read_bytes())["eos_token_id"]
+        eos = read_json(msgspec.json.decode, (folder / "generation_config.json").read_bytes())["eos_token_id"]
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
         return []
     ids = eos if isinstance(eos, list) else [eos]

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from ....escapes import read_json
 from ....types import Json, Step, canonical, digest
 from .messages import Message
 from .reading import AGENT, Wire
@@ -194,7 +195,7 @@ def _signature(message: Json) -> bytes | None:
         if isinstance(arguments, str):
             # The API sends arguments as text, a message in the common form has them parsed.
             with contextlib.suppress(msgspec.DecodeError):
-                arguments = msgspec.json.decode(arguments)
+                arguments = read_json(msgspec.json.decode, arguments)
         calls.append([call.get("id"), held.get("name"), arguments])
     return canonical([content or "", calls])
 
