@@ -265,9 +265,12 @@ def export(url: str, seconds: float, connections: int, split: float) -> None:
 
 
 def children(process: int) -> list[int]:
-    """A process and those that it started."""
-    started = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [process, *(inner for child in started for inner in children(int(child)))]
+    """A process and those that it started, from whichever of its threads."""
+    started: list[int] = []
+    for listed in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has ended since
+            started += map(int, listed.read_text().split())
+    return [process, *(inner for child in started for inner in children(child))]
 
 
 def work(process: int) -> float:
