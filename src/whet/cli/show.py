@@ -188,7 +188,7 @@ def trajectories(
         ids = None if run is None else [run]
         count = 0
         for trajectory in opened.trajectories(
-            ids=ids, since=_moment(since), session=session, subject=subject, limit=limit
+            ids=ids, since=moment(since), session=session, subject=subject, limit=limit
         ):
             count += 1
             if json:
@@ -201,8 +201,12 @@ def trajectories(
     return 0
 
 
-def _moment(text: str | None) -> float | None:
+def moment(text: str | None) -> float | None:
+    """A time as people write it, in Unix seconds.
 
+    Raises:
+        InputError: it is none.
+    """
     if text is None:
         return None
     try:

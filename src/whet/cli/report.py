@@ -1,0 +1,206 @@
+"""`whet report`: what recorded runs came to and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import Parameter
+
+from ..errors import InputError, NotFoundError
+from ..stats import wilson
+from .app import Print, command, counted, existing, named_store, print_json
+from .show import moment
+from .train_input import read_trajectories
+
+if TYPE_CHECKING:
+    from ..prove.report import Report
+    from ..types import Trajectory
+
+
+@command("report")
+def report(
+    *,
+    store: Annotated[
+        Path | None, Parameter(env_var="WHET_STORE", help="The record: a file, such as runs.db.")
+    ] = None,
+    data: Path | None = None,
+    version: str | None = None,
+    versus: str | None = None,
+    since: str | None = None,
+    session: str | None = None,
+    subject: str | None = None,
+    experiment: str | None = None,
+    prices: Path | None = None,
+    json: Print = False,
+) -> int:
+    """Report what runs came to and what they cost: success, thumbs, scores, steps, tokens, time and dollars.
+
+    The interval of the success rate is Wilson's 95 % one. With --versus a second column beside it, and the change of
+    the error rate; the two are of different tasks, so this proves nothing: whet gate does.
+
+    Parameters
+    ----------
+    data
+        Trajectories of a file instead of a store, one JSON object per line.
+    version
+        Only runs under the Version with this id, or under this Version of a resource, as NAME=ID.
+    versus
+        Another Version, to compare with.
+    since
+        Only runs that began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+    session
+        Only runs of this conversation.
+    subject
+        Only runs of this person.
+    experiment
+        Only rollouts of this experiment.
+    prices
+        A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}. If omitted, only
+        dollars that were recorded with the calls are counted.
+    """
+    from ..prove.report import read_prices, relative_errors
+    from ..prove.report import report as report_on
+
+    table = {} if prices is None else read_prices(prices)
+    picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
+
+    def runs(id: str | None) -> Iterator[Trajectory]:
+        for run in _runs(store, data, picked):
+            if id is None or _under(run, id):
+                yield run
+
+    ours = report_on(runs(version), table)
+    if not ours.runs:
+        raise NotFoundError(_nothing(version))
+    theirs = None if versus is None else report_on(runs(versus), table)
+    if theirs is not None and not theirs.runs:
+        raise NotFoundError(_nothing(versus))
+    change = None if theirs is None else relative_errors(ours, theirs)
+    if json:
+        print_json(
+            {
+                "report": _plain(ours),
+                "versus": None if theirs is None else _plain(theirs),
+                "relative_errors": None if change is None else {"change": change[0], "interval": change[1]},
+            }
+        )
+        return 0
+    columns = [ours] if theirs is None else [ours, theirs]
+    if theirs is not None:
+        print(f"{'':26}{(version or 'all runs')[:32]:>34}{(versus or '')[:32]:>34}")
+    for name, *cells in _rows(columns):
+        print(f"{name:26}" + "".join(f"{cell:>34}" for cell in cells))
+    if change is not None:
+        low, high = change[1]
+        print(
+            f"errors: {change[0]:+.0%} [{low:+.0%}, {high:+.0%}] against {versus}, on other tasks; "
+            "whet gate proves which is better"
+        )
+    for name in sorted({model for column in columns for model in column.unpriced}):
+        print(f"no price for {name}: give --prices FILE to know what it costs")
+    return 0
+
+
+def _nothing(id: str | None) -> str:
+    if id is None:
+        return "no run fits: omit --since, --session, --subject or --experiment"
+    return f"no run was recorded under the Version {id!r}; whet show versions lists them"
+
+
+def _runs(store: Path | None, data: Path | None, picked: Mapping[str, Any]) -> Iterator[Trajectory]:
+    """Runs of a file or a store, one after another: a record may be larger than memory.
+
+    Raises:
+        InputError: a file was given together with what only a store can look for.
+    """
+    if data is not None:
+        if any(value is not None for value in picked.values()):
+            raise InputError(
+                "--since, --session, --subject and --experiment look in a --store, not in --data"
+            )
+        yield from read_trajectories(data, None)
+        return
+    from ..record.store import Store
+
+    with Store(existing(named_store(store))) as opened:
+        yield from opened.trajectories(**picked)
+
+
+def _under(run: Trajectory, id: str) -> bool:
+    name, equals, version = id.partition("=")
+    return run.versions.get(name) == version if equals else id in run.versions.values()
+
+
+def _plain(column: Report) -> dict[str, Any]:
+    fields = msgspec.to_builtins(column)
+    return {**fields, "rate": column.rate, "dollars_per_thousand": column.per_thousand}
+
+
+def _rows(columns: list[Report]) -> Iterator[tuple[str, ...]]:
+    """The lines of the table: a name, then a cell for each column."""
+
+    def row(name: str, cell: Any) -> tuple[str, ...]:
+        return (name, *(cell(column) for column in columns))
+
+    yield row("runs", lambda one: f"{one.runs:,}")
+    yield row("  judged", lambda one: f"{one.judged:,}")
+    yield row("success", _success)
+    for outcome in sorted({name for one in columns for name in one.outcomes} - {"success"}):
+        yield row(
+            f"  {outcome.replace('_', ' ')}", lambda one, name=outcome: f"{one.outcomes.get(name, 0):,}"
+        )
+    for fault in sorted({name for one in columns for name in one.faults}):
+        yield row(f"  failed by the {fault}", lambda one, name=fault: f"{one.faults.get(name, 0):,}")
+    if any(one.thumbs_up or one.thumbs_down for one in columns):
+        yield row("thumbs", _thumbs)
+    for score in sorted({name for one in columns for name in one.scores}):
+        yield row(f"score {score}", lambda one, name=score: _score(one, name))
+    yield row("steps a run", lambda one: f"{one.steps:.1f}")
+    yield row("model calls", lambda one: f"{one.model_calls:,}{_each(one, one.model_calls)}")
+    yield row("tool calls", lambda one: f"{one.tool_calls:,}{_each(one, one.tool_calls)}")
+    yield row("tokens in", lambda one: f"{one.prompt_tokens:,}{_each(one, one.prompt_tokens)}")
+    yield row("tokens out", lambda one: f"{one.output_tokens:,}{_each(one, one.output_tokens)}")
+    yield row("seconds, p50 and p95", _seconds)
+    yield row("dollars per 1,000 runs", lambda one: _dollars(one.per_thousand))
+    yield row(
+        "dollars a success",
+        lambda one: _dollars(None if one.dollars is None else one.per_success(one.dollars)),
+    )
+
+
+def _success(one: Report) -> str:
+    if one.rate is None:
+        return "unknown: nothing was judged"
+    low, high = one.interval
+    return f"{one.rate:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def _thumbs(one: Report) -> str:
+    count = one.thumbs_up + one.thumbs_down
+    low, high = wilson(one.thumbs_up, count)
+    share = f" [{low:.0%}, {high:.0%}] up" if count else ""
+    return f"{one.thumbs_up:,} up, {one.thumbs_down:,} down{share}"
+
+
+def _score(one: Report, name: str) -> str:
+    score = one.scores.get(name)
+    if score is None or not score.n:
+        return "none"
+    missing = f", {score.missing:,} missing" if score.missing else ""
+    return f"{score.mean:.3f} of {counted(score.n, 'run')}{missing}"
+
+
+def _each(one: Report, amount: int) -> str:
+    each = one.per_success(amount)
+    return "" if each is None else f", {each:,.1f} a success"
+
+
+def _seconds(one: Report) -> str:
+    return "unknown" if one.seconds is None else f"{one.seconds[0]:,.2f}, {one.seconds[1]:,.2f}"
+
+
+def _dollars(amount: float | None) -> str:
+    return "unknown" if amount is None else f"${amount:,.4f}"

@@ -1,0 +1,250 @@
+"""What an agent's runs came to and what they cost: counts, rates with intervals, and dollars by a price table.
+
+It describes a record and proves nothing: runs of two Versions are seldom of the same tasks, and `relative_errors`
+says what was observed and not which Version is better.  That is for the gate.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import NormalDist, fmean
+
+import msgspec
+
+from ..errors import InputError, NotFoundError
+from ..escapes import read_json
+from ..models.spending import Price
+from ..record.tracing.dialects.reading import LLM, TOOL
+from ..stats import Interval, wilson
+from ..types import Outcome, Trajectory
+
+THUMB = "thumb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreMean:
+    """A score over the runs that have it."""
+
+    mean: float
+    n: int
+    missing: int
+    """Runs that the evaluator looked at and gave no value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Runs of an agent, added up.
+
+    Tokens, calls and dollars are of all runs, failed ones included: what a success costs includes what was spent in
+    vain.
+    """
+
+    runs: int
+    outcomes: dict[str, int]
+    successes: int
+    judged: int
+    """Runs that the agent is responsible for, and that something has judged."""
+    interval: Interval
+    """Wilson's 95 % interval of the success rate."""
+    thumbs_up: int
+    thumbs_down: int
+    """People's thumbs, not runs."""
+    scores: dict[str, ScoreMean]
+    faults: dict[str, int]
+    """Failed runs by whose failure it was."""
+    blocked: int
+    """Runs that a guardrail ended."""
+    steps: float
+    """A run, in the mean."""
+    model_calls: int
+    tool_calls: int
+    prompt_tokens: int
+    output_tokens: int
+    seconds: tuple[float, float] | None
+    """The median and the 95th percentile of a run; None where no run states its time."""
+    dollars: float | None
+    """None where a model has no price."""
+    unpriced: tuple[str, ...] = ()
+    """Models without a price that these runs called."""
+
+    @property
+    def rate(self) -> float | None:
+        """Share of successes among the judged runs; None of none."""
+        return self.successes / self.judged if self.judged else None
+
+    @property
+    def per_thousand(self) -> float | None:
+        """Dollars of 1,000 runs; None where a model has no price, or there is no run."""
+        return None if self.dollars is None or not self.runs else 1000 * self.dollars / self.runs
+
+    def per_success(self, amount: float) -> float | None:
+        """An amount of all runs, for each success; None without one."""
+        return amount / self.successes if self.successes else None
+
+
+@dataclass(slots=True)
+class _Adding:
+    runs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    thumbs: Counter[bool] = field(default_factory=Counter)
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    seconds: list[float] = field(default_factory=list)
+    dollars: float = 0.0
+    unpriced: set[str] = field(default_factory=set)
+
+    def add(self, run: Trajectory, prices: Mapping[str, Price]) -> None:
+        self.runs += 1
+        self.outcomes[run.outcome.value] += 1
+        for said in run.feedback:
+            if said.kind == THUMB and said.value:
+                self.thumbs[said.value > 0] += 1
+        for name, score in run.scores.items():
+            # An answer that broke its evaluator is worth 0, as at the gate.
+            self.values.setdefault(name, []).append(0.0 if score.broke else score.value)
+        if run.error is not None:
+            self.faults[run.error.fault.value] += 1
+        self.steps += len(run.steps)
+        self.calls.update(step.kind for step in run.steps)
+        usage = run.usage
+        self.prompt_tokens += usage.prompt_tokens
+        self.output_tokens += usage.output_tokens
+        if run.seconds is not None:
+            self.seconds.append(run.seconds)
+        dollars, unpriced = dollars_of(run, prices)
+        self.dollars += dollars
+        self.unpriced |= unpriced
+
+    def report(self) -> Report:
+        judged = sum(count for outcome, count in self.outcomes.items() if Outcome(outcome).counts)
+        successes = self.outcomes[Outcome.SUCCESS.value]
+        scores = {}
+        for name, values in sorted(self.values.items()):
+            found = [value for value in values if value is not None and math.isfinite(value)]
+            mean = fmean(found) if found else math.nan
+            scores[name] = ScoreMean(mean=mean, n=len(found), missing=len(values) - len(found))
+        return Report(
+            runs=self.runs,
+            outcomes=dict(self.outcomes.most_common()),
+            successes=successes,
+            judged=judged,
+            interval=wilson(successes, judged),
+            thumbs_up=self.thumbs[True],
+            thumbs_down=self.thumbs[False],
+            scores=scores,
+            faults=dict(self.faults.most_common()),
+            blocked=self.outcomes[Outcome.BLOCKED.value],
+            steps=self.steps / self.runs if self.runs else 0.0,
+            model_calls=self.calls[LLM],
+            tool_calls=self.calls[TOOL],
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            seconds=_percentiles(self.seconds),
+            dollars=None if self.unpriced else self.dollars,
+            unpriced=tuple(sorted(self.unpriced)),
+        )
+
+
+def report(trajectories: Iterable[Trajectory], prices: Mapping[str, Price] | None = None) -> Report:
+    """Add up runs, reading each once.
+
+    Args:
+        prices: model → its price; a dated name (`gpt-4o-2024-08-06`) has that of the name it begins with.
+    """
+    adding = _Adding()
+    for run in trajectories:
+        adding.add(run, prices or {})
+    return adding.report()
+
+
+def dollars_of(run: Trajectory, prices: Mapping[str, Price]) -> tuple[float, set[str]]:
+    """What the model calls of a run cost, and the models without a price.
+
+    A call whose dollars were recorded keeps them.  Where no call is recorded, the run's own usage is taken by the
+    model of the step that states it.
+    """
+    steps = [step for step in run.steps if step.usage is not None]
+    called = [step for step in steps if step.kind == LLM]
+    dollars, unpriced = 0.0, set()
+    for step in called or [step for step in steps if step.parent is None]:
+        usage = step.usage
+        assert usage is not None
+        if usage.dollars or not (usage.prompt_tokens or usage.output_tokens):
+            dollars += usage.dollars
+            continue
+        named = [name for name in (step.info.get("response_model"), step.info.get("model")) if name]
+        price = next((found for name in named if (found := price_for(str(name), prices)) is not None), None)
+        if price is None:
+            unpriced.add(str(named[-1]) if named else "a model that is not named")
+        else:
+            dollars += price.of(usage.prompt_tokens, usage.output_tokens)
+    return dollars, unpriced
+
+
+def price_for(model: str, prices: Mapping[str, Price]) -> Price | None:
+    """A model's price, by its name or the longest name in the table that its own goes on from with a date or tag."""
+    if model in prices:
+        return prices[model]
+    begun = [name for name in prices if model.startswith(name) and model[len(name)] in "-@:"]
+    return prices[max(begun, key=len)] if begun else None
+
+
+def read_prices(path: str | os.PathLike[str]) -> dict[str, Price]:
+    """Read a price table: `{"MODEL": {"prompt": DOLLARS, "output": DOLLARS}}`, by the million tokens.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InputError: it holds something else, or a price below 0.
+    """
+    file = Path(path)
+    try:
+        table = read_json(msgspec.json.Decoder(dict[str, Price]).decode, file.read_bytes())
+    except FileNotFoundError:
+        raise NotFoundError(f"no price table at {file}") from None
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f'{file} is not a price table, {{"MODEL": {{"prompt": 0.15, "output": 0.6}}}} '
+            f"in dollars a million tokens: {error}"
+        ) from error
+    for name, price in table.items():
+        if not (0 <= price.prompt < math.inf and 0 <= price.output < math.inf):
+            raise InputError(f"{file}: the price of {name!r} is below 0 or endless")
+    return table
+
+
+def relative_errors(ours: Report, theirs: Report) -> tuple[float, Interval] | None:
+    """The change of the error rate against another's, as a share of it: -0.25 is a quarter fewer errors.
+
+    The interval is the 95 % one of a ratio of two independent rates (Katz et al. 1978, "Obtaining confidence intervals
+    for the risk ratio in cohort studies"), by its logarithm.
+
+    Returns:
+        None where either side was never judged, or made no error.
+    """
+    wrong, other = ours.judged - ours.successes, theirs.judged - theirs.successes
+    if not wrong or not other:
+        return None
+    ratio = math.log(wrong / ours.judged) - math.log(other / theirs.judged)
+    spread = math.sqrt(1 / wrong - 1 / ours.judged + 1 / other - 1 / theirs.judged)
+    half = NormalDist().inv_cdf(0.975) * spread
+    return math.expm1(ratio), (math.expm1(ratio - half), math.expm1(ratio + half))
+
+
+def _percentiles(seconds: Sequence[float]) -> tuple[float, float] | None:
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    # The nearest rank: a value that was observed, also of three runs.
+    middle, late = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.95))
+    return middle, late
