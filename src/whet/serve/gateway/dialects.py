@@ -19,8 +19,10 @@ from .failures import UpstreamFailed
 
 encode = msgspec.json.Encoder().encode
 # Must name every field that `take_out` removes: an answer with none of these is not looked at.
-_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
-"""Names in every answer that has something to be taken out: searching costs a fraction of taking out."""
+_MARKS = re.compile(rb'"(?:(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
+_STREAM_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
+"""Names in every answer that has something to be taken out: searching costs a fraction of taking out.  Every whole
+answer has its usage, which is taken out of streams alone."""
 
 
 class Dialect(Protocol):
@@ -100,7 +102,7 @@ class ExtraFields:
         Args:
             raw: the answer as it came, given back where there is nothing to take out.
         """
-        if _MARKS.search(raw) is None:
+        if (_STREAM_MARKS if streamed else _MARKS).search(raw) is None:
             return raw
         removed = self.take_out(answer, streamed=streamed)
         return None if removed is None else encode(answer) if removed else raw

@@ -7,9 +7,7 @@ taken out and a broken one is never handed on as if it were whole.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,7 +18,8 @@ from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
 from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
-from .failures import ClientGone, UpstreamFailed, fault_of
+from .failures import UpstreamFailed, fault_of
+from .interrupt import Interruptible
 from .record import ModelCall
 from .serving import ServedBundle
 from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
@@ -30,8 +29,6 @@ NESTING = 200
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
-_MOMENT = 0.02
-"""Seconds before a call's client is watched."""
 
 
 class Exchange:
@@ -77,12 +74,15 @@ class Exchange:
         self._writer: AnswerWriter | None = None
         """Of a translated stream."""
 
-    async def run(self, raw: bytes, headers: Mapping[str, str], client: Upstreams) -> Response | None:
+    async def run(
+        self, raw: bytes, headers: Mapping[str, str], client: Upstreams, under_way: Interruptible
+    ) -> Response | None:
         """Ask the upstream and answer the agent; None where the answer was streamed.
 
         Args:
             raw: the agent's body.
             headers: further ones for the agent.
+            under_way: the call, whose waits are limited.
 
         Raises:
             UpstreamFailed: there is no whole answer.
@@ -97,7 +97,7 @@ class Exchange:
         )
         path = self._spoken.path + query_of(self._request)
         async with await client.open(
-            self._upstream, "POST", path, headers=forwarded_headers, body=body
+            self._upstream, "POST", path, headers=forwarded_headers, body=body, under_way=under_way
         ) as opened:
             self._headers = {**returned(opened.headers), **headers}
             self._call.status = opened.status
@@ -393,41 +393,3 @@ def query_of(request: Request) -> str:
     """The query string, `?` included; empty if there is none."""
     query: bytes = request.scope.get("query_string") or b""
     return f"?{query.decode('latin-1')}" if query else ""
-
-
-@asynccontextmanager
-async def watched(request: Request) -> AsyncIterator[None]:
-    """Cancel what runs inside once the client goes away.
-
-    It begins to look after a moment: most calls of a fast upstream are over by then, and a task
-    for each of them would cost more than it saves.
-
-    Raises:
-        ClientGone: it did.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    gone = False
-    watchers: list[asyncio.Task[None]] = []
-
-    async def wait() -> None:
-        nonlocal gone
-        await request.disconnected()
-        gone = True
-        task.cancel()
-
-    def watch() -> None:
-        watchers.append(asyncio.create_task(wait()))
-
-    timer = asyncio.get_running_loop().call_later(_MOMENT, watch)
-    try:
-        yield
-    except asyncio.CancelledError:
-        # Only our own cancellation becomes ClientGone; where the server has cancelled too, that goes on.
-        if gone and task.uncancel() == 0:
-            raise ClientGone from None
-        raise
-    finally:
-        timer.cancel()
-        for watcher in watchers:
-            watcher.cancel()
