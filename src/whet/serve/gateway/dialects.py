@@ -96,13 +96,19 @@ class ExtraFields:
         self.logprobs = bool(request.get("logprobs"))
         self.usage = isinstance(options, dict) and bool(options.get("include_usage"))
 
+    @staticmethod
+    def in_stream(events: bytes) -> bool:
+        """True if there may be something to take out of these events of a stream."""
+        return _STREAM_MARKS.search(events) is not None
+
     def stripped(self, raw: bytes, answer: dict[str, Any], *, streamed: bool) -> bytes | None:
         """An answer or a chunk without the extras that the agent did not ask for; None if nothing is left.
 
         Args:
             raw: the answer as it came, given back where there is nothing to take out.
+            streamed: it is a chunk of a stream of which `in_stream` is true.
         """
-        if (_STREAM_MARKS if streamed else _MARKS).search(raw) is None:
+        if not streamed and _MARKS.search(raw) is None:
             return raw
         removed = self.take_out(answer, streamed=streamed)
         return None if removed is None else encode(answer) if removed else raw
