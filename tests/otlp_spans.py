@@ -113,7 +113,7 @@ def call(
         "status": 200,
         "error": None,
         "latency": lasts,
-        "first_token": None,
+        "first_event": None,
         "usage": {"input": 3, "output": 1, "cached_input": None, "reasoning": None},
         "choices": None,
         "policy_version": None,

@@ -86,7 +86,7 @@ def test_openai_chat_streamed(served: World) -> None:
     call = served.call("chat-stream")
     assert call["response"]["choices"][0]["message"]["content"] == text
     assert call["usage"]["output"] == 4
-    assert 0 < call["first_token"] <= call["latency"]
+    assert 0 < call["first_event"] <= call["latency"]
 
 
 def test_openai_chat_streamed_with_usage(served: World) -> None:

@@ -19,6 +19,7 @@ from whet.models.base import Completion
 from whet.models.fakes import Reply, ScriptedServer
 from whet.record.store import Store
 from whet.record.tracing.assemble import Assembler
+from whet.record.tracing.redact import Redactor
 from whet.serve.gateway import Upstream
 from whet.serve.gateway.identity import trace_of
 from whet.types import Bundle, Span, Tokens, Usage, Version
@@ -38,7 +39,7 @@ FIELDS = {
     "status",
     "error",
     "latency",
-    "first_token",
+    "first_event",
     "usage",
     "choices",
     "policy_version",
@@ -165,6 +166,19 @@ def test_the_key_reaches_the_upstream_as_it_takes_it_and_is_never_recorded(
     assert {name: headers[name] for name in ("authorization", "x-api-key") if name in headers} == sent
     assert b"sk-" not in span.body
     assert "sk-own" not in repr(end)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+def test_a_record_without_secrets_is_not_suspected_of_one_for_its_own_words(api: str, streamed: bool) -> None:
+    with ScriptedServer("fine weather") as upstream, world(upstream) as made:
+        path = {"chat": "chat/completions", "responses": "responses", "messages": "messages"}[api]
+        given = {"input": "hello"} if api == "responses" else {"messages": HELLO, "max_tokens": 9}
+        body = {"model": "scripted", "stream": streamed, **given}
+        assert http("POST", f"{made.base()}/v1/{path}", json=body).status_code == 200
+        assert made.call()["status"] == 200
+        (span,) = made.store.spans.run("r1")
+    assert not Redactor().suspects(span.body), "each such record is decoded and looked through"
 
 
 @pytest.mark.parametrize("streamed", [False, True])

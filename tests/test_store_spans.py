@@ -198,6 +198,19 @@ def test_what_is_noted_of_older_segments_changes_no_answer(tmp_path: Path) -> No
             assert [knowing.run(run) for run in asked] == [store.spans.run(run) for run in asked]
 
 
+def test_a_trace_or_run_is_known_once_it_has_a_span_in_any_segment(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db", segment=10) as store:
+        for number in range(35):
+            store.spans.put([span(number, trace=number, run=f"run-{number}")]).result()
+        while store.spans.note_older():
+            pass
+        for number in (0, 12, 34):
+            assert store.spans.known(run=f"run-{number}")
+            assert store.spans.known(trace=span(0, trace=number).trace)
+        assert not store.spans.known(run="run-35")
+        assert not store.spans.known(trace=span(0, trace=35).trace)
+
+
 def test_older_segments_are_searched_for_what_they_hold_alone(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db", segment=10) as store:
         for n in range(100):

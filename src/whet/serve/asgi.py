@@ -170,7 +170,17 @@ class Stream:
 
 
 _NAMES: dict[str, bytes] = {}
-"""Names of headers as ASGI has them: each request is asked for a dozen."""
+"""Names of headers as ASGI has them: each request is asked for a dozen, and each answer has some."""
+
+
+def _name(text: str) -> bytes:
+    """A header's name as ASGI has it."""
+    name = _NAMES.get(text)
+    if name is None:
+        name = text.lower().encode("latin-1")
+        if len(_NAMES) < 1_000:  # an upstream may make up names without end
+            _NAMES[text] = name
+    return name
 
 
 class Request:
@@ -249,12 +259,7 @@ class Request:
         headers = self._headers
         if headers is None:
             headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
-        key = _NAMES.get(name)
-        if key is None:
-            key = name.lower().encode("latin-1")
-            if len(_NAMES) < 1_000:
-                _NAMES[name] = key
-        value = headers.get(key)
+        value = headers.get(_NAMES.get(name) or _name(name))
         if value is None:
             return default
         try:
@@ -396,7 +401,7 @@ def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, by
         headers.append((b"content-length", b"%d" % len(response.body)))
     for name, text in response.headers.items():
         # An upstream's header comes back as it was: aiohttp decodes it so.
-        headers.append((name.lower().encode("latin-1"), text.encode("utf-8", "surrogateescape")))
+        headers.append((_NAMES.get(name) or _name(name), text.encode("utf-8", "surrogateescape")))
     return headers
 
 

@@ -294,10 +294,13 @@ class _Choice:
     def read(self, choice: Mapping[str, Any]) -> None:
         """Add a delta: texts and lists are appended, tool calls by their index, anything else replaces."""
         for name, value in (choice.get("delta") or choice.get("message") or {}).items():
-            if name == "tool_calls" and isinstance(value, list):
+            if isinstance(value, str) and name != "role":  # first: nearly every delta is one text
+                texts = self._texts.get(name)
+                if texts is None:
+                    texts = self._texts[name] = []
+                texts.append(value)
+            elif name == "tool_calls" and isinstance(value, list):
                 _merge_calls(self._calls, value)
-            elif isinstance(value, str) and name != "role":
-                self._texts.setdefault(name, []).append(value)
             elif isinstance(value, list):
                 self._fields[name] = [*(self._fields.get(name) or ()), *value]
             elif value is not None:

@@ -93,7 +93,10 @@ def decode(raw: bytes) -> Any:
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: not JSON.
     """
-    return read_json(_decode, raw)
+    try:
+        return _decode(raw)  # by itself first: it is called for every event of a stream
+    except Exception:
+        return read_json(_decode, raw)
 
 
 def count(usage: Json, name: str) -> int:

@@ -143,6 +143,11 @@ class Spans:
         """The spans of several traces by start, then id: one look at the file for all of them."""
         return self._spans("trace", traces)
 
+    def known(self, *, trace: bytes | None = None, run: str | None = None) -> bool:
+        """True if there is a span of this trace or run.  Reads an index alone, in a few microseconds."""
+        column, value = ("run", run) if trace is None else ("trace", trace)
+        return bool(self._everywhere("SELECT 1 FROM spans_{0}", column, [value], " GROUP BY 1"))
+
     def sizes(self, traces: Sequence[bytes]) -> dict[bytes, int]:
         """Number of stored spans of each of these traces; one that has none is left out.  Reads an index alone."""
         sizes: dict[bytes, int] = {}

@@ -19,8 +19,10 @@ from .failures import UpstreamFailed
 
 encode = msgspec.json.Encoder().encode
 # Must name every field that `take_out` removes: an answer with none of these is not looked at.
-_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
-"""Names in every answer that has something to be taken out: searching costs a fraction of taking out."""
+_MARKS = re.compile(rb'"(?:(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
+_STREAM_MARKS = re.compile(rb'"(?:usage|(?:prompt_)?token_ids|token_mask|logprobs|policy_version)"')
+"""Names in every answer that has something to be taken out: searching costs a fraction of taking out.  Every whole
+answer has its usage, which is taken out of streams alone."""
 
 
 class Dialect(Protocol):
@@ -94,13 +96,19 @@ class ExtraFields:
         self.logprobs = bool(request.get("logprobs"))
         self.usage = isinstance(options, dict) and bool(options.get("include_usage"))
 
+    @staticmethod
+    def in_stream(events: bytes) -> bool:
+        """True if there may be something to take out of these events of a stream."""
+        return _STREAM_MARKS.search(events) is not None
+
     def stripped(self, raw: bytes, answer: dict[str, Any], *, streamed: bool) -> bytes | None:
         """An answer or a chunk without the extras that the agent did not ask for; None if nothing is left.
 
         Args:
             raw: the answer as it came, given back where there is nothing to take out.
+            streamed: it is a chunk of a stream of which `in_stream` is true.
         """
-        if _MARKS.search(raw) is None:
+        if not streamed and _MARKS.search(raw) is None:
             return raw
         removed = self.take_out(answer, streamed=streamed)
         return None if removed is None else encode(answer) if removed else raw

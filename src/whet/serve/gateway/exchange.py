@@ -7,9 +7,7 @@ taken out and a broken one is never handed on as if it were whole.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,7 +18,8 @@ from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
 from ..asgi import Request, Response, Stream, deeper
 from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
-from .failures import ClientGone, UpstreamFailed, fault_of
+from .failures import UpstreamFailed, fault_of
+from .interrupt import Interruptible
 from .record import ModelCall
 from .serving import ServedBundle
 from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
@@ -30,8 +29,6 @@ NESTING = 200
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
 _POLICY = "x-whet-policy-version"
-_MOMENT = 0.02
-"""Seconds before a call's client is watched."""
 
 
 class Exchange:
@@ -77,12 +74,15 @@ class Exchange:
         self._writer: AnswerWriter | None = None
         """Of a translated stream."""
 
-    async def run(self, raw: bytes, headers: Mapping[str, str], client: Upstreams) -> Response | None:
+    async def run(
+        self, raw: bytes, headers: Mapping[str, str], client: Upstreams, under_way: Interruptible
+    ) -> Response | None:
         """Ask the upstream and answer the agent; None where the answer was streamed.
 
         Args:
             raw: the agent's body.
             headers: further ones for the agent.
+            under_way: the call, whose waits are limited.
 
         Raises:
             UpstreamFailed: there is no whole answer.
@@ -97,7 +97,7 @@ class Exchange:
         )
         path = self._spoken.path + query_of(self._request)
         async with await client.open(
-            self._upstream, "POST", path, headers=forwarded_headers, body=body
+            self._upstream, "POST", path, headers=forwarded_headers, body=body, under_way=under_way
         ) as opened:
             self._headers = {**returned(opened.headers), **headers}
             self._call.status = opened.status
@@ -254,11 +254,15 @@ class Exchange:
         """Pass whole events on; True if the last of the stream is among them."""
         outgoing: list[bytes] = []
         done = False
+        # Once for all of them: a search in each costs half as much as reading it.
+        unchanged = self._writer is None and (
+            self._asked is None or not self._asked.in_stream(b"".join(events))
+        )
         try:
             for event in events:
                 data = data_of(event)
                 if data and data != b"[DONE]":
-                    self._pass_one(event, data, outgoing)
+                    self._pass_one(event, data, outgoing, unchanged)
                 else:
                     done = done or bool(data)
                     if self._writer is None:
@@ -269,17 +273,25 @@ class Exchange:
             await self._write(outgoing)
         return done
 
-    def _pass_one(self, event: bytes, data: bytes, outgoing: list[bytes]) -> None:
-        """Read one event and add the agent's form of it to `outgoing`."""
+    def _pass_one(self, event: bytes, data: bytes, outgoing: list[bytes], unchanged: bool) -> None:
+        """Read one event and add the agent's form of it to `outgoing`.
+
+        Args:
+            unchanged: that is the event itself.
+        """
         value = _json(data)
         if not isinstance(value, dict):
             raise _malformed("has an event that is not JSON", data)
         reader, first_event = self._upstream_reader, self._call.first is None
-        self._call.begun()
+        if first_event:
+            self._call.begun()
         try:
             reader.read(value)
-            outgoing = self._place(outgoing)
-            if reader.failure is None or self._writer is None:
+            if self.commit is not None:
+                outgoing = self._place(outgoing)
+            if unchanged:
+                outgoing.append(event)
+            elif reader.failure is None or self._writer is None:
                 outgoing += self._translated_event(event, value)
         except MISSHAPEN as exception:
             raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
@@ -287,7 +299,8 @@ class Exchange:
             self.error_sent = self._writer is None
             message, kind = _error_words({"error": reader.failure})
             raise UpstreamFailed(Fault.MODEL, kind or "upstream_error", message or "the upstream failed")
-        self._call.policy_version = reader.policy_version or self._call.policy_version
+        if reader.policy_version:
+            self._call.policy_version = reader.policy_version
         if first_event:
             try:
                 self._check_version()
@@ -301,8 +314,7 @@ class Exchange:
             assert isinstance(self._upstream_reader, chat.ChatStreamReader | messages.MessagesStreamReader)
             pieces = self._upstream_reader.pieces(value)
             return [line for piece in pieces for line in self._written(self._writer.write(piece))]
-        if self._asked is None:
-            return [event]
+        assert self._asked is not None  # or the event would be unchanged
         stripped = self._asked.stripped(event, value, streamed=True)
         if stripped is None or stripped is event:
             return [] if stripped is None else [event]
@@ -393,41 +405,3 @@ def query_of(request: Request) -> str:
     """The query string, `?` included; empty if there is none."""
     query: bytes = request.scope.get("query_string") or b""
     return f"?{query.decode('latin-1')}" if query else ""
-
-
-@asynccontextmanager
-async def watched(request: Request) -> AsyncIterator[None]:
-    """Cancel what runs inside once the client goes away.
-
-    It begins to look after a moment: most calls of a fast upstream are over by then, and a task
-    for each of them would cost more than it saves.
-
-    Raises:
-        ClientGone: it did.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    gone = False
-    watchers: list[asyncio.Task[None]] = []
-
-    async def wait() -> None:
-        nonlocal gone
-        await request.disconnected()
-        gone = True
-        task.cancel()
-
-    def watch() -> None:
-        watchers.append(asyncio.create_task(wait()))
-
-    timer = asyncio.get_running_loop().call_later(_MOMENT, watch)
-    try:
-        yield
-    except asyncio.CancelledError:
-        # Only our own cancellation becomes ClientGone; where the server has cancelled too, that goes on.
-        if gone and task.uncancel() == 0:
-            raise ClientGone from None
-        raise
-    finally:
-        timer.cancel()
-        for watcher in watchers:
-            watcher.cancel()

@@ -29,9 +29,10 @@ from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer,
 from ..durable import settled
 from .assignment import Assignments, Reassigned
 from .dialects import DIALECTS, Dialect
-from .exchange import Exchange, query_of, watched
+from .exchange import Exchange, query_of
 from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
 from .identity import Identity, identify, readable
+from .interrupt import Interrupter, Interruptible
 from .record import ENCODING, ModelCall, Recorder
 from .serving import ServedBundle
 from .traffic import Traffic
@@ -121,6 +122,7 @@ class Gateway:
         self.traffic = Traffic()
         self.calls = 0
         self._client: Upstreams | None = None
+        self._interrupter: Interrupter | None = None
         self._trouble: str | None = None
         self._written = releases_written()
 
@@ -137,7 +139,7 @@ class Gateway:
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Open the connections, follow the live release; at the end write what waits."""
-        self._client = Upstreams()
+        self._client, self._interrupter = Upstreams(), Interrupter()
         follower = asyncio.create_task(self._follow())
         try:
             yield
@@ -195,15 +197,17 @@ class Gateway:
         waits = self.durable or request.header("x-whet-durable") == "true"
         exchange: Exchange | None = None
         try:
-            # Before `watched`, which reads the same messages and would drop the body's.
+            assert self._client is not None
+            assert self._interrupter is not None
             raw = await request.body()
-            # Watched outermost: a call that is held by a pause must end when its agent hangs up.
-            async with watched(request), self.traffic.call():
-                exchange = await self._exchange(request, dialect, call)
-                if waits:
-                    exchange.commit = lambda: self._commit(call)
-                assert self._client is not None
-                return await exchange.run(raw, _own_headers(call), self._client)
+            # Interruptible outermost: a call that is held by a pause must end when its agent hangs up.
+            with self._interrupter.call(request) as under_way:
+                await self.traffic.let_in()
+                with self.traffic:
+                    exchange = await self._exchange(request, dialect, call)
+                    if waits:
+                        exchange.commit = lambda: self._commit(call)
+                    return await exchange.run(raw, _own_headers(call), self._client, under_way)
         except UpstreamFailed as failed:
             if not call.added:
                 call.failure = failed.failure
@@ -307,8 +311,9 @@ class Gateway:
             target = path.replace("{model}", quote(model, safe="")) + query_of(request)
             try:
                 body = await request.body() if request.method == "POST" else None
-                async with watched(request):
-                    return await self._passed(request, caller_api, target, body)
+                assert self._interrupter is not None
+                with self._interrupter.call(request) as under_way:
+                    return await self._passed(request, caller_api, target, body, under_way)
             except UpstreamFailed as failed:
                 return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)
             except ClientGone:
@@ -316,7 +321,9 @@ class Gateway:
 
         return handle
 
-    async def _passed(self, request: Request, api: str, path: str, body: bytes | None) -> Response:
+    async def _passed(
+        self, request: Request, api: str, path: str, body: bytes | None, under_way: Interruptible
+    ) -> Response:
         name, spoken = choose(self.upstreams, api, None)
         upstream = self.upstreams[name]
         assert self._client is not None
@@ -328,7 +335,7 @@ class Gateway:
             translated=spoken != api,
         )
         async with await self._client.open(
-            upstream, request.method, path, headers=headers, body=body
+            upstream, request.method, path, headers=headers, body=body, under_way=under_way
         ) as opened:
             content = await opened.body()
         kind = opened.content_type or "application/json"
@@ -346,10 +353,21 @@ class Gateway:
         try:
             # The agent goes on without a record, and the status says so.
             with contextlib.suppress(StoreError):
-                recorded = None if identity.fresh else await asyncio.to_thread(self._recorded, identity)
+                if not identity.fresh and self._seen(identity):
+                    recorded = await asyncio.to_thread(self._recorded, identity)
             return self.assignments.of(identity.key, recorded)
         except WhetError as error:
             raise UpstreamFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
+
+    def _seen(self, identity: Identity) -> bool:
+        """True if the record knows the run.
+
+        Asked in the loop: for nearly every run the answer is no, and takes a third of what it costs to ask in a thread.
+        """
+        spans, run = self._store.spans, identity.run
+        if run is None:
+            return spans.known(trace=identity.trace)
+        return spans.known(run=run) or self._store.rollouts.bundle(run) is not None
 
     def _recorded(self, identity: Identity) -> Bundle | None:
         """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""

@@ -56,19 +56,18 @@ def identify(request: Request) -> Identity:
         InputError: an id is empty, too long or has control characters.
         Refused: the request has the token of another run.
     """
-    run, session, subject, agent = (
-        None if id is None else readable(kind, id)
-        for kind, id in (
-            ("run", request.header("x-whet-run") or request.params.get("run")),
-            ("session", request.header("x-whet-session")),
-            ("subject", request.header("x-whet-subject")),
-            ("agent", request.header("x-whet-agent") or _agent_in(request.header("baggage"))),
-        )
+    header = request.header
+    run = _stated("run", header("x-whet-run") or request.params.get("run"))
+    session, subject = (
+        _stated("session", header("x-whet-session")),
+        _stated("subject", header("x-whet-subject")),
     )
+    agent = _stated("agent", header("x-whet-agent") or _agent_in(header("baggage")))
     run = request.own_run(run)
-    traceparent = _TRACEPARENT.fullmatch((request.header("traceparent") or "").strip().lower())
-    if traceparent is not None:
-        trace, parent = bytes.fromhex(traceparent[1]), bytes.fromhex(traceparent[2])
+    traceparent = header("traceparent")
+    fields = _TRACEPARENT.fullmatch(traceparent.strip().lower()) if traceparent else None
+    if fields is not None:
+        trace, parent = bytes.fromhex(fields[1]), bytes.fromhex(fields[2])
         # Ids of zeros are invalid by W3C: taken as they are, strangers' calls would share one trace.
         if trace != _NONE[0] and parent != _NONE[1]:
             return Identity(run, trace, parent, session, subject, agent)
@@ -79,12 +78,18 @@ def identify(request: Request) -> Identity:
 
 def _agent_in(baggage: str | None) -> str | None:
     """The agent's name that W3C baggage carries; None where it carries none that can be read."""
-    for member in (baggage or "").split(","):
+    if not baggage:
+        return None
+    for member in baggage.split(","):
         key, _, value = member.partition(";")[0].partition("=")
         name = unquote(value.strip())
         if key.strip() == AGENT and name.strip() and len(name) <= LONGEST and name.isprintable():
             return name
     return None
+
+
+def _stated(kind: str, id: str | None) -> str | None:
+    return None if id is None else readable(kind, id)
 
 
 def trace_of(run: str) -> bytes:

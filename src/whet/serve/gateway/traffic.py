@@ -7,8 +7,6 @@ under way.  All of it happens in the server's loop, so there is nothing to lock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from ...types import Fault
 from .failures import UpstreamFailed
@@ -20,7 +18,10 @@ HELD = 10_000
 
 
 class Traffic:
-    """Counts the calls under way and holds those that come while paused."""
+    """Counts the calls under way and holds those that come while paused.
+
+    A call waits in `let_in`, and is then a `with` block until its answer has ended.
+    """
 
     def __init__(self, *, patience: float = PATIENCE, held: int = HELD) -> None:
         self.patience, self.most = patience, held
@@ -53,24 +54,24 @@ class Traffic:
             pass
         return self.in_flight
 
-    @asynccontextmanager
-    async def call(self) -> AsyncIterator[None]:
-        """One call, from when it is let in until its answer has ended.
+    async def let_in(self) -> None:
+        """Wait while paused; enter the block at once afterwards, or `drain` could see an idle moment in between.
 
         Raises:
             UpstreamFailed: held for too long, or too many were held already.
         """
         if self.paused:
             await self._wait()
-        # Nothing is awaited since the pause was over, or `drain` could see an idle moment in between.
+
+    def __enter__(self) -> Traffic:
         self.in_flight += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._idle.set()
 
     async def _wait(self) -> None:
         if self.held >= self.most:

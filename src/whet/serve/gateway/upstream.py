@@ -6,7 +6,6 @@ not followed, for they would carry the key to another address, and cookies are n
 
 from __future__ import annotations
 
-import asyncio
 import urllib.request
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from ...errors import InputError, MissingExtra
 from ...models.endpoint import check_address
 from ...types import Fault
 from .failures import UpstreamFailed
+from .interrupt import Interruptible
 
 try:
     import aiohttp
@@ -183,10 +183,12 @@ def returned(headers: Mapping[str, str]) -> dict[str, str]:
 class UpstreamAnswer:
     """An answer whose head is here."""
 
-    def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, upstream: Upstream, under_way: Interruptible
+    ) -> None:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        self._response, self._upstream = response, upstream
+        self._response, self._upstream, self._under_way = response, upstream, under_way
         self._ended = False
 
     async def __aenter__(self) -> UpstreamAnswer:
@@ -214,9 +216,8 @@ class UpstreamAnswer:
         while True:
             try:
                 chunk = stream.read_nowait()
-                # What is here already needs no timer, which costs as much as the reading.
                 if not chunk and not stream.at_eof():
-                    async with asyncio.timeout(self._upstream.idle_seconds):
+                    with self._under_way.within(self._upstream.idle_seconds):
                         chunk = await stream.readany()
             except TimeoutError:  # caught first, for it is an OSError
                 raise UpstreamFailed(
@@ -265,9 +266,19 @@ class Upstreams:
         await self._session.close()
 
     async def open(
-        self, upstream: Upstream, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
+        self,
+        upstream: Upstream,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        under_way: Interruptible,
     ) -> UpstreamAnswer:
         """Send a request and wait for the head of its answer; leave the answer's `async with` when it is read.
+
+        Args:
+            under_way: the agent's call that it is sent for.
 
         Raises:
             UpstreamFailed: it does not come.
@@ -279,7 +290,7 @@ class Upstreams:
             )
         where = f"the upstream {upstream.url}"
         try:
-            async with asyncio.timeout(upstream.first_seconds):
+            with under_way.within(upstream.first_seconds):
                 response = await self._session.request(
                     method,
                     upstream.url + path,
@@ -299,4 +310,4 @@ class Upstreams:
         except (aiohttp.ClientError, OSError, ValueError) as exception:
             problem = f"{where} gave no answer ({type(exception).__name__})"
             raise UpstreamFailed(Fault.MODEL, "upstream_failed", problem) from exception
-        return UpstreamAnswer(response, upstream)
+        return UpstreamAnswer(response, upstream, under_way)

@@ -2,7 +2,7 @@
 
 The body is JSON, written by this package: the request and the answer verbatim in the dialect of the
 API that was called, and beside them the gateway's measurements and the model server's report
-(`api`, `model`, `request`, `response`, `status`, `error`, `latency`, `first_token`, `usage`,
+(`api`, `model`, `request`, `response`, `status`, `error`, `latency`, `first_event`, `usage`,
 `choices`, `policy_version`, `versions`, `session`, `subject`, `agent`).
 """
 
@@ -49,7 +49,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     reading.usage = usage(*counts)
     _blame(body, reading)
     _tokens(body, reading)
-    for key in ("status", "latency", "first_token"):
+    for key in ("status", "latency", "first_event", "first_token"):  # the last in older records
         if isinstance(body.get(key), int | float):
             reading.extra[key] = body[key]
     # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
