@@ -1,12 +1,17 @@
-"""How many wrong programs `whet evolve` mends without a model: one-edit bugs, and a folder of programs.
+"""How many wrong programs `whet evolve` mends without a model.
 
-    python -m venv /tmp/mutmut && /tmp/mutmut/bin/pip install mutmut==2.5.1
-    python benchmarks/repair --mutmut /tmp/mutmut/bin/python           # every mutant of the programs beside this file
-    python benchmarks/repair --folder PROGRAMS                         # a folder for each program, see below
+    python benchmarks/repair                    # all of it, about 15 minutes
+    python benchmarks/repair --functions 6 --controls 2 --cpu 5
+    python benchmarks/repair --folder PROGRAMS  # a folder for each program, see below
 
-The bugs are injected by mutmut and not by edits of ours turned round.  A mutant counts if a training row catches it; it
-is mended if every row is answered right, those that the search never saw among them.  With `--control` each answer is
-that of another row: then nothing may be promoted.
+1. *One-edit bugs.* Small pure functions are found in the standard library (`library.py`), a bug is put into each
+   (`mutations.py`), and rows are made with the function as it was.  A mutant counts if a training row catches it.
+2. *Classic algorithms* with a bug of one line (`classics.py`).
+3. *The negative control.* Some of the same, each answer that of another row: nothing may be promoted.
+
+A program is mended if every row is answered right, those among them that the search never saw.  The functions
+are halved by their names: figures come from `--part held`, and the search may be tuned on `--part tuned` alone.
+Seconds are processor time of the search and of all its candidates.
 
 A program's folder holds `prog.py`, `rows.jsonl` and `spec.json` with `target` and `entry`, as `whet evolve` has them.
 """
@@ -14,27 +19,31 @@ A program's folder holds `prog.py`, `rows.jsonl` and `spec.json` with `target` a
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
+import itertools
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from programs import SEEN, SUBJECTS, Subject
+from classics import CLASSICS
+from library import functions
+from mutations import mutants
 
 from whet.errors import WhetError
 from whet.learn.evolution.reports import EvolutionReport
 from whet.learn.evolution.repositories import evolve_targets
 from whet.learn.evolution.settings import RepositoryInput, Settings
+from whet.learn.evolution.singles import single_edits
+from whet.learn.evolution.source import parsed
 
-ROWS = 60
 SPLITS = ("train", "train", "gate", "validation", "train")
 
 
@@ -43,54 +52,57 @@ class Case:
     """One wrong program, and the rows that it is judged by."""
 
     name: str
+    kind: str
     text: str
     rows: list[dict[str, Any]]
     target: str
+    right: str = ""
+    """The text without the bug."""
     entry: str | None = None
 
 
-def rows_of(subject: Subject) -> list[dict[str, Any]]:
-    """Different inputs of a program, with its answers."""
-    rng = random.Random(subject.name)
-    namespace: dict[str, Any] = {}
-    exec(subject.text, namespace)
-    answers: dict[str, Any] = {}
-    for _ in range(40 * ROWS):
-        inputs = subject.draw(rng)
-        key = json.dumps(inputs)
-        if key not in answers:
-            answers[key] = namespace[subject.name](**json.loads(key))
-        if len(answers) == ROWS:
-            break
-    rows = [{"input": json.loads(key), "expected": answer} for key, answer in answers.items()]
-    return [{**row, "group": f"g{index}", "split": SPLITS[index % 5]} for index, row in enumerate(rows)]
+@dataclass
+class Outcome:
+    """What `whet evolve` made of a case."""
+
+    name: str
+    kind: str
+    repaired: bool = False
+    promoted: bool = False
+    caught: bool = True
+    cpu: float = 0.0
+    tried: int = 0
+    refused: str = ""
+    why: str = ""
+    scores: list[float] = field(default_factory=list)
+    """Of training, validation and gate rows, as far as there are any."""
 
 
-def injected(options: argparse.Namespace) -> Iterator[Case]:
-    """The mutants of the programs, at most so many of each, drawn evenly."""
-    for subject in SUBJECTS:
-        if options.programs == "held" and subject.name in SEEN:
-            continue
-        if options.programs == "seen" and subject.name not in SEEN:
-            continue
-        command = [options.mutmut, str(Path(__file__).parent / "mutants.py")]
-        made = subprocess.run(command, input=subject.text, capture_output=True, text=True, check=True)
-        texts: list[str] = json.loads(made.stdout)
-        count = min(options.most, len(texts))
-        for index in range(count):
-            text = texts[index * len(texts) // count]
-            yield Case(f"{subject.name} {index}", text, rows_of(subject), f"prog:{subject.name}")
+def injected(options: argparse.Namespace) -> Iterator[list[Case]]:
+    """For each function of the library its mutants."""
+    for function in functions(options.part, options.functions):
+        rng = random.Random(f"{options.seed} {function.name}")
+        yield [
+            Case(
+                f"{function.name}:{mutant.line} {mutant.kind}",
+                mutant.kind,
+                mutant.text,
+                function.rows,
+                f"prog:{function.target}",
+                function.text,
+            )
+            for mutant in mutants(function.text, function.target, rng)
+        ]
 
 
-def written(options: argparse.Namespace) -> Iterator[Case]:
+def written(folder: Path, names: Sequence[str] | None) -> Iterator[Case]:
     """The programs of a folder."""
-    for folder in sorted(path.parent for path in options.folder.glob("*/spec.json")):
-        if options.names and folder.name not in options.names:
-            continue
-        spec = json.loads((folder / "spec.json").read_text())
-        rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-        rows = [{**row, "group": f"g{index}", "split": SPLITS[index % 5]} for index, row in enumerate(rows)]
-        yield Case(folder.name, (folder / "prog.py").read_text(), rows, spec["target"], spec["entry"])
+    for path in sorted(path.parent for path in folder.glob("*/spec.json")):
+        if not names or path.name in names:
+            spec = json.loads((path / "spec.json").read_text())
+            rows = [json.loads(line) for line in (path / "rows.jsonl").read_text().splitlines()]
+            text = (path / "prog.py").read_text()
+            yield Case(path.name, "program", text, rows, spec["target"], entry=spec["entry"])
 
 
 def shuffled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -100,85 +112,143 @@ def shuffled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**row, "expected": answer} for row, answer in zip(rows, answers, strict=True)]
 
 
-def mended(case: Case, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """What `whet evolve` makes of a wrong program."""
-    folder = Path(tempfile.mkdtemp(prefix="whet-repair-"))
-    (folder / "repository").mkdir()
-    (folder / "repository" / "prog.py").write_text(case.text)
-    rows = shuffled(case.rows) if options.control else case.rows
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    source = RepositoryInput(
-        targets=(case.target,), repository=folder / "repository", entry=case.entry, data=folder / "rows.jsonl"
-    )
-    settings = Settings(
-        cpu_seconds=options.cpu, offline=True, seed=seed, output=folder / "output", timeout=2.0
-    )
-    began = time.process_time()
-    line: dict[str, Any] = {
-        "name": case.name,
-        "seed": seed,
-        "repaired": False,
-        "promoted": False,
-        "cpu": options.cpu,
-    }
-    try:
-        report: EvolutionReport = asyncio.run(evolve_targets(source, settings))
-    except WhetError as error:
-        return {**line, "refused": f"{type(error).__name__}: {error}"[:200]}
-    search = report.found
-    scores = [part for parts in report.json()["scores"].values() for name, part in parts.items() if part["n"]]
-    return {
-        **line,
-        "caught": search.start.score < 1.0,
-        "repaired": all(part["after"] == 1.0 for part in scores),
-        "promoted": report.verdict is not None and report.verdict.promote,
-        "cpu": round(search.cpu_seconds + time.process_time() - began, 2),
-        "proposals": search.iterations,
-        "tried": getattr(search, "tried", 0),
-        "lines": sum(text[:1] in "+-" for text in report.patch.splitlines()) - 2 * bool(report.patch),
-    }
+def mended(case: Case, options: argparse.Namespace, *, control: bool = False) -> Outcome:
+    """Run `whet evolve` on a wrong program."""
+    outcome = Outcome(case.name, case.kind)
+    with tempfile.TemporaryDirectory(prefix="whet-repair-") as temporary:
+        folder = Path(temporary)
+        (folder / "repository").mkdir()
+        (folder / "repository" / "prog.py").write_text(case.text)
+        rows = [
+            {**row, "group": f"g{index}", "split": SPLITS[index % 5]}
+            for index, row in enumerate(shuffled(case.rows) if control else case.rows)
+        ]
+        (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        source = RepositoryInput(
+            targets=(case.target,),
+            repository=folder / "repository",
+            entry=case.entry,
+            data=folder / "rows.jsonl",
+        )
+        settings = Settings(
+            cpu_seconds=options.cpu, offline=True, seed=options.seed, output=folder / "output", timeout=2.0
+        )
+        began = time.process_time()
+        try:
+            report: EvolutionReport = asyncio.run(evolve_targets(source, settings))
+        except WhetError as error:
+            outcome.refused = f"{type(error).__name__}: {error}"[:200]
+            return outcome
+        search = report.found
+        outcome.cpu = round(search.cpu_seconds + time.process_time() - began, 2)
+        parts = [
+            part for rows_of in report.json()["scores"].values() for part in rows_of.values() if part["n"]
+        ]
+        outcome.scores = [round(part["after"], 3) for part in parts]
+        outcome.caught = search.start.score < 1.0
+        outcome.repaired = set(outcome.scores) == {1.0}
+        outcome.promoted = report.verdict is not None and report.verdict.promote
+        outcome.tried = search.tried
+    return outcome
 
 
-def told(lines: list[dict[str, Any]]) -> str:
+def reason(case: Case, outcome: Outcome) -> str:
+    """Why a case was missed."""
+    if outcome.refused:
+        return outcome.refused
+    if outcome.scores and outcome.scores[0] == 1.0:
+        return "another edit answers every training row, and not all the others"
+    if not case.right:
+        return f"not found among {outcome.tried} edits"
+    source, right = parsed(case.text), ast.dump(ast.parse(case.right))
+    texts = [source.spliced(edit.changes) for edit in single_edits(source)]
+    for text in texts:
+        try:
+            if ast.dump(ast.parse(text)) == right:
+                return f"its edit is one of {len(texts)}, {outcome.tried} were tried"
+        except SyntaxError:
+            continue
+    return f"none of {len(texts)} edits takes it back"
+
+
+def counted(outcomes: Sequence[Outcome]) -> str:
     """One row of the table."""
-    caught = [line for line in lines if line.get("caught", True)]
-    repaired = [line for line in caught if line["repaired"]]
-    cpu = sorted(line["cpu"] for line in repaired) or [0.0]
+    repaired = [outcome for outcome in outcomes if outcome.repaired]
+    cpu = [outcome.cpu for outcome in repaired] or [0.0]
     return (
-        f"{len(repaired)} of {len(caught)} repaired ({len(repaired) / max(1, len(caught)):.0%}), CPU seconds "
-        f"{median(cpu):.1f} median, {cpu[int(0.9 * (len(cpu) - 1))]:.1f} at 90 %, {cpu[-1]:.1f} at most; "
-        f"{sum('refused' in line for line in caught)} refused, {sum(line['promoted'] for line in lines)} promoted"
+        f"{len(repaired):4} of {len(outcomes):3}  {len(repaired) / max(1, len(outcomes)):6.0%}"
+        f"  {median(cpu):8.1f}  {max(cpu):8.1f}"
     )
+
+
+def table(title: str, outcomes: Sequence[Outcome]) -> None:
+    """Print what became of cases by kind, and the misses."""
+    print(f"\n{title}\n{'':<14}{'mended':>11}{'':8}{'CPU s: median':>8}{'most':>8}")
+    for kind in sorted({outcome.kind for outcome in outcomes}):
+        print(f"{kind:<14}{counted([outcome for outcome in outcomes if outcome.kind == kind])}")
+    print(f"{'all':<14}{counted(outcomes)}")
+    for outcome in outcomes:
+        if not outcome.repaired:
+            print(f"  missed: {outcome.name} {outcome.scores}: {outcome.why}", flush=True)
+
+
+def measured(cases: Iterator[Case], options: argparse.Namespace, most: int) -> list[tuple[Case, Outcome]]:
+    """The first cases that a training row catches, each with its outcome."""
+    pairs: list[tuple[Case, Outcome]] = []
+    while len(pairs) < most and (case := next(cases, None)) is not None:
+        outcome = mended(case, options)
+        if outcome.caught:
+            if not outcome.repaired:
+                outcome.why = reason(case, outcome)
+            pairs.append((case, outcome))
+            print(f"{'mended' if outcome.repaired else 'MISSED':7} {outcome}", file=sys.stderr, flush=True)
+    return pairs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mutmut", help="interpreter that has mutmut 2")
-    parser.add_argument("--folder", type=Path, help="programs with bugs that somebody else wrote")
-    parser.add_argument("--names", nargs="*", help="of that folder")
-    parser.add_argument("--programs", choices=("all", "seen", "held"), default="held")
-    parser.add_argument("--most", type=int, default=1000, help="mutants of a program")
+    parser.add_argument(
+        "--part", choices=("held", "tuned"), default="held", help="of the library's functions"
+    )
+    parser.add_argument("--functions", type=int, default=40, help="of the library")
+    parser.add_argument("--mutants", type=int, default=2, help="bugs of a function, of different kinds")
+    parser.add_argument("--classics", type=int, default=len(CLASSICS), help="algorithms")
+    parser.add_argument("--controls", type=int, default=12, help="searches with the answers of other rows")
     parser.add_argument("--cpu", type=float, default=20.0, help="CPU seconds of one search")
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--control", action="store_true", help="answers of other rows")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="wrong programs that somebody else wrote")
+    parser.add_argument("--names", nargs="*", help="of that folder")
     parser.add_argument("--output", type=Path, help="JSON lines")
     options = parser.parse_args()
-    if not options.mutmut and not options.folder:
-        parser.error("give --mutmut or --folder")
-    cases = list(written(options) if options.folder else injected(options))
-    lines = []
-    for seed in range(options.seeds):
-        mine = []
-        for case in cases:
-            mine.append(mended(case, seed, options))
-            print(json.dumps(mine[-1]), file=sys.stderr, flush=True)
-        print(f"seed {seed}: {told(mine)}", flush=True)
-        lines += mine
+    if options.folder:
+        groups = {"Programs": measured(written(options.folder, options.names), options, 10_000)}
+    else:
+        bugs = [measured(iter(cases), options, options.mutants) for cases in injected(options)]
+        wrong = (
+            Case(
+                classic.name, "algorithm", classic.text, classic.rows(), f"prog:{classic.name}", classic.right
+            )
+            for classic in CLASSICS[: options.classics]
+        )
+        groups = {
+            f"One-edit bugs in functions of the standard library ({options.part})": list(
+                itertools.chain.from_iterable(bugs)
+            ),
+            "Classic algorithms with a bug of one line": measured(wrong, options, 10_000),
+        }
+    cases = [case for pairs in groups.values() for case, _ in pairs]
+    step = max(1, len(cases) // max(1, options.controls))
+    controls = [mended(case, options, control=True) for case in cases[::step][: options.controls]]
+    for title, pairs in groups.items():
+        table(title, [outcome for _, outcome in pairs])
+    print(
+        f"\nAnswers of other rows: {sum(control.promoted for control in controls)} of {len(controls)} promoted"
+    )
     if options.output is not None:
+        lines = [vars(outcome) for pairs in groups.values() for _, outcome in pairs]
         options.output.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    print(told(lines))
 
 
 if __name__ == "__main__":
