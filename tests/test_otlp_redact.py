@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from otlp_spans import call, decoded, named, one, pairs, protobuf_request, protobuf_span
 
 from whet.errors import InputError
+from whet.record.store.redaction.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
 from whet.record.tracing.otlp import decode
-from whet.record.tracing.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.types import Failure, Fault, Feedback, Span, Step, Task, Tokens, Trajectory
 
 

@@ -149,7 +149,7 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     """
     from ..record.exchange.formats import read_trajectories
     from ..record.store import Store
-    from ..record.tracing.redact import Redactor
+    from ..record.store.redaction.redact import Redactor
 
     if not files:
         raise InputError("name at least one file with a trajectory as JSON on each line")

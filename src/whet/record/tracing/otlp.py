@@ -29,7 +29,7 @@ import msgspec
 from ...errors import InputError
 from ...escapes import whole
 from ...types import Span
-from .protobuf import FIXED64, LENGTH, fields, write_field, write_number
+from ..store.protobuf import FIXED64, LENGTH, fields, write_field, write_number
 
 RUN = "whet.run"
 """The attribute that names the run a span belongs to; on a resource it holds for all of its spans."""

@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - a pattern is read in one piece
 """The rules of a Redactor: a form of secret each, and the check that what has the form is one.
 
-Two kinds.  The keys of vendors (`secret_vendors.py`) are known by their own form, wherever they stand.  Any other
-secret is known by its name (`secret_names.py`): `password=`, `"client_secret":`, `X-Api-Key:`.
+Two kinds.  The keys of vendors (`vendors.py`) are known by their own form, wherever they stand.  Any other
+secret is known by its name (`names.py`): `password=`, `"client_secret":`, `X-Api-Key:`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import re2
 
-from ...errors import InputError
-from .secret_names import NAMED, random_looking, told
-from .secret_vendors import VENDORS
+from ....errors import InputError
+from .names import NAMED, random_looking, told
+from .vendors import VENDORS
 
 
 @dataclass(frozen=True, slots=True)

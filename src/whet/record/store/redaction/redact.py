@@ -1,6 +1,6 @@
 """Secrets out of what is recorded, before it is stored.
 
-`secret_rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
+`rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
 log-probabilities spell the same text, so they go with it, and the trajectory is marked untrainable.
 
 All rules together are one automaton over the bytes (RE2), so that text without secrets costs one pass in
@@ -21,12 +21,12 @@ from typing import Any
 import msgspec
 import re2
 
-from ...errors import InputError
-from ...types import Failure, Feedback, Json, Span, Step, Trajectory
-from ..store.codec import encode
-from .known_secrets import KnownSecrets
-from .protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
-from .secret_rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
+from ....errors import InputError
+from ....types import Failure, Feedback, Json, Span, Step, Trajectory
+from ..codec import encode
+from ..protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
+from .known import KnownSecrets
+from .rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
 
 __all__ = ["CARD", "EMAIL", "RULES", "WHET_TOKEN", "Redactor", "Rule", "luhn", "redaction"]
 
@@ -179,6 +179,21 @@ class Redactor:
         self._add(matches)
         return redacted
 
+    def body(self, body: bytes, counts: Counter[str] | None = None, *, learned: bool = False) -> bytes:
+        """JSON without its secrets; the very same object if it has none.
+
+        Args:
+            counts: rule → matches, added to.
+            learned: it is the state of something that learns, whose numbers are weights whatever they are called.
+        """
+        if not self._hit(body, "json"):
+            return body
+        matches: Counter[str] = Counter()
+        value = msgspec.json.decode(body)
+        redacted = self._learned(value, matches) if learned else self._json(value, matches)
+        self._add(matches, counts)
+        return msgspec.json.encode(redacted) if matches else body
+
     def span(self, span: Span) -> Span:
         """A span, log record or gateway call without its secrets; the very same object if it has none."""
         if not (self._hit(span.body, span.encoding) or self._hit(span.context, span.encoding)):
@@ -224,10 +239,13 @@ class Redactor:
         message = self.text(failure.message)
         return failure if message is failure.message else replace(failure, message=message)
 
-    def trajectory(self, trajectory: Trajectory) -> Trajectory:
+    def trajectory(self, trajectory: Trajectory, counts: Counter[str] | None = None) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
 
         A step that held one loses its token ids and log-probabilities.
+
+        Args:
+            counts: rule → matches, added to.
 
         Raises:
             InputError: something in it has no JSON form.
@@ -253,10 +271,10 @@ class Redactor:
         )
         if not matches:
             return trajectory
-        self._add(matches)
+        self._add(matches, counts)
         before = trajectory.meta.get("redacted")
-        counts = Counter(before if isinstance(before, dict) else {}) + matches
-        return replace(clean, meta={**clean.meta, **redaction(counts)})
+        every = Counter(before if isinstance(before, dict) else {}) + matches
+        return replace(clean, meta={**clean.meta, **redaction(every)})
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -294,6 +312,23 @@ class Redactor:
                 return [self._text(value[0], matches), self._under(value[0], value[1], matches)]
             return [self._json(inner, matches) for inner in value]
         return value
+
+    def _learned(self, value: Json, matches: Counter[str]) -> Any:
+        if isinstance(value, str):
+            return self._text(value, matches)
+        if isinstance(value, list):
+            return [self._learned(inner, matches) for inner in value]
+        if not isinstance(value, Mapping):
+            return value
+        before = matches.total()
+        redacted = {
+            self._text(key, matches): self._under(key, inner, matches)
+            if isinstance(inner, str)
+            else self._learned(inner, matches)
+            for key, inner in value.items()
+        }
+        # A model's answer: its tokens spell the text that was taken out.
+        return _without_tokens(redacted) if matches.total() > before and "tokens" in redacted else redacted
 
     def _under(self, key: str, value: Json, matches: Counter[str]) -> Any:
         """A value without its secrets, of which it may be one by its key's name."""
@@ -459,7 +494,9 @@ class Redactor:
     def _failure(self, failure: Failure | None, matches: Counter[str]) -> Failure | None:
         return None if failure is None else replace(failure, message=self._text(failure.message, matches))
 
-    def _add(self, matches: Counter[str]) -> None:
+    def _add(self, matches: Counter[str], counts: Counter[str] | None = None) -> None:
+        if counts is not None:
+            counts.update(matches)
         if matches:
             with self._lock:
                 self._counts.update(matches)
