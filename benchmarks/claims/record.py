@@ -12,8 +12,10 @@ from page import publish
 
 PARTS = {
     "durability": "Kill -9 under load",
+    "kills": "Kill -9 of the server, over all that it acknowledges",
     "store": "The record as it grows",
     "ingest": "Spans that become trajectories, beside raw SQLite",
+    "rollouts": "Rollouts handed out and taken back",
     "phoenix": "Visible traces beside Phoenix",
     "soak": "The soak",
     "gateway": "What the gateway adds",

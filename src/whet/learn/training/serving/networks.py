@@ -9,6 +9,7 @@ the others noticing.
 
 from __future__ import annotations
 
+import inspect
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -147,6 +148,13 @@ def _shared_prefix(cached_ids: list[int], prompt: list[int]) -> int:
     return next(offset for offset in range(most) if cached_ids[offset] != prompt[offset])
 
 
+def _cache_name(model: Any) -> str:
+    """What a model calls the keys and values of earlier tokens: transformers 5.24 gave it another name."""
+    while hasattr(model, "get_base_model"):  # an adapter's forward takes whatever it is given
+        model = model.get_base_model()
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
 class CausalSteps:
     """A causal language model of transformers."""
 
@@ -154,6 +162,7 @@ class CausalSteps:
         self.vocab_size = network.vocab_size
         self.max_length = network.max_length
         self._network = network
+        self._cached_as = _cache_name(network.model)
         self._batch: list[Generation] = []
         self._cache: Any = None
         self._mask = torch.zeros(0, 0, dtype=torch.long)
@@ -184,11 +193,11 @@ class CausalSteps:
             input_ids=ids.to(device),
             attention_mask=mask.to(device),
             position_ids=positions.to(device),
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cached_as: cache},
         )
-        self._computed = out.past_key_values
+        self._computed = getattr(out, self._cached_as)
         logits: Tensor = out.logits[:, -1].float().cpu()
         return logits
 
