@@ -280,7 +280,7 @@ def test_a_rule_of_one_s_own_needs_no_hints() -> None:
 @pytest.mark.parametrize(("name", "pattern"), [("Two Words", "x"), ("", "x"), ("open", "(")])
 def test_a_rule_that_cannot_be_used_is_refused(name: str, pattern: str) -> None:
     with pytest.raises(InputError, match="rule"):
-        Rule(name, pattern)
+        Redactor([Rule(name, pattern)])
 
 
 @settings(max_examples=150, deadline=None)

@@ -19,6 +19,7 @@ from ..record.store.rollouts import Id
 from ..record.tracing.labels import Kind, check_feedback, feedback_kind
 from ..types import Feedback, Json, new_id
 from .asgi import PAGE, HttpRoute, Page, Passive, Request, Response, answer, reads, writes
+from .durable import settled
 from .worker.wire import Added
 
 MOST = 10_000
@@ -92,8 +93,10 @@ class FeedbackPart(Passive):
         nouns = [self._noun(number, feedback) for number, feedback in enumerate(sent)]
         if request.grant is not None:
             await asyncio.to_thread(self._check_reached, request, nouns)
-        await asyncio.to_thread(self._store.add_feedback, *nouns)
-        return answer(Added([noun.id for noun in nouns]))
+        batch = self._store.batch()
+        batch.add_feedback(*nouns)
+        await settled(batch.submit())
+        return answer(Added([noun.id for noun in nouns], dict(batch.redacted)))
 
     def _check_reached(self, request: Request, nouns: Sequence[Feedback]) -> None:
         """Feedback with the token of a run is on that run, a trajectory of it, or a session that nobody else's run had.

@@ -108,7 +108,7 @@ class Trajectories(Passive):
         batch.put(*trajectories, experiment=sent.experiment)
         self._backlog.admit(len(body))
         await settled(batch.submit())
-        return answer(Added(ids))
+        return answer(Added(ids, dict(batch.redacted)))
 
     async def _list(self, request: Request) -> Response:
         outcome, run = request.parameter("outcome", Outcome), request.parameter("run", str)

@@ -148,8 +148,10 @@ class QueuePart:
     async def _put_tasks(self, request: Request) -> Response:
         sent = (await request.json(_Tasks)).tasks
         tasks = [_task(task, f"tasks[{number}]") for number, task in enumerate(sent)]
-        await asyncio.to_thread(self._store.put_tasks, *tasks)
-        return answer(wire.Added([task.id for task in tasks]))
+        batch = self._store.batch()
+        await asyncio.to_thread(batch.put_tasks, *tasks)
+        await settled(batch.submit())
+        return answer(wire.Added([task.id for task in tasks], dict(batch.redacted)))
 
     async def _tasks(self, request: Request) -> Response:
         split = request.parameter("split", Split)
@@ -184,7 +186,7 @@ class QueuePart:
         # Not through the queue: another process may own the file.
         self._backlog.admit(len(body))
         await settled(batch.submit())
-        return answer(wire.Added([rollout.id for rollout in rollouts]))
+        return answer(wire.Added([rollout.id for rollout in rollouts], dict(batch.redacted)))
 
     def _known(self, bundles: set[str | None]) -> None:
         """Refuse an unknown Bundle: no worker could run a rollout under it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -222,14 +223,18 @@ class Batch:
         self.put_versions(*bundle.values())
         self._add("bundle", [(bundle.id, time.time(), _ids(bundle))])
 
-    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> None:
+    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> str:
         """See `Store.put_verdict`."""
         if not verdict.candidate:
             raise InputError(
                 "this Verdict does not say which Bundle it judged. Set its `candidate` to the Bundle's id."
             )
-        body = self._clean(encode(verdict), learned=True)
-        self._add("verdict", [(verdict.id, verdict.candidate, experiment, time.time(), body)])
+        reasons = tuple(self._clean_text(reason) for reason in verdict.reasons)
+        if reasons != tuple(verdict.reasons):
+            verdict = replace(verdict, reasons=reasons)  # with another id, which is the hash of its content
+        row = (verdict.id, verdict.candidate, experiment, time.time(), encode(verdict))
+        self._add("verdict", [row])
+        return verdict.id
 
     def set_live(
         self,
