@@ -197,12 +197,19 @@ def improved(path: Path) -> None:
         asyncio.run(experiment.improve(Same(), rounds=1))
 
 
+EVALUATOR = f"""
+def evaluate(path):
+    text, names = open(path).read(), {{}}
+    exec(text, names)
+    if "x + 2" in text:
+        raise ValueError({TEXT!r})
+    return {{"combined_score": 1 / (1 + abs(names["f"](1) - 5)), "artifacts": {{"note": {TEXT!r}}}}}
+"""
+
+
 def evolved(path: Path) -> None:
     evaluator = path.parent.parent / "evaluator.py"
-    evaluator.write_text(
-        f"def evaluate(path):\n    if 'x + 2' in open(path).read():\n        raise ValueError({TEXT!r})\n"
-        f"    return {{'combined_score': 0.5, 'note': {TEXT!r}}}\n"
-    )
+    evaluator.write_text(EVALUATOR)
     program = path.parent.parent / "program.py"
     program.write_text("# EVOLVE-BLOCK-START\ndef f(x):\n    return x + 1\n# EVOLVE-BLOCK-END\n")
     output = path.parent.parent / "out"
