@@ -25,16 +25,47 @@ _ESCAPES = re.compile(
 """Only the group is kept: a whole pair, or any other escape; half of a pair is outside of it."""
 
 
-def read_json(decode: Callable[[bytes], Value], body: bytes | str) -> Value:
+MOST_VALUES = 2_000_000
+"""Values that JSON may have from wherever it comes: each costs up to a hundred times its bytes in memory."""
+_TO_COMMA = re.compile(rb'(?:[^",]++|"(?:[^"\\]++|\\.)*+")*+,', re.DOTALL)
+
+
+class TooManyValues(msgspec.DecodeError):
+    """JSON that would take too much memory."""
+
+
+def refuse_too_many(body: bytes, most: int = MOST_VALUES) -> None:
+    """Refuse JSON of more than `most` values, before any of them takes memory.
+
+    Raises:
+        TooManyValues: with the numbers.
+    """
+    # The count of the bytes alone settles nearly every body; commas inside strings do not count.
+    if body.count(b",") < most:
+        return
+    values, place = 1, 0
+    # One match a comma, and none kept: a list of the pieces would take more memory than the values.
+    while (comma := _TO_COMMA.match(body, place)) is not None:
+        values, place = values + 1, comma.end()
+        if values > most:
+            raise TooManyValues(
+                f"its {len(body):,} bytes have more than {most:,} values, and that many are taken at most. "
+                "Send less at once."
+            )
+
+
+def read_json(decode: Callable[[bytes], Value], body: bytes | str, most: int = MOST_VALUES) -> Value:
     """JSON read by `decode`, and read again as mended by `whole` if that fails.
 
     Halves of characters that stand in a text as they are, and not as escapes, become U+FFFD.
 
     Raises:
+        TooManyValues: it has more than `most` values.
         msgspec.DecodeError: it is not JSON, even then, not UTF-8, or nested too deeply; or what else `decode` raises.
     """
     if isinstance(body, str):
         body = body.encode() if body.isascii() else clean(body).encode()
+    refuse_too_many(body, most)
     try:
         return _read(decode, body)
     except msgspec.ValidationError:

@@ -14,13 +14,14 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 
 from ..errors import InputError
 from ..record.store import Store
 from ..record.store.protobuf import write_field
-from ..record.store.rollouts import LONGEST
+from ..record.store.rollouts import LONGEST, MOST
 from ..record.tracing import otlp
 from ..record.tracing.assemble import Assembler
 from ..record.tracing.export import Export, ExportRead
@@ -47,7 +48,7 @@ from .worker.wire import Added
 class TrajectoriesBody(msgspec.Struct, forbid_unknown_fields=True):
     """Trajectories to record."""
 
-    trajectories: list[Trajectory]
+    trajectories: Annotated[list[Trajectory], msgspec.Meta(max_length=10 * MOST)]
     experiment: str | None = None
 
 

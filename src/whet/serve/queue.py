@@ -405,7 +405,7 @@ class QueuePart:
 class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
     """`Tasks` as they come: in the published shape too, and with fields of the sender's own."""
 
-    tasks: list[dict[str, Json]]
+    tasks: Annotated[list[dict[str, Json]], msgspec.Meta(max_length=10 * MOST)]
 
 
 def _made_up(finish: wire.FinishRequest | wire.OneFinish) -> bool:

@@ -202,9 +202,9 @@ class RolloutPage(msgspec.Struct):
 class NewBundle(StrictBody):
     """A Bundle to record: contents by name, Versions, or both."""
 
-    resources: dict[str, Json] = {}
+    resources: Annotated[dict[str, Json], msgspec.Meta(max_length=MOST)] = {}
     """Name → content; a text is a prompt."""
-    versions: list[Version] = []
+    versions: Annotated[list[Version], msgspec.Meta(max_length=MOST)] = []
 
 
 class BundleBody(msgspec.Struct):
