@@ -1,4 +1,6 @@
-"""Repairs lone UTF-16 surrogates (from text cut inside an emoji), which msgspec cannot encode.
+"""Text from outside: halves of characters, JSON that would take too much memory, and letters that steer a terminal.
+
+Lone UTF-16 surrogates (from text cut inside an emoji) are repaired, for msgspec cannot encode them.
 
 JavaScript and Python keep one in a string and write it to JSON as `\\ud83d`.  It stands for no character,
 UTF-8 cannot carry it, and msgspec neither reads nor writes it: one such text would cost the whole batch, answer
@@ -122,3 +124,25 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(inner) for inner in value]
     return value
+
+
+_CONTROLS = (
+    "[\x00-\x08\x0b\x0c\x0d\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069](?<!\r(?=\n))"
+)
+"""All but tab and the ends of lines."""
+BOLD = re.compile(rf"{_CONTROLS}(?<!\x1b(?=\[[01]m))")
+"""What `neutral` takes out of lines of which some are bold."""
+OURS = re.compile(rf"{_CONTROLS}(?<!\x1b(?=\[(?:[0-9;]*m|2K|[0-9]*A|\?25[lh])))(?<!\r)")
+"""What it takes out of output that sets colours and erases its progress lines."""
+_ANY = re.compile(_CONTROLS)
+
+
+def neutral(text: str, *, but: re.Pattern[str] | None = None) -> str:
+    """A text that a terminal shows and does not obey: control and direction characters as \\uXXXX.
+
+    Args:
+        but: `BOLD` or `OURS`, for text with sequences of our own.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return (but or _ANY).sub(lambda match: f"\\u{ord(match[0]):04x}", text)
