@@ -36,8 +36,8 @@ from urllib.parse import urlsplit
 
 from server import PROTOBUF, WORDS, Link, Whet, cpu, resident, serving
 
+from whet.record.store.protobuf import FIXED64, write_field, write_number
 from whet.record.tracing.otlp import decode
-from whet.record.tracing.protobuf import FIXED64, write_field, write_number
 
 TRACES, SPANS = 10, 10
 """Traces in a request, and spans in a trace."""

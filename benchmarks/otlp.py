@@ -19,10 +19,10 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from whet.record.store.redaction.redact import Redactor
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
 from whet.record.tracing.otlp import decode
-from whet.record.tracing.redact import Redactor
 from whet.types import Span
 
 BATCH = 100

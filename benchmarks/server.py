@@ -31,7 +31,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from whet.record.tracing.protobuf import write_field, write_number
+from whet.record.store.protobuf import write_field, write_number
 
 TOKEN = "whet-write-only-for-timing-and-in-no-text"
 SPANS, BYTES = 5, 1350

@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
+from whet.record.store.protobuf import FIXED64, write_field, write_number
 from whet.record.tracing.dialects import survey
 from whet.record.tracing.otlp import decode, run_trace
-from whet.record.tracing.protobuf import FIXED64, write_field, write_number
 from whet.types import Span, Trajectory
 
 TRACE = bytes(range(1, 17))

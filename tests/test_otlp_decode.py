@@ -25,9 +25,9 @@ from otlp_spans import (
 )
 
 from whet.errors import InputError
+from whet.record.store.protobuf import fields, write_field, write_number, write_varint
 from whet.record.tracing.content import content
 from whet.record.tracing.otlp import DecodeLimits, decode, gunzip, partial_success, run_trace
-from whet.record.tracing.protobuf import fields, write_field, write_number, write_varint
 
 FIVE = protobuf_request(*(protobuf_span(f"span {place}", {"key": "value"}) for place in range(5)))
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from otlp_spans import call, decoded, named, one, pairs, protobuf_request, protobuf_span
 
 from whet.errors import InputError
+from whet.record.store.redaction.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
 from whet.record.tracing.otlp import decode
-from whet.record.tracing.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.types import Failure, Fault, Feedback, Span, Step, Task, Tokens, Trajectory
 
 
@@ -280,7 +280,7 @@ def test_a_rule_of_one_s_own_needs_no_hints() -> None:
 @pytest.mark.parametrize(("name", "pattern"), [("Two Words", "x"), ("", "x"), ("open", "(")])
 def test_a_rule_that_cannot_be_used_is_refused(name: str, pattern: str) -> None:
     with pytest.raises(InputError, match="rule"):
-        Rule(name, pattern)
+        Redactor([Rule(name, pattern)])
 
 
 @settings(max_examples=150, deadline=None)

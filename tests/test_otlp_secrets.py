@@ -11,9 +11,9 @@ import pytest
 from otlp_spans import decoded, one, protobuf_request, protobuf_span
 from secrets_corpus import harmless, labelled, tuned
 
+from whet.record.store.redaction.redact import RULES, Redactor
 from whet.record.tracing.content import content
 from whet.record.tracing.otlp import decode
-from whet.record.tracing.redact import RULES, Redactor
 from whet.types import Task, Trajectory
 
 LEAST = 0.97

@@ -30,6 +30,7 @@ import sys
 from whet.record.store import Store
 from whet.types import Task, Trajectory
 with Store(sys.argv[1]) as store:
+    store.put_state("warm", True)  # the first write makes the Redactor
     print("owner" if store.database.owner else "client", flush=True)
     for n in range(int(sys.argv[3])):
         made = [Trajectory(id=f"{sys.argv[2]}-{n}-{k}", task=Task(id="t")) for k in range(3)]

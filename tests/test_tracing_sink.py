@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from whet.record.store import Store
+from whet.record.store.redaction.redact import EMAIL, Redactor
 from whet.record.tracing import feedback, flush, redact_with, run, step, trace
-from whet.record.tracing.redact import EMAIL, Redactor
 from whet.types import Tokens, Trajectory
 
 AGENT = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -193,6 +193,12 @@ def counted(number: int, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"
+
+
+def say_redacted(counts: Mapping[str, int]) -> None:
+    """Print how many secrets of each kind were taken out of what was recorded."""
+    for rule, count in sorted(counts.items()):
+        print(f"redacted: {count} x {rule}")
 
 
 def existing(store: Path) -> Path:

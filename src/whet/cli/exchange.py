@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ..errors import InputError, MissingExtra
-from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json
+from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json, say_redacted
 from .named import judged, refuse_two_rewards
 
 if TYPE_CHECKING:
@@ -149,29 +149,27 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     """
     from ..record.exchange.formats import read_trajectories
     from ..record.store import Store
-    from ..record.tracing.redact import Redactor
 
     if not files:
         raise InputError("name at least one file with a trajectory as JSON on each line")
     # All of them first: a bad line records nothing.
-    redactor = Redactor()
     tasks = _tasks(store)
-    runs = [redactor.trajectory(run) for file in files for run in read_trajectories(file, tasks)]
+    runs = [run for file in files for run in read_trajectories(file, tasks)]
     if not runs:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
     with Store(store) as opened:
         before = opened.count("trajectories")
-        opened.put(*runs)
+        with opened.batch() as batch:
+            batch.put(*runs)
         new = opened.count("trajectories") - before
     if json:
-        result = {"read": len(runs), "recorded": new, "redacted": redactor.counts}
+        result = {"read": len(runs), "recorded": new, "redacted": batch.redacted}
         print_json(result)
     else:
         stored = f", {len(runs) - new} already stored" if new < len(runs) else ""
         print(f"{store}: {counted(new, 'trajectory')} recorded{stored}", file=sys.stdout)
-        for rule, count in redactor.counts.items():
-            print(f"redacted: {count} x {rule}")
+        say_redacted(batch.redacted)
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ..errors import InputError, NotFoundError
-from .app import Print, Record, command, content_of, counted, existing, print_json
+from .app import Print, Record, command, content_of, counted, existing, print_json, say_redacted
 
 if TYPE_CHECKING:
     from ..record.store import Erased
@@ -78,13 +78,15 @@ def feedback(
     )
     check_feedback(entry)
     with Store(existing(store)) as opened:
-        opened.add_feedback(entry)
+        with opened.batch() as batch:
+            batch.add_feedback(entry)
         recorded = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
     if json:
         print_json(entry)
         return 0
     late = "" if recorded else "; that run is not recorded yet: the feedback is joined to it when it arrives"
     print(f"{store}: {entry.kind} {entry.id} of {run or session}{late}")
+    say_redacted(batch.redacted)
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 
 from ..errors import InputError
-from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json
+from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
 
 app.command(cyclopts.App(help="Queue tasks for workers.", **listed("tasks")))
 
@@ -67,10 +67,13 @@ def add_tasks(
             # For its refusal: no worker could run under an id that names no recorded Bundle.
             opened.bundle(resources)
         before = opened.count("rollouts")
-        opened.add_rollouts(*rollouts)
+        with opened.batch() as batch:
+            batch.add_rollouts(*rollouts)
         queued = opened.count("rollouts") - before
     if json:
-        print_json({"tasks": len(tasks), "queued": queued, "ids": [rollout.id for rollout in rollouts]})
+        ids = [rollout.id for rollout in rollouts]
+        print_json({"tasks": len(tasks), "queued": queued, "ids": ids, "redacted": batch.redacted})
     else:
         print(f"{store}: {counted(len(tasks), 'task')}, {counted(queued, 'run')} queued for {mode}")
+        say_redacted(batch.redacted)
     return 0

@@ -50,6 +50,8 @@ def release(
         A note for the history that whet show prints.
     """
     from ..record.store import BundleFile, Store, release_of
+    from ..record.store.bundles import refuse_secrets
+    from ..record.store.redaction.current import redaction
     from ..record.store.releases import PROGRAM
 
     content = None if file is None else content_of(file)
@@ -60,7 +62,9 @@ def release(
             written = BundleFile(_as_declared(opened, what, content))
         elif written is None:
             written = BundleFile(release_of(opened, what))
+        refuse_secrets(written.bundle, redaction())
         if written.baseline is not None:
+            refuse_secrets(written.baseline, redaction())
             opened.put_bundle(written.baseline)  # what a policy server goes back to
         done = opened.release(
             written.bundle,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import math
 import sys
 from pathlib import Path
@@ -120,9 +121,14 @@ def run(
 async def _run(sandbox: Sandbox | Local, file: Path, args: tuple[str, ...]) -> CallResult:
     from ..sandbox import Pool
 
+    decoders = {kind: codecs.getincrementaldecoder("utf-8")("replace") for kind in "oe"}
+
     def passed_on(kind: str, part: bytes) -> None:
         stream = sys.stdout if kind == "o" else sys.stderr
-        stream.buffer.write(part)
+        if stream.isatty():  # by `terminal.prepare`: a program that was shut in does not steer the terminal
+            stream.write(decoders[kind].decode(part))
+        else:
+            stream.buffer.write(part)
         stream.flush()
 
     async with Pool(sandbox) as pool:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from ..escapes import neutral
+
 COLUMNS = {
     "reward": "reward",
     "success": "success",
@@ -75,7 +77,7 @@ class ProgressPrinter:
         return first.ljust(room) + " ".join(cell.rjust(WIDTH) for cell in cells[:fit])
 
     def _print(self, line: str, style: str | None) -> None:
-        self._console.print(line, style=style, no_wrap=True, crop=True, overflow="crop")
+        self._console.print(neutral(line), style=style, no_wrap=True, crop=True, overflow="crop")
 
 
 def _answered(figures: Mapping[str, float | str]) -> dict[str, float | str]:

@@ -10,10 +10,11 @@ import codecs
 import errno
 import io
 import os
-import re
 import select
 import sys
 from collections.abc import Callable, Iterable
+
+from ..escapes import BOLD, OURS, neutral
 
 NOBODY_READS = 128 + 13
 """Exit code of a program that SIGPIPE ended, as every other tool in a pipe has it."""
@@ -48,31 +49,18 @@ def prepare() -> None:
             # Everything is printed here: recorded text must not move the cursor or turn letters round.
             if "write" not in vars(stream):
                 stream.write = _neutral(stream)  # type: ignore[method-assign]
-
-
-def neutral(text: str, *, styled: bool = False) -> str:
-    """A text that a terminal shows and does not obey: control and direction characters as \\uXXXX.
-
-    Args:
-        styled: keep the sequences that our own output sets colours and erases its progress lines with.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return (_UNSTYLED if styled else _CONTROLS).sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b\x0c\x0d\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069](?<!\r(?=\n))"
-)
-"""All but tab and the ends of lines."""
-_UNSTYLED = re.compile(rf"{_CONTROLS.pattern}(?<!\x1b(?=\[(?:[0-9;]*m|2K|[0-9]*A|\?25[lh])))(?<!\r)")
+                stream.writelines = lambda lines, write=stream.write: [*map(write, lines)]  # type: ignore[assignment]
 
 
 def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:
     write = stream.write
 
     def written(text: str) -> int:
-        write(neutral(text, styled=stream.isatty()))
+        # Rich alone moves the cursor and sets colours, of text that is made neutral before it gets it. What we print
+        # ourselves may quote anything: there a bold heading is all that a terminal is told.
+        by_rich = sys._getframe(1).f_globals.get("__name__", "").startswith("rich.")
+        own = OURS if by_rich and stream.isatty() else BOLD if stream.isatty() else None
+        write(neutral(text, but=own))
         return len(text)
 
     return written

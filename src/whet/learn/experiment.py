@@ -25,6 +25,8 @@ from ..record import lineage
 from ..record.env import EnvFactory
 from ..record.policy import PolicyFactory
 from ..record.store import Log, Store
+from ..record.store.batch import redactor_of
+from ..record.store.bundles import refuse_secrets
 from ..ship.releasing import record, release
 from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
 from .checkpoint import Course, evidence_of
@@ -230,9 +232,12 @@ class Experiment:
         Raises:
             TrainingRefused: from the optimizer.
             GateError: a gate task is among the groups.
+            InputError: there is a secret in `bundle`, which would be recorded.
             BudgetExceeded: the budget does not allow `rounds`, or not even the first one.
         """
         parent = bundle or Bundle()
+        if self.store is not None:
+            refuse_secrets(parent, redactor_of(self.store.database))
         key = f"{self.name}/improve/{optimizer.name}{'/' + label if label else ''}"
         if groups is not None:
             self._refuse_gate([group.task for group in groups])

@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
 from ..record.store import Store
-from ..record.tracing.redact import Redactor
+from ..record.store.redaction.redact import Redactor
 from .asgi import (
     ASGIApp,
     HttpRoute,
@@ -330,16 +330,17 @@ def standard(
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
     for secret in secrets:
         redactor.know(secret)
+    store.database.redactor = redactor
     assembly = Assembly(store, grace=grace)
     parts: list[ServerPart] = [
-        Trajectories(store, backlog, redactor),
+        Trajectories(store, backlog),
         OTLP(backlog, Readers(redactor, limits, readers), assembly),
         assembly,
         QueuePart(store, limits, backlog, redactor),
         ReleasesPart(store),
-        FeedbackPart(store, redactor),
-        PeoplePart(store, redactor, keep_days=keep_days),
-        Legacy(store, backlog, redactor, open=open_legacy),
+        FeedbackPart(store),
+        PeoplePart(store, keep_days=keep_days),
+        Legacy(store, backlog, open=open_legacy),
     ]
     if upstreams:
         parts.append(

@@ -32,7 +32,7 @@ from ..errors import (
     StoreError,
     WhetError,
 )
-from ..escapes import read_json
+from ..escapes import TooManyValues, read_json
 from ..record.store.codec import plain
 from ..record.store.rollouts import LONGEST
 from ..record.tracing.record import INSIDE
@@ -54,7 +54,7 @@ PASSED, PASSING = 64 * 1024, 1.0
 NESTING = 64
 """Levels of lists and objects that a JSON body may have."""
 VALUES = 200_000
-"""Values that a JSON body may have: each costs up to a hundred times its bytes in memory."""
+"""Values that a JSON body may have (`escapes.MOST_VALUES` says why)."""
 PAGE = 1_000
 """Items of one answer at most."""
 Page = Annotated[int, msgspec.Meta(ge=1, le=PAGE)]
@@ -421,9 +421,10 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     decoder = _decoders.get(type)
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
-    refuse_too_many(body)
     try:
-        value = read_json(decoder.decode, body)
+        value = read_json(decoder.decode, body, VALUES)
+    except TooManyValues as exception:
+        raise Refused(413, "too_many_values", f"the body cannot be used: {exception}") from exception
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exception:
         raise InputError(f"the body cannot be used: {exception}") from exception
     # After the decoder, for `deeper` is right about valid JSON only;
@@ -433,29 +434,6 @@ def parse(body: bytes, type: Any, *, nesting: int = NESTING) -> Any:
     return value
 
 
-def refuse_too_many(body: bytes) -> None:
-    """Refuse JSON of more than `VALUES` values, before any of them takes memory.
-
-    Raises:
-        Refused: 413, with the numbers.
-    """
-    # The count of the bytes alone settles nearly every body; commas inside strings do not count.
-    if body.count(b",") < VALUES:
-        return
-    values, place = 1, 0
-    # One match a comma, and none kept: a list of the pieces would take more memory than the values.
-    while (comma := _TO_COMMA.match(body, place)) is not None:
-        values, place = values + 1, comma.end()
-        if values > VALUES:
-            raise Refused(
-                413,
-                "too_many_values",
-                f"the body of {len(body):,} bytes has more than {VALUES:,} values, and that many are taken at most. "
-                "Send less at once.",
-            )
-
-
-_TO_COMMA = re.compile(rb'(?:[^",]++|"(?:[^"\\]++|\\.)*+")*+,', re.DOTALL)
 _DROPPED = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
 

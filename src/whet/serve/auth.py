@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from ..errors import InputError
-from ..record.tracing.redact import WHET_TOKEN
+from ..record.store.redaction.redact import WHET_TOKEN
 from .asgi import BODY_LIMIT, NESTING, HttpRoute, Refused, Request, Role
 from .run_tokens import RunTokens
 

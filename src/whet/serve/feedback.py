@@ -17,9 +17,9 @@ from ..errors import InputError
 from ..record.store import Store
 from ..record.store.rollouts import Id
 from ..record.tracing.labels import Kind, check_feedback, feedback_kind
-from ..record.tracing.redact import Redactor
 from ..types import Feedback, Json, new_id
 from .asgi import PAGE, HttpRoute, Page, Passive, Request, Response, answer, reads, writes
+from .durable import settled
 from .worker.wire import Added
 
 MOST = 10_000
@@ -66,11 +66,10 @@ class FeedbackPart(Passive):
 
     Args:
         store: the record.
-        redactor: takes secrets out of comments and corrections before they are stored.
     """
 
-    def __init__(self, store: Store, redactor: Redactor) -> None:
-        self._store, self._redactor = store, redactor
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self.routes: Sequence[HttpRoute] = (
             writes(
                 "/api/feedback",
@@ -94,8 +93,10 @@ class FeedbackPart(Passive):
         nouns = [self._noun(number, feedback) for number, feedback in enumerate(sent)]
         if request.grant is not None:
             await asyncio.to_thread(self._check_reached, request, nouns)
-        await asyncio.to_thread(self._store.add_feedback, *nouns)
-        return answer(Added([noun.id for noun in nouns]))
+        batch = self._store.batch()
+        batch.add_feedback(*nouns)
+        await settled(batch.submit())
+        return answer(Added([noun.id for noun in nouns], dict(batch.redacted)))
 
     def _check_reached(self, request: Request, nouns: Sequence[Feedback]) -> None:
         """Feedback with the token of a run is on that run, a trajectory of it, or a session that nobody else's run had.
@@ -141,4 +142,4 @@ class FeedbackPart(Passive):
             check_feedback(noun)
         except InputError as error:
             raise InputError(f"{number}: {error}") from error
-        return self._redactor.feedback(noun)
+        return noun

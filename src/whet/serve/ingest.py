@@ -14,18 +14,18 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 
 from ..errors import InputError
 from ..record.store import Store
-from ..record.store.rollouts import LONGEST
+from ..record.store.protobuf import write_field
+from ..record.store.rollouts import LONGEST, MOST
 from ..record.tracing import otlp
 from ..record.tracing.assemble import Assembler
 from ..record.tracing.export import Export, ExportRead
 from ..record.tracing.progress import AssemblyProgress
-from ..record.tracing.protobuf import write_field
-from ..record.tracing.redact import Redactor
 from ..types import Outcome, Trajectory
 from .asgi import (
     HttpRoute,
@@ -48,7 +48,7 @@ from .worker.wire import Added
 class TrajectoriesBody(msgspec.Struct, forbid_unknown_fields=True):
     """Trajectories to record."""
 
-    trajectories: list[Trajectory]
+    trajectories: Annotated[list[Trajectory], msgspec.Meta(max_length=10 * MOST)]
     experiment: str | None = None
 
 
@@ -64,11 +64,10 @@ class Trajectories(Passive):
     Args:
         store: the record.
         backlog: shared by all that write.
-        redactor: takes secrets out before they are stored.
     """
 
-    def __init__(self, store: Store, backlog: Backlog, redactor: Redactor) -> None:
-        self._store, self._backlog, self._redactor = store, backlog, redactor
+    def __init__(self, store: Store, backlog: Backlog) -> None:
+        self._store, self._backlog = store, backlog
         self.routes: Sequence[HttpRoute] = (
             writes(
                 "/api/trajectories",
@@ -105,14 +104,12 @@ class Trajectories(Passive):
         for id in ids:
             if not 0 < len(id) <= LONGEST:
                 raise InputError(f"a trajectory's id must have 1 to {LONGEST} characters, not {len(id)}")
-        trajectories = [
-            self._redactor.trajectory(_own(request, trajectory)) for trajectory in sent.trajectories
-        ]
+        trajectories = [_own(request, trajectory) for trajectory in sent.trajectories]
         batch = self._store.batch()
         batch.put(*trajectories, experiment=sent.experiment)
         self._backlog.admit(len(body))
         await settled(batch.submit())
-        return answer(Added(ids))
+        return answer(Added(ids, dict(batch.redacted)))
 
     async def _list(self, request: Request) -> Response:
         outcome, run = request.parameter("outcome", Outcome), request.parameter("run", str)

@@ -22,7 +22,6 @@ from ..errors import InputError
 from ..record.store import Finish, Store
 from ..record.store.bundles import EMPTY
 from ..record.store.rollouts import stale
-from ..record.tracing.redact import Redactor
 from ..types import Bundle, Json, Trajectory
 from .asgi import HttpRoute, Passive, Request, Response, Role, answer
 from .durable import Backlog, settled
@@ -77,11 +76,10 @@ class Legacy(Passive):
         store: the record, owned by this process.
         open: without a token, to this machine only.
         backlog: shared by all that write.
-        redactor: takes secrets out of reports before they are stored.
     """
 
-    def __init__(self, store: Store, backlog: Backlog, redactor: Redactor, *, open: bool = False) -> None:
-        self._store, self._backlog, self._redactor = store, backlog, redactor
+    def __init__(self, store: Store, backlog: Backlog, *, open: bool = False) -> None:
+        self._store, self._backlog = store, backlog
         role, local = (None, True) if open else (Role.WRITE, False)
 
         def route(method: str, path: str, handler: Any, response: Any, request: Any = None) -> HttpRoute:
@@ -146,7 +144,7 @@ class Legacy(Passive):
         # a repeated report must be known as one.
         finish = Finish(id, int(fence), trajectory, key=body)
         self._backlog.admit(len(body))
-        finishing = self._store.queue.finish_many([finish], redactor=self._redactor)
+        finishing = self._store.queue.finish_many([finish])
         (problem,) = await settled(finishing)
         if problem is not None:
             raise problem

@@ -16,7 +16,6 @@ import msgspec
 from ..errors import StoreError
 from ..record.store import Erased, Store, Subject
 from ..record.store.rollouts import Id
-from ..record.tracing.redact import Redactor
 from ..types import Json
 from .asgi import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .worker.wire import Added
@@ -63,12 +62,11 @@ class PeoplePart:
 
     Args:
         store: the record.
-        redactor: takes secrets out of metadata.
         keep_days: retention: runs older than this are deleted at the start and every hour; None keeps all.
     """
 
-    def __init__(self, store: Store, redactor: Redactor, *, keep_days: float | None = None) -> None:
-        self._store, self._redactor, self._keep_days = store, redactor, keep_days
+    def __init__(self, store: Store, *, keep_days: float | None = None) -> None:
+        self._store, self._keep_days = store, keep_days
         self.routes: Sequence[HttpRoute] = (
             reads(
                 "/api/subjects",
@@ -120,7 +118,7 @@ class PeoplePart:
 
         def put() -> None:
             for subject in subjects:
-                self._store.subjects.put(subject.id, self._redactor.json(subject.meta))
+                self._store.subjects.put(subject.id, subject.meta)
 
         await asyncio.to_thread(put)
         return answer(Added([subject.id for subject in subjects]))

@@ -20,10 +20,10 @@ import msgspec
 from ..errors import ConflictError, InputError, StaleLeaseError, StoreError
 from ..record.exchange.formats import task_from_json
 from ..record.store import Store
+from ..record.store.redaction.redact import Redactor
 from ..record.store.rollouts import LONGEST, MOST, Claim, Finish
 from ..record.store.served import UNSENT
 from ..record.tracing import otlp
-from ..record.tracing.redact import Redactor
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, Trajectory, new_id
 from .asgi import HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .auth import RequestLimits
@@ -105,7 +105,7 @@ class QueuePart:
         store: the record, owned by this process.
         limits: how long a poll may wait, and how many spans a report may bring.
         backlog: shared by all that write.
-        redactor: takes secrets out of reports before they are stored.
+        redactor: takes secrets out of the spans of reports.
     """
 
     def __init__(self, store: Store, limits: RequestLimits, backlog: Backlog, redactor: Redactor) -> None:
@@ -148,8 +148,10 @@ class QueuePart:
     async def _put_tasks(self, request: Request) -> Response:
         sent = (await request.json(_Tasks)).tasks
         tasks = [_task(task, f"tasks[{number}]") for number, task in enumerate(sent)]
-        await asyncio.to_thread(self._store.put_tasks, *tasks)
-        return answer(wire.Added([task.id for task in tasks]))
+        batch = self._store.batch()
+        await asyncio.to_thread(batch.put_tasks, *tasks)
+        await settled(batch.submit())
+        return answer(wire.Added([task.id for task in tasks], dict(batch.redacted)))
 
     async def _tasks(self, request: Request) -> Response:
         split = request.parameter("split", Split)
@@ -184,7 +186,7 @@ class QueuePart:
         # Not through the queue: another process may own the file.
         self._backlog.admit(len(body))
         await settled(batch.submit())
-        return answer(wire.Added([rollout.id for rollout in rollouts]))
+        return answer(wire.Added([rollout.id for rollout in rollouts], dict(batch.redacted)))
 
     def _known(self, bundles: set[str | None]) -> None:
         """Refuse an unknown Bundle: no worker could run a rollout under it.
@@ -263,7 +265,7 @@ class QueuePart:
         sent = _sent(body, _SentMany) if any(map(_made_up, parsed.finished)) else None
         reports = await self._reports(parsed.finished, () if sent is None else sent.finished)
         self._backlog.admit(len(body))
-        turned = await settled(self._store.queue.turn(reports, parsed.claim, redactor=self._redactor))
+        turned = await settled(self._store.queue.turn(reports, parsed.claim))
         results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
         return answer(wire.Results(results, turned.leases))
 
@@ -275,18 +277,15 @@ class QueuePart:
         return [self._report(*pair) for pair in pairs]
 
     def _report(self, finish: wire.FinishRequest, sent: _Sent | None) -> Finish:
-        error, redactor = finish.error, self._redactor
         spans: Sequence[Span] = ()
         if finish.spans:
             # Spans that name no run belong to the rollout that they were reported with.
             decoded = otlp.decode(finish.spans, json=False, logs=False, limits=self._otlp, run=finish.id)
             if decoded.rejected:
                 raise InputError(f"the spans of rollout {finish.id}: {'; '.join(decoded.reasons)}")
-            spans = redactor.spans(decoded.spans, finish.spans, json=False)
-        if error is not None:
-            error = redactor.failure(error)
+            spans = self._redactor.spans(decoded.spans, finish.spans, json=False)
         key = b"" if sent is None else b"%b\0%b" % (bytes(sent.trajectory), bytes(sent.error))
-        return Finish(finish.id, finish.fence, finish.trajectory, error, spans, key, finish.own)
+        return Finish(finish.id, finish.fence, finish.trajectory, finish.error, spans, key, finish.own)
 
     async def _finish(self, request: Request) -> Response:
         self._backlog.admit()
@@ -304,7 +303,7 @@ class QueuePart:
             _sent(body, _Sent) if _made_up(finish) else None,
         )
         self._backlog.admit(len(body))
-        (problem,) = await settled(self._store.queue.finish_many([report], redactor=self._redactor))
+        (problem,) = await settled(self._store.queue.finish_many([report]))
         if problem is not None:
             raise problem
         return answer(wire.FinishResult(report.id, True))
@@ -406,7 +405,7 @@ class QueuePart:
 class _Tasks(msgspec.Struct, forbid_unknown_fields=True):
     """`Tasks` as they come: in the published shape too, and with fields of the sender's own."""
 
-    tasks: list[dict[str, Json]]
+    tasks: Annotated[list[dict[str, Json]], msgspec.Meta(max_length=10 * MOST)]
 
 
 def _made_up(finish: wire.FinishRequest | wire.OneFinish) -> bool:

@@ -14,6 +14,7 @@ import os
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from ..record.store.redaction.redact import Redactor
 from ..record.tracing.export import (
     Export,
     ExportRead,
@@ -24,7 +25,6 @@ from ..record.tracing.export import (
     unpacked,
 )
 from ..record.tracing.otlp import DecodeLimits
-from ..record.tracing.redact import Redactor
 from .auth import RequestLimits
 from .durable import settled
 

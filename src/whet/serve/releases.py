@@ -12,7 +12,9 @@ from collections.abc import Sequence
 import msgspec
 
 from ..record.store import Release, Store, bundle_of
-from ..record.store.bundles import EMPTY, checked, read_verdict
+from ..record.store.batch import redactor_of
+from ..record.store.bundles import EMPTY, checked, read_verdict, refuse_secrets
+from ..record.store.redaction.redact import Redactor
 from ..types import Bundle, Json, Verdict
 from .asgi import HttpRoute, Passive, Refused, Request, Response, Role, answer, reads, writes
 from .worker import wire
@@ -119,7 +121,7 @@ class ReleasesPart(Passive):
         )
 
     async def _put(self, request: Request) -> Response:
-        bundle = _bundle(await request.json(wire.NewBundle), request)
+        bundle = _bundle(await request.json(wire.NewBundle), request, redactor_of(self._store.database))
         await asyncio.to_thread(self._store.put_bundle, bundle)
         return _recorded(bundle)
 
@@ -145,7 +147,7 @@ class ReleasesPart(Passive):
 
     async def _release(self, request: Request) -> Response:
         sent = await request.json(NewRelease)
-        fresh = _bundle(sent, request)
+        fresh = _bundle(sent, request, redactor_of(self._store.database))
         verdict = None if sent.verdict is None else read_verdict(sent.verdict, "this request")
 
         def release() -> Bundle:
@@ -180,11 +182,11 @@ def _entry(release: Release) -> ReleaseEntry:
     )
 
 
-def _bundle(sent: wire.NewBundle, request: Request) -> Bundle:
+def _bundle(sent: wire.NewBundle, request: Request, redactor: Redactor | None) -> Bundle:
     """The Bundle of a request.
 
     Raises:
-        InputError: a content has no JSON form, or a Version is not what its id says.
+        InputError: a content has no JSON form or holds a secret, or a Version is not what its id says.
         Refused: a Version is of a kind that only the role admin may bring.
     """
     # `resources` need no look: by name alone only prompts and values are made (`bundle_of`).
@@ -195,7 +197,9 @@ def _bundle(sent: wire.NewBundle, request: Request) -> Bundle:
             "forbidden",
             f"Versions of kind {strange[0]!r} are taken with the role admin only; a program may load them",
         )
-    return bundle_of(sent.resources).put(*checked(sent.versions, "this request").values())
+    bundle = bundle_of(sent.resources).put(*checked(sent.versions, "this request").values())
+    refuse_secrets(bundle, redactor)
+    return bundle
 
 
 def _recorded(bundle: Bundle) -> Response:

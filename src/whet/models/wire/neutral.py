@@ -20,6 +20,8 @@ MISSHAPEN = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 """Raised by reading JSON of an unexpected shape; the place that catches them tells them from a bug."""
 Counts = Mapping[str, int]
 _decode = msgspec.json.Decoder().decode
+_VALUES = 10_000_000
+"""Values of an answer: twenty log-probabilities a token, each with its text and bytes, are many."""
 
 
 class Untranslatable(Exception):
@@ -93,10 +95,12 @@ def decode(raw: bytes) -> Any:
     Raises:
         msgspec.DecodeError, UnicodeDecodeError: not JSON.
     """
-    try:
-        return _decode(raw)  # by itself first: it is called for every event of a stream
-    except Exception:
-        return read_json(_decode, raw)
+    if len(raw) < _VALUES:  # a value has a byte at least
+        try:
+            return _decode(raw)  # by itself first: it is called for every event of a stream
+        except Exception:
+            return read_json(_decode, raw, _VALUES)
+    return read_json(_decode, raw, _VALUES)
 
 
 def count(usage: Json, name: str) -> int:

@@ -35,6 +35,8 @@ _PUBLISHED = {
 
 def strip_comments(text: str) -> str:
     """JSON with `//` comments → JSON; a `//` inside a string stays."""
+    if "//" not in text:
+        return text
     result: list[str] = []
     position, quoted = 0, False
     while position < len(text):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from ...errors import InputError, StoreError
 from ...types import (
@@ -23,7 +28,11 @@ from ...types import (
 from .codec import encode, encode_json, encode_rollout
 from .database import Database
 from .group_commit import Value, Writes, ready
+from .redaction.current import redaction, searching
 from .releases import DECLARED, LIVE, Release, history
+
+if TYPE_CHECKING:
+    from .redaction.redact import Redactor
 
 
 def trajectory_row(
@@ -58,9 +67,10 @@ def trajectory_row(
     )
 
 
-def feedback_row(feedback: Feedback) -> tuple[Value, ...]:
-    """Feedback as its columns, the body last."""
-    return (feedback.id, feedback.run, feedback.at, feedback.session, encode(feedback))
+def feedback_row(feedback: Feedback, body: bytes | None = None) -> tuple[Value, ...]:
+    """Feedback as its columns, the body last; it may be encoded already."""
+    body = encode(feedback) if body is None else body
+    return (feedback.id, feedback.run, feedback.at, feedback.session, body)
 
 
 class Batch:
@@ -68,6 +78,8 @@ class Batch:
 
     An exception inside the block discards them.  Each method encodes at once, so what is
     changed afterwards is not recorded; it raises InputError for a value without a JSON form.
+    Secrets are taken out of everything but Versions, which would no longer do what they did
+    (`bundles.refuse_secrets`).
 
     Args:
         database: where it is committed; None only collects `writes`.
@@ -76,6 +88,8 @@ class Batch:
     def __init__(self, database: Database | None = None) -> None:
         self._database = database
         self._writes: list[tuple[str, list[tuple[Value, ...]]]] = []
+        self.redacted: Counter[str] = Counter()
+        """Rule → secrets that were taken out of what was added."""
 
     def __enter__(self) -> Batch:
         return self
@@ -113,8 +127,18 @@ class Batch:
         """
         self._add("as_of", [(erasures,)])
 
+    def _clean(self, body: bytes, *, learned: bool = False) -> bytes:
+        redactor = redactor_of(self._database)
+        if redactor is None:
+            return body
+        with searching:
+            return redactor.body(body, self.redacted, learned=learned)
+
+    def _clean_text(self, text: str) -> str:
+        return str(msgspec.json.decode(self._clean(encode_json(text)))) if text else text
+
     def put_row(self, row: tuple[Value, ...], *, replace: bool = False) -> None:
-        """Add a trajectory that is encoded already, as `trajectory_row` gives it."""
+        """Add a trajectory that is encoded already, as `trajectory_row` gives it, and without secrets."""
         self._add("trajectory_again" if replace else "trajectory", [row])
 
     def _add(self, key: str, rows: list[tuple[Value, ...]]) -> None:
@@ -126,9 +150,17 @@ class Batch:
 
     def put(self, *trajectories: Trajectory, experiment: str | None = None, replace: bool = False) -> None:
         """See `Store.put`."""
-        rows = [trajectory_row(trajectory, experiment) for trajectory in trajectories]
+        bodies = [encode(trajectory) for trajectory in trajectories]
+        redactor, clean = redactor_of(self._database), list(trajectories)
+        if redactor is not None:
+            with searching:
+                for number, body in enumerate(bodies):
+                    if redactor.suspects(body):
+                        clean[number] = redactor.trajectory(clean[number], self.redacted)
+                        bodies[number] = encode(clean[number])
+        rows = [trajectory_row(each, experiment, body=body) for each, body in zip(clean, bodies, strict=True)]
         self._add("trajectory_again" if replace else "trajectory", rows)
-        self.add_feedback(*(feedback for trajectory in trajectories for feedback in trajectory.feedback))
+        self.add_feedback(*(feedback for trajectory in clean for feedback in trajectory.feedback))
 
     def withdraw(self, *ids: str) -> None:
         """Delete trajectories whose every step is in another one now; their spans stay."""
@@ -136,12 +168,17 @@ class Batch:
 
     def add_feedback(self, *feedback: Feedback) -> None:
         """See `Store.add_feedback`."""
-        self._add("feedback", [feedback_row(noun) for noun in feedback])
+        self._add("feedback", [feedback_row(noun, self._clean(encode(noun))) for noun in feedback])
 
     def put_tasks(self, *tasks: Task) -> None:
         """See `Store.put_tasks`."""
         rows: list[tuple[Value, ...]] = [
-            (task.id, None if task.split is None else task.split.value, task.group, encode(task))
+            (
+                task.id,
+                None if task.split is None else task.split.value,
+                self._clean_text(task.group),
+                self._clean(encode(task)),
+            )
             for task in tasks
         ]
         self._add("task", rows)
@@ -149,7 +186,8 @@ class Batch:
     def add_rollouts(self, *rollouts: Rollout) -> None:
         """Queue rollouts and record their tasks; one whose id is already known stays as it stands."""
         self.put_tasks(*{rollout.task.id: rollout.task for rollout in rollouts}.values())
-        self._add("rollout", [encode_rollout(rollout) for rollout in rollouts])
+        rows = [encode_rollout(rollout) for rollout in rollouts]
+        self._add("rollout", [(*row[:-1], self._clean(row[-1])) for row in rows])
 
     def put_versions(self, *versions: Version) -> None:
         """See `Store.put_versions`."""
@@ -159,12 +197,16 @@ class Batch:
 
     def put_preferences(self, *preferences: Preference) -> None:
         """See `Store.put_preferences`."""
-        bodies = [encode(preference) for preference in preferences]
+        bodies = [self._clean(encode(preference)) for preference in preferences]
         self._add("preference", [(digest(body.decode()), body) for body in bodies])
 
-    def put_state(self, key: str, value: Json) -> None:
-        """See `Store.put_state`."""
-        self._add("state", [(key, time.time(), encode_json(value))])
+    def put_state(self, key: str, value: Json, *, learned: bool = True) -> None:
+        """See `Store.put_state`.
+
+        Args:
+            learned: as `Redactor.body` has it.
+        """
+        self._add("state", [(key, time.time(), self._clean(encode_json(value), learned=learned))])
 
     def declare(self, default: Version, *, content: bool = True) -> None:
         """Record that a program reads a resource, and the default that it came with.
@@ -181,13 +223,18 @@ class Batch:
         self.put_versions(*bundle.values())
         self._add("bundle", [(bundle.id, time.time(), _ids(bundle))])
 
-    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> None:
+    def put_verdict(self, verdict: Verdict, *, experiment: str = "") -> str:
         """See `Store.put_verdict`."""
         if not verdict.candidate:
             raise InputError(
                 "this Verdict does not say which Bundle it judged. Set its `candidate` to the Bundle's id."
             )
-        self._add("verdict", [(verdict.id, verdict.candidate, experiment, time.time(), encode(verdict))])
+        reasons = tuple(self._clean_text(reason) for reason in verdict.reasons)
+        if reasons != tuple(verdict.reasons):
+            verdict = replace(verdict, reasons=reasons)  # with another id, which is the hash of its content
+        row = (verdict.id, verdict.candidate, experiment, time.time(), encode(verdict))
+        self._add("verdict", [row])
+        return verdict.id
 
     def set_live(
         self,
@@ -219,6 +266,7 @@ class Batch:
             previous = None
         if unproven is None:
             unproven = verdict is None and bool(bundle)
+        reason = self._clean_text(reason)
         release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
         if after != "":
             self._add("follows", [(name, after, release.id)])
@@ -237,6 +285,12 @@ class Batch:
         )
         self._add("release", [row])
         return release
+
+
+def redactor_of(database: Database | None) -> Redactor | None:
+    """The Redactor that writes to a file go through: its server's own, or that of this process."""
+    own = None if database is None else database.redactor
+    return redaction() if own is None else own
 
 
 def _ids(bundle: Bundle) -> bytes:

@@ -11,13 +11,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError
 from ...escapes import read_json
 from ...types import Bundle, Json, Verdict, Version, new_id
-from .codec import decode
+from .codec import decode, encode_json
+
+if TYPE_CHECKING:
+    from .redaction.redact import Redactor
 
 BUNDLE_FILE = "bundle.json"
 """The file's name in a learner's output folder."""
@@ -152,6 +156,24 @@ def checked(versions: Sequence[Version], where: str) -> Bundle:
                 f"{same[0]}). Remove its id, or save the Bundle anew."
             )
     return Bundle(versions)
+
+
+def refuse_secrets(bundle: Bundle, redactor: Redactor | None) -> None:
+    """Refuse a Bundle with a secret in it: recorded, everybody who reads the record would have it.
+
+    Nothing is taken out, for a prompt or a program without it would be another one.
+
+    Raises:
+        InputError: names the resource and the kind of secret, never the secret.
+    """
+    if redactor is None:
+        return
+    for name, version in bundle.items():
+        if rules := redactor.within(encode_json(version.content)):
+            raise InputError(
+                f"{name!r} holds what looks like a secret ({', '.join(sorted(rules))}), which whoever reads the record "
+                "would read. Have the program take it from its environment; in a prompt, write it another way."
+            )
 
 
 def _ids_of(version: Version) -> list[str]:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ...errors import StoreBusyError, StoreError
@@ -27,6 +27,9 @@ from .group_commit import CommitThread, Link, LinkLost, Value, Writes
 from .owner import Owner, claim, failure
 from .read_only import ReadOnlyLink, check_readable, denied, log_problem, unmerged
 from .segments import SEGMENT
+
+if TYPE_CHECKING:
+    from .redaction.redact import Redactor
 
 STATEMENTS_KEPT = 64
 """Prepared statements of a connection: those that look for spans take up to 40 KB each."""
@@ -116,6 +119,8 @@ class Database(DatabaseReader):
 
     def __init__(self, path: str, *, serve: bool = False, segment: int = SEGMENT) -> None:
         super().__init__(path)
+        self.redactor: Redactor | None = None
+        """Takes secrets out of what is written; if None, the one of this process does (`redaction/current.py`)."""
         self._segment = segment
         self._closing: list[Callable[[], None]] = []
         self._start = threading.Lock()

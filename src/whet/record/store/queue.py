@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from ...errors import ConflictError, InputError, StoreError
 from ...types import Failure, Lease, Mode, Rollout, Status, Trajectory
-from .batch import Batch
+from .batch import Batch, redactor_of
 from .codec import MODES
 from .database import Database, holder
 from .group_commit import Value, Writes, ready
@@ -39,7 +39,6 @@ from .rollouts import (
     EncodedFinish,
     Finish,
     Rollouts,
-    SecretFilter,
     failure_json,
     positive,
     stale,
@@ -190,29 +189,18 @@ class Queue(Rollouts):
         """
         return follow(self.finish_many([Finish(id, fence, trajectory, error)]), _raise_problem)
 
-    def finish_many(
-        self, finished: Sequence[Finish], *, redactor: SecretFilter | None = None
-    ) -> Future[builtins.list[Exception | None]]:
+    def finish_many(self, finished: Sequence[Finish]) -> Future[builtins.list[Exception | None]]:
         """As `finish`, for many at once: the problem of each, None where it is recorded."""
-        return follow(self.turn(finished, redactor=redactor), lambda turned: turned.problems)
+        return follow(self.turn(finished), lambda turned: turned.problems)
 
     def served(self, id: str, fence: int) -> ServedAttempt | None:
         """What was given out under a fence; None where the rollout never had it."""
         return self._served.get(id, fence)
 
-    def turn(
-        self,
-        finished: Sequence[Finish],
-        claim: Claim | None = None,
-        *,
-        redactor: SecretFilter | None = None,
-    ) -> Future[Turned]:
+    def turn(self, finished: Sequence[Finish], claim: Claim | None = None) -> Future[Turned]:
         """`finish_many` and `claim` in one commit: a worker's turn between two rollouts.
 
         A claim that finds nothing is answered like any other; it does not wait.
-
-        Args:
-            redactor: applied to the trajectories as they will be recorded.
 
         Raises:
             InputError: as `claim` does; nothing was recorded.
@@ -223,6 +211,7 @@ class Queue(Rollouts):
             claim.check()
         problems: builtins.list[Exception | None] = [None] * len(finished)
         reports: builtins.list[EncodedFinish | None] = []
+        redactor = redactor_of(self._database)
         for position, finish in enumerate(finished):
             try:
                 reports.append(EncodedFinish(finish, self._served, redactor))
@@ -252,17 +241,13 @@ class Queue(Rollouts):
         leases = self._leases(claim, claimed, ahead, now, at, live) if claim is not None and claimed else []
         # One report that cannot be recorded shall not cost the others theirs, nor the claim.
         several = len(finished) + (claim is not None) > 1
-        return _turned(
-            problems, waits, leases, (lambda: self._apart(finished, claim, redactor)) if several else None
-        )
+        return _turned(problems, waits, leases, (lambda: self._apart(finished, claim)) if several else None)
 
-    def _apart(
-        self, finished: Sequence[Finish], claim: Claim | None, redactor: SecretFilter | None
-    ) -> Future[Turned]:
+    def _apart(self, finished: Sequence[Finish], claim: Claim | None) -> Future[Turned]:
         """A turn whose commit met a conflict, with a commit for each report and for the claim."""
         leases: builtins.list[Lease] = []
         waits: builtins.list[tuple[int | None, Future[None]]] = [
-            (position, follow(self.finish_many([finish], redactor=redactor), _raise_problem))
+            (position, follow(self.finish_many([finish]), _raise_problem))
             for position, finish in enumerate(finished)
         ]
         if claim is not None:

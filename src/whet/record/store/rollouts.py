@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,9 @@ from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
 from .schema import FINISHED
 from .served import ServedAttempt, ServedAttempts, as_served, whole
+
+if TYPE_CHECKING:
+    from .redaction.redact import Redactor
 
 # `read_ahead.py` reads columns by their place: task_id, body, meta, attempts and seq.
 ROLLOUT = (
@@ -101,20 +104,12 @@ class Attempt(NamedTuple):
     """Id of the Bundle that it ran under; None in a record from before that was kept."""
 
 
-class SecretFilter(Protocol):
-    """Takes secrets out of a trajectory before it is written (`whet.record.tracing.redact`)."""
-
-    def suspects(self, body: bytes) -> bool: ...
-
-    def trajectory(self, trajectory: Trajectory) -> Trajectory: ...
-
-
 class EncodedFinish:
     """A Finish, judged and encoded.
 
     Args:
         attempts: what the queue gave out, which the trajectory is recorded under.
-        redactor: applied to the trajectory as it will be recorded.
+        redactor: applied to the report as it will be recorded.
 
     Raises:
         InputError: something in the trajectory has no JSON form.
@@ -133,11 +128,13 @@ class EncodedFinish:
         "trajectory",
     )
 
-    def __init__(self, finish: Finish, attempts: ServedAttempts, redactor: SecretFilter | None) -> None:
+    def __init__(self, finish: Finish, attempts: ServedAttempts, redactor: Redactor | None) -> None:
         self.finish, trajectory = finish, finish.trajectory
         self.served = attempts.get(finish.id, finish.fence)
         broken = trajectory is not None and trajectory.outcome is Outcome.INFRASTRUCTURE_ERROR
         error = finish.error or (trajectory.error or BROKEN if broken and trajectory else None)
+        if error is not None and redactor is not None:
+            error = redactor.failure(error)
         self.error = None if error is None else failure_json(error)
         self.outcome = (
             "succeeded"
@@ -165,7 +162,7 @@ class EncodedFinish:
         sent: Trajectory,
         served: ServedAttempt,
         attempts: ServedAttempts,
-        redactor: SecretFilter | None,
+        redactor: Redactor | None,
     ) -> int:
         versions = None if served.bundle is None else attempts.versions(served.bundle)
         trajectory = as_served(sent, served, versions, self.finish.own)

@@ -357,8 +357,7 @@ class Store:
             InputError: the Verdict does not say which Bundle was judged.
         """
         with self.batch() as batch:
-            batch.put_verdict(verdict, experiment=experiment)
-        return verdict.id
+            return batch.put_verdict(verdict, experiment=experiment)
 
     def verdicts(self, *, candidate: str | None = None) -> Iterator[Verdict]:
         """Verdicts in the order in which they were recorded.
@@ -415,12 +414,10 @@ class Store:
             if not new_names:
                 refuse_unknown(self.database, bundle, live)
             proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
-            proven = None if proof is None else proof.id
+            proven = None if proof is None else batch.put_verdict(proof)
             if log and merged == live and proven in (None, log[0].verdict):
                 return log[0]  # already live: with another entry, a rollback would change nothing
             batch.put_bundle(bundle)
-            if proof is not None:
-                batch.put_verdict(proof)
             newest = log[0].id if log else None
             previous = log[0].previous if log and merged == live else newest
             return batch.set_live(merged, reason=reason, previous=previous, verdict=proven, after=newest)

@@ -6,7 +6,6 @@ the person (`Store.erase`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +13,7 @@ import msgspec
 
 from ...errors import InputError
 from ...types import Json
-from .codec import encode_json
+from .batch import Batch
 from .database import Database
 from .schema import SUBJECTS
 
@@ -45,7 +44,8 @@ class Subjects:
         """
         if not 0 < len(id) <= LONGEST:
             raise InputError(f"a subject's id must have 1 to {LONGEST} characters, not {len(id)}")
-        self._database.write([("state", [(SUBJECTS + id, time.time(), encode_json(dict(meta)))])]).result()
+        with Batch(self._database) as batch:
+            batch.put_state(f"{SUBJECTS}{id}", dict(meta), learned=False)
 
     def list(self, *, after: str = "", limit: int | None = None) -> list[Subject]:
         """Everyone of whom something is recorded, by id.

@@ -1,5 +1,6 @@
 """Recording what an agent does, and handles on what can be improved in it."""
 
+from ..store.redaction.current import redact_with
 from .live import current_bundle, load_bundle, save_bundle, set_live_bundle, using
 from .record import Run
 from .replay import Diverged, Effect, Replay, ReplayedError
@@ -13,7 +14,7 @@ from .resources import (
     resource,
     resources,
 )
-from .sink import dropped, flush, record_to, redact_with
+from .sink import dropped, flush, record_to
 from .trace import collecting, feedback, propagate, recorded_in, run, step, trace
 
 __all__ = [

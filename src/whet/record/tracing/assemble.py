@@ -29,12 +29,12 @@ from ...types import Outcome, Span, Trajectory
 from ..store import Store
 from ..store.codec import encode
 from ..store.erasure import ERASURES
+from ..store.protobuf import LENGTH, fields
 from .arrivals import ArrivalFeed
 from .dialects import survey, trajectory_id
 from .dialects.calls import ENCODING as CALL
 from .join import join
 from .progress import PROGRESS, AssemblyProgress
-from .protobuf import LENGTH, fields
 from .signals import hear
 from .whole import WholeTrace, by_trace, storable_row
 

@@ -21,7 +21,7 @@ import msgspec
 
 from ...errors import InputError
 from ...types import Json, Span
-from .protobuf import FIXED64, LENGTH, VARINT, fields, varint
+from ..store.protobuf import FIXED64, LENGTH, VARINT, fields, varint
 
 NESTING = 64
 """Depth of values inside attributes; a span that goes deeper is stored and not read."""

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ...errors import InputError
 from ...types import Span
+from ..store.redaction.redact import Redactor, Rule
 from . import otlp
-from .redact import Redactor, Rule
 from .whole import WholeTrace, read_whole
 
 

@@ -20,7 +20,7 @@ import itertools
 import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ import msgspec
 from ...errors import InputError
 from ...escapes import whole
 from ...types import Span
-from .protobuf import FIXED64, LENGTH, fields, write_field, write_number
+from ..store.protobuf import FIXED64, LENGTH, fields, write_field, write_number
 
 RUN = "whet.run"
 """The attribute that names the run a span belongs to; on a resource it holds for all of its spans."""
@@ -160,7 +160,7 @@ class _Gather:
             self.reject("its trace or span id is missing, zero or of the wrong length")
         elif len(span.body) > self.limits.span_bytes:
             self.reject(f"it is longer than {self.limits.span_bytes} bytes")
-        elif _items(span.body, self.limits.items, json=span.encoding.endswith("+json")) > self.limits.items:
+        elif _items(span.body, self.limits.items, span.encoding) > self.limits.items:
             self.reject(f"it has more than {self.limits.items} attributes, events or keys")
         else:
             self.take(span)
@@ -172,6 +172,18 @@ class _Gather:
             raise InputError(
                 f"more than {4 * self.limits.spans} resources, scopes and spans in one request. Send smaller batches."
             )
+
+    def within(self, context: bytes, encoding: str) -> None:
+        """Go on inside of a resource and a scope, which all that comes next is read with.
+
+        Raises:
+            InputError: they have more attributes than a span may have.
+        """
+        if _items(context, self.limits.items, encoding) > self.limits.items:
+            raise InputError(
+                f"a resource or scope has more than {self.limits.items} attributes or keys. Send fewer."
+            )
+        self.context = context
 
     def take(self, span: Span) -> None:
         """Take a span that was checked."""
@@ -213,15 +225,48 @@ _KEY = re.compile(rb'(?<!\\)(?:\\\\)*"\s*:')
 """The end of a key of a JSON object; within a text its quotation mark would be escaped."""
 
 
-def _items(body: bytes, most: int, *, json: bool) -> int:
-    """Attributes and events of a span, in JSON the keys in it; the counting ends beyond `most`."""
+_HOLDING: dict[str, dict[int, str]] = {
+    "span": {9: "pair", 11: "pairs", 13: "pairs"},
+    "log": {5: "value", 6: "pair"},
+    "context": {1: "resource", 2: "scoped"},
+    "resource": {1: "pair"},
+    "scoped": {1: "pairs"},
+    "pairs": {3: "pair", 4: "pair"},
+    "pair": {2: "value"},
+    "value": {5: "list", 6: "map"},
+    "list": {1: "value"},
+    "map": {1: "pair"},
+}
+"""Message → its fields in which there may be attributes and values; `pairs` are events, links and scopes."""
+
+
+def _items(body: bytes, most: int, encoding: str) -> int:
+    """Attributes, events and values inside them, in JSON the keys; the counting ends beyond `most`.
+
+    Args:
+        encoding: of a Span, or `context` and `context+json`.
+    """
     if len(body) <= _LONG:
         return 0
     try:
-        found = _KEY.finditer(body) if json else fields(body, 0, len(body))
+        found = _KEY.finditer(body) if encoding.endswith("+json") else _parts(body, encoding)
         return sum(1 for _ in itertools.islice(found, most + 1))
     except InputError:
         return 0  # it is kept, and counted as unread by whoever reads it
+
+
+def _parts(body: bytes, message: str) -> Iterator[int]:
+    """Where each field of a message of `_HOLDING` stands, and of those inside it."""
+    inside = [(message, fields(body, 0, len(body)))]
+    while inside:
+        holding, rest = _HOLDING[inside[-1][0]], inside[-1][1]
+        for number, kind, at, end in rest:
+            yield at
+            if kind == LENGTH and (held := holding.get(number)) is not None:
+                inside.append((held, fields(body, at, end)))
+                break
+        else:
+            inside.pop()
 
 
 def _parent(id: bytes) -> bytes:
@@ -262,7 +307,7 @@ def _protobuf_resource(body: bytes, at: int, end: int, gather: _Gather) -> None:
             elif kind == LENGTH and number == 2:
                 gather.part()
                 items.append((first, last))
-        gather.context = write_field(1, resource) + write_field(2, write_field(1, scope))
+        gather.within(write_field(1, resource) + write_field(2, write_field(1, scope)), "context")
         if gather.logs:
             for first, last in items:
                 _protobuf_log(body, first, last, gather)
@@ -448,7 +493,7 @@ def _read_json(body: bytes, gather: _Gather) -> None:
         above = bytes(resource.resource)
         gather.run = _json_run(above) or gather.otherwise
         for scope in (resource.scope_logs if gather.logs else resource.scope_spans) or ():
-            gather.context = b'{"resource":%b,"scope":%b}' % (above, bytes(scope.scope))
+            gather.within(b'{"resource":%b,"scope":%b}' % (above, bytes(scope.scope)), "context+json")
             for item in (scope.log_records if gather.logs else scope.spans) or ():
                 record = bytes(item)
                 try:
@@ -482,7 +527,7 @@ def _json_log(body: bytes, gather: _Gather) -> None:
 
 
 def _json_run(body: bytes) -> str | None:
-    if _RUN not in body or _items(body, LIMITS.items, json=True) > LIMITS.items:
+    if _RUN not in body or _items(body, LIMITS.items, "span+json") > LIMITS.items:
         return None
     try:
         attributes = _attributes.decode(body).attributes or ()

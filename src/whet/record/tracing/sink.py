@@ -5,7 +5,7 @@ Where no owner of the store can be reached, or it cannot be written, records go 
 next owner takes in.  Nothing here ever raises into the caller's code.
 
 Secrets are taken out on the background thread, before anything reaches the store or the spool
-(`redact.py` says which); a record that cannot be searched is dropped and counted, not written.
+(`store/redaction/` says which); a record that cannot be searched is dropped and counted, not written.
 
 What is live: a file is asked at most once in `WATCH` seconds, by whoever reads a resource then, which costs a tenth
 of a millisecond, and at once after this process released or rolled back; a server is asked by a thread.
@@ -35,6 +35,7 @@ from ..store.client import append_to_spool
 from ..store.codec import encode
 from ..store.database import DatabaseReader
 from ..store.group_commit import releases_written
+from ..store.redaction.current import redaction, searching
 from ..store.releases import LIVE, declared, history
 from .record import CallNote, process_run, trajectory
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..store.group_commit import Value
-    from .redact import Redactor
     from .remote import Remote
 
 LIMIT = 100_000
@@ -277,15 +277,14 @@ class Sink:
     def _drain(self, items: list[Item]) -> None:
         batch = Batch()
         count = 0
-        with _redacting:
+        with searching:
             for item in items:
                 try:
                     if isinstance(item, CallNote):
                         self._add_call(batch, item)
                         count += 1
                     elif isinstance(item, Feedback):
-                        redactor = redaction()
-                        batch.add_feedback(item if redactor is None else redactor.feedback(item))
+                        batch.add_feedback(item)
                         count += 1
                 except Exception:  # one record that cannot be encoded may not cost the others
                     self._drop(1)
@@ -355,10 +354,6 @@ _of_store: weakref.WeakKeyDictionary[Store, Sink] = weakref.WeakKeyDictionary()
 _default: list[Store | str] = []
 _cached_default: list[tuple[float, Store | str | None, Sink]] = []
 """Until when the default sink stands, the store that was named in code, and the sink."""
-_redactor: list[Redactor | None] = []
-_redacting = threading.RLock()
-"""Held while records are searched, and by a fork: a child would wait for ever for a lock inside the search or its
-import that a thread held which the child does not have."""
 
 
 def sink_for(target: Store | str | os.PathLike[str] | None) -> Sink:
@@ -425,23 +420,6 @@ def record_to(target: Store | str | os.PathLike[str]) -> None:
     _default[:] = [target if isinstance(target, Store) else os.fspath(target)]
 
 
-def redact_with(redactor: Redactor | None) -> None:
-    """Set the Redactor of all records from now on; None redacts nothing.
-
-    >>> redact_with(Redactor([*RULES, EMAIL]))
-    """
-    _redactor[:] = [redactor]
-
-
-def redaction() -> Redactor | None:
-    """The Redactor in use: with `RULES` unless `redact_with` set another."""
-    if not _redactor:
-        from .redact import Redactor  # here: a program that records nothing need not compile its patterns
-
-        _redactor[:] = [Redactor()]
-    return _redactor[0]
-
-
 def dropped() -> int:
     """Records lost in this process so far: a full queue, or neither store nor spool writable."""
     return sum(sink.dropped for sink in list(_sinks))
@@ -477,7 +455,4 @@ def _forked() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(
-    before=_redacting.acquire, after_in_parent=_redacting.release, after_in_child=_redacting.release
-)
 os.register_at_fork(after_in_child=_forked)

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from ...escapes import TooManyValues, refuse_too_many
 from ...models.wire import chat, messages
 from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
 from ...models.wire.sse import DONE, Splitter, data_of
 from ...types import Fault, Json
-from ..asgi import Request, Response, Stream, deeper
+from ..asgi import VALUES, Request, Response, Stream, deeper
 from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
 from .failures import UpstreamFailed, fault_of
 from .interrupt import Interruptible
@@ -358,10 +359,13 @@ def read_request(raw: bytes) -> dict[str, Any]:
     """The agent's body as JSON.
 
     Raises:
-        UpstreamFailed: it is not a JSON object, or is nested too deeply.
+        UpstreamFailed: it is not a JSON object, is nested too deeply, or has too many values.
     """
     try:
+        refuse_too_many(raw, VALUES)
         body = decode(raw)
+    except TooManyValues as exception:
+        raise _invalid(str(exception), 413) from exception
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exception:
         raise _invalid(f"the body is not JSON ({exception})") from exception
     if not isinstance(body, dict):
@@ -371,8 +375,8 @@ def read_request(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _invalid(why: str) -> UpstreamFailed:
-    return UpstreamFailed(Fault.AGENT, "invalid_request", f"the request cannot be used: {why}", status=400)
+def _invalid(why: str, status: int = 400) -> UpstreamFailed:
+    return UpstreamFailed(Fault.AGENT, "invalid_request", f"the request cannot be used: {why}", status=status)
 
 
 def _malformed(why: str, raw: bytes) -> UpstreamFailed:

@@ -80,10 +80,12 @@ class Add(StrictBody):
     rollouts: Annotated[list[NewRollout], msgspec.Meta(max_length=MOST)]
 
 
-class Added(msgspec.Struct):
+class Added(msgspec.Struct, omit_defaults=True):
     """Ids of the items of the request, in its order."""
 
     ids: list[str]
+    redacted: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rule → secrets that were taken out of them before they were recorded."""
 
 
 class Claimed(msgspec.Struct):
@@ -200,9 +202,9 @@ class RolloutPage(msgspec.Struct):
 class NewBundle(StrictBody):
     """A Bundle to record: contents by name, Versions, or both."""
 
-    resources: dict[str, Json] = {}
+    resources: Annotated[dict[str, Json], msgspec.Meta(max_length=MOST)] = {}
     """Name → content; a text is a prompt."""
-    versions: list[Version] = []
+    versions: Annotated[list[Version], msgspec.Meta(max_length=MOST)] = []
 
 
 class BundleBody(msgspec.Struct):

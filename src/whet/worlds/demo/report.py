@@ -15,6 +15,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ...escapes import neutral
+
 TIERS = ("mix", "exact", "vague", "hard")
 
 
@@ -104,10 +106,10 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         )
     console.print(table)
     for sentence in in_words(report):
-        console.print(sentence, markup=False, highlight=False)
+        console.print(neutral(sentence), markup=False, highlight=False)
     console.print()
     for reason in report["composition"]:
-        console.print(f"  {reason}", markup=False)
+        console.print(f"  {neutral(reason)}", markup=False)
     verdict = report["verdict"]
     low, high = verdict["interval"]
     console.print(
@@ -118,7 +120,7 @@ def print_report(report: Mapping[str, Any], console: Console) -> None:
         markup=False,
     )
     for reason in verdict["reasons"]:
-        console.print(f"  {reason}", markup=False)
+        console.print(f"  {neutral(reason)}", markup=False)
     console.print(
         f"seed {report['seed']}, {report['seconds']:.0f} s ({report['cpu_seconds']:.0f} CPU-seconds)",
         markup=False,

@@ -15,10 +15,10 @@ import msgspec
 
 from ....errors import InputError
 from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
+from ...store.redaction.redact import MARKED, redaction
 from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
-from ..redact import MARKED, redaction
 from ..told_tools import with_told_tools
 from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
 from .agents import attribute

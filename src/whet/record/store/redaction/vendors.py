@@ -2,7 +2,7 @@
 """The forms in which vendors give out keys: a name, the form, and what every key of the form holds.
 
 The form is a regular expression of Python, the last column one of RE2 that finds something wherever the form does
-(`secret_rules.Rule.screen`).  Each row follows what the vendor documents or what its keys can be seen to be.
+(`rules.Rule.screen`).  Each row follows what the vendor documents or what its keys can be seen to be.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Secrets out of what is recorded, before it is stored.
 
-`secret_rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
+`rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
 log-probabilities spell the same text, so they go with it, and the trajectory is marked untrainable.
 
 All rules together are one automaton over the bytes (RE2), so that text without secrets costs one pass in
@@ -15,18 +15,18 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import msgspec
 import re2
 
-from ...errors import InputError
-from ...types import Failure, Feedback, Json, Span, Step, Trajectory
-from ..store.codec import encode
-from .known_secrets import KnownSecrets
-from .protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
-from .secret_rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
+from ....errors import InputError
+from ....types import Failure, Feedback, Json, Span, Step, Trajectory
+from ..codec import encode
+from ..protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
+from .known import KnownSecrets
+from .rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
 
 __all__ = ["CARD", "EMAIL", "RULES", "WHET_TOKEN", "Redactor", "Rule", "luhn", "redaction"]
 
@@ -62,14 +62,42 @@ _ESCAPED = re.compile(rb"\\(?:u00[2-7]|/)")
 """A letter of ASCII that JSON need not escape: text that a search of the bytes would miss."""
 
 
+_OURS = frozenset(RULES)
+
+
 class _Pattern:
-    """A rule, compiled."""
+    """A rule, compiled once a text needs it: all of them take 60 ms, which a short command would feel.
+
+    Raises:
+        InputError: an expression of a rule of somebody's own does not compile.
+    """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self._pattern = re.compile(rule.pattern, re.DOTALL)
-        self._groups = sorted(group for group in self._pattern.groupindex if group.startswith("secret"))
-        self._anchor = re2.compile(rule.anchor.encode(), BYTES) if rule.anchor else None
+        if rule not in _OURS:
+            try:
+                self.keys, self._pattern, self._anchor  # noqa: B018 - for what they raise
+                re2.compile(rule.screening)
+            except (re.error, re2.error) as exception:
+                raise InputError(
+                    f"the pattern of rule {rule.name} does not compile: {exception}."
+                ) from exception
+
+    @cached_property
+    def keys(self) -> re.Pattern[str]:
+        return re.compile(self.rule.keys)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.rule.pattern, re.DOTALL)
+
+    @cached_property
+    def _groups(self) -> Sequence[str]:
+        return sorted(group for group in self._pattern.groupindex if group.startswith("secret"))
+
+    @cached_property
+    def _anchor(self) -> Any:
+        return re2.compile(self.rule.anchor.encode(), BYTES) if self.rule.anchor else None
 
     def accepts(self, secret: str) -> bool:
         """True if what has the form of a secret is one, and none that was taken out before."""
@@ -104,23 +132,26 @@ class _Pattern:
 
 
 class _Compiled:
-    """What Redactors of the same rules share: it takes a tenth of a second to make, and never changes."""
+    """What Redactors of the same rules share: it takes time to make, and never changes."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.patterns = [_Pattern(rule) for rule in rules]
-        self.keys = [
-            (pattern, re.compile(pattern.rule.keys)) for pattern in self.patterns if pattern.rule.keys
-        ]
+        self.keys = [pattern for pattern in self.patterns if pattern.rule.keys]
         self.screened = [pattern for pattern in self.patterns if pattern.rule.screening]
         # A rule without hints may match anywhere, so that no search can rule a text out.
         self.everywhere = len(self.screened) < len(self.patterns)
-        expressions = [pattern.rule.screening.encode() for pattern in self.screened]
-        union = b"|".join(b"(?:%b)" % expression for expression in expressions)
+        self._expressions = [pattern.rule.screening.encode() for pattern in self.screened]
+        union = b"|".join(b"(?:%b)" % expression for expression in self._expressions)
         self.screen = re2.compile(union or NEVER, BYTES)
-        self.which = re2.Set.SearchSet(BYTES)
-        for expression in expressions:
-            self.which.Add(expression)
-        self.which.Compile()
+
+    @cached_property
+    def which(self) -> Any:
+        """Tells which screens a text was stopped by; made for the first that is."""
+        which = re2.Set.SearchSet(BYTES)
+        for expression in self._expressions:
+            which.Add(expression)
+        which.Compile()
+        return which
 
 
 _compiled = lru_cache(maxsize=16)(_Compiled)
@@ -131,10 +162,10 @@ class Redactor:
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self.rules = tuple(rules)
-        compiled = _compiled(self.rules)
+        compiled = self._compiled = _compiled(self.rules)
         self._patterns, self._keys = compiled.patterns, compiled.keys
         self._everywhere, self._screened = compiled.everywhere, compiled.screened
-        self._screen, self._which = compiled.screen, compiled.which
+        self._screen = compiled.screen
         self._known = KnownSecrets()
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -178,6 +209,29 @@ class Redactor:
         redacted = self._json(value, matches)
         self._add(matches)
         return redacted
+
+    def body(self, body: bytes, counts: Counter[str] | None = None, *, learned: bool = False) -> bytes:
+        """JSON without its secrets; the very same object if it has none.
+
+        Args:
+            counts: rule → matches, added to.
+            learned: it is the state of something that learns, whose numbers are weights whatever they are called.
+        """
+        clean, matches = self._without(body, learned)
+        self._add(matches, counts)
+        return clean
+
+    def within(self, body: bytes) -> Mapping[str, int]:
+        """Rule → secrets in JSON of something learned, of which nothing is taken out."""
+        return self._without(body, learned=True)[1]
+
+    def _without(self, body: bytes, learned: bool) -> tuple[bytes, Counter[str]]:
+        matches: Counter[str] = Counter()
+        if not self._hit(body, "json"):
+            return body, matches
+        value = msgspec.json.decode(body)
+        redacted = self._learned(value, matches) if learned else self._json(value, matches)
+        return (msgspec.json.encode(redacted) if matches else body), matches
 
     def span(self, span: Span) -> Span:
         """A span, log record or gateway call without its secrets; the very same object if it has none."""
@@ -224,10 +278,13 @@ class Redactor:
         message = self.text(failure.message)
         return failure if message is failure.message else replace(failure, message=message)
 
-    def trajectory(self, trajectory: Trajectory) -> Trajectory:
+    def trajectory(self, trajectory: Trajectory, counts: Counter[str] | None = None) -> Trajectory:
         """A trajectory without its secrets, marked untrainable; the very same object if it has none.
 
         A step that held one loses its token ids and log-probabilities.
+
+        Args:
+            counts: rule → matches, added to.
 
         Raises:
             InputError: something in it has no JSON form.
@@ -253,10 +310,10 @@ class Redactor:
         )
         if not matches:
             return trajectory
-        self._add(matches)
+        self._add(matches, counts)
         before = trajectory.meta.get("redacted")
-        counts = Counter(before if isinstance(before, dict) else {}) + matches
-        return replace(clean, meta={**clean.meta, **redaction(counts)})
+        every = Counter(before if isinstance(before, dict) else {}) + matches
+        return replace(clean, meta={**clean.meta, **redaction(every)})
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -275,7 +332,7 @@ class Redactor:
         octets = text.encode("utf-8", "surrogatepass")
         if not self._everywhere and self._screen.search(octets) is None:
             return text
-        hit = {self._screened[index] for index in self._which.Match(octets) or ()}
+        hit = {self._screened[index] for index in self._compiled.which.Match(octets) or ()}
         for pattern in self._patterns:
             if pattern in hit or not pattern.rule.screening:
                 text = pattern.sub(text, matches)
@@ -294,6 +351,23 @@ class Redactor:
                 return [self._text(value[0], matches), self._under(value[0], value[1], matches)]
             return [self._json(inner, matches) for inner in value]
         return value
+
+    def _learned(self, value: Json, matches: Counter[str]) -> Any:
+        if isinstance(value, str):
+            return self._text(value, matches)
+        if isinstance(value, list):
+            return [self._learned(inner, matches) for inner in value]
+        if not isinstance(value, Mapping):
+            return value
+        before = matches.total()
+        redacted = {
+            self._text(key, matches): self._under(key, inner, matches)
+            if isinstance(inner, str)
+            else self._learned(inner, matches)
+            for key, inner in value.items()
+        }
+        # A model's answer: its tokens spell the text that was taken out.
+        return _without_tokens(redacted) if matches.total() > before and "tokens" in redacted else redacted
 
     def _under(self, key: str, value: Json, matches: Counter[str]) -> Any:
         """A value without its secrets, of which it may be one by its key's name."""
@@ -349,7 +423,7 @@ class Redactor:
     def _named(self, key: str) -> _Pattern | None:
         """The first rule for values of this name."""
         end = key[-_LONGEST_NAME:]
-        return next((pattern for pattern, keys in self._keys if keys.search(end)), None)
+        return next((pattern for pattern in self._keys if pattern.keys.search(end)), None)
 
     def _body(self, span: Span, matches: Counter[str]) -> bytes:
         if span.encoding == "call+json":
@@ -459,7 +533,9 @@ class Redactor:
     def _failure(self, failure: Failure | None, matches: Counter[str]) -> Failure | None:
         return None if failure is None else replace(failure, message=self._text(failure.message, matches))
 
-    def _add(self, matches: Counter[str]) -> None:
+    def _add(self, matches: Counter[str], counts: Counter[str] | None = None) -> None:
+        if counts is not None:
+            counts.update(matches)
         if matches:
             with self._lock:
                 self._counts.update(matches)
