@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -30,6 +31,10 @@ GROUP = 2_000
 """Rows that one commit gathers at most; beyond this a group gains nothing and delays its first."""
 WAITING = 64 * 1024 * 1024
 """Bytes that may wait; a submitter beyond this waits too, which bounds memory on a slow disk."""
+GATHERING = 0.5
+"""Share of a commit's usual time for which the next one waits for those who shared the last one."""
+LONGEST_GATHERING = 0.002
+"""Seconds of that at most."""
 
 
 _releases = 0
@@ -92,6 +97,12 @@ class CommitThread:
         self._size = 0
         self._closed = False
         self._changed = threading.Condition()
+        self._expected = 1
+        """Submissions of the last group: who shared a commit is answered together, and comes again together."""
+        self._wanted = 1
+        """Submissions at which the thread is woken."""
+        self._takes = 0.0
+        """Seconds of a commit, a moving average."""
         # Last but for the thread: an owner's socket is public before this
         # returns, and peers may submit through it.
         self.link = connect(self)
@@ -129,7 +140,8 @@ class CommitThread:
                 raise StoreError("the store is closed. Open it again with whet.Store(path).")
             self._waiting.append(submission)
             self._size += size
-            self._changed.notify_all()
+            if len(self._waiting) >= self._wanted or self._size > WAITING:
+                self._changed.notify_all()
         return submission.future
 
     @property
@@ -149,6 +161,7 @@ class CommitThread:
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
+            self._gather()
             group: list[Submission] = []
             rows = 0
             # `not group`: a submission of more than GROUP rows is a group of its own.
@@ -156,8 +169,24 @@ class CommitThread:
                 group.append(self._waiting.popleft())
                 rows += group[-1].rows
                 self._size -= group[-1].size
+            self._expected = len(group)
             self._changed.notify_all()
             return group
+
+    def _gather(self) -> None:
+        """Wait a moment for those who shared the last commit, where not all of them are here yet.
+
+        Eight workers in step would have two commits for each turn otherwise: the first one back would get a commit
+        of its own, for which the other seven wait.  Where nobody comes, the next commit expects as few.
+        """
+        if len(self._waiting) >= self._expected or self._closed:
+            return
+        self._wanted = self._expected
+        longest = min(LONGEST_GATHERING, GATHERING * self._takes)
+        self._changed.wait_for(
+            lambda: len(self._waiting) >= self._wanted or self._size > WAITING or self._closed, longest
+        )
+        self._wanted = 1
 
     def _run(self) -> None:
         global _releases
@@ -178,8 +207,11 @@ class CommitThread:
 
     def _commit(self, group: list[Submission]) -> list[Exception | None]:
         while True:
+            began = time.perf_counter()
             try:
-                return self.link.commit(group)
+                errors = self.link.commit(group)
+                self._takes += 0.2 * (time.perf_counter() - began - self._takes)
+                return errors
             except LinkLost:
                 self.link.close()
                 # If this raises, the closed link stays, and the next commit on it is LinkLost again.
