@@ -118,7 +118,8 @@ def improve(
     Run the same command again to resume.
     """
     guardrails = comparison.guardrails()
-    with _opened(agent, setup, name=f"improve/{agent}") as work:
+    with _recorded(setup) as store:
+        work = _work(store, agent, setup, name=f"improve/{agent}")
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
         if not json or dry_run:
             print(work.evidence())
@@ -168,23 +169,41 @@ def gate(
     For example: whet gate whet_output --entry my_agent:answer --store runs.db --reward exact
 
     Runs the agent under both on the gate's tasks, which no learner has seen, pair by pair, and records the Verdict.
+    A function whose rows whet evolve recorded, or of which --data holds rows, is called with their inputs, in the
+    sandbox.
     """
+    from ..judge import name_of
+    from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
     from ..prove.verdict import render, to_json
 
-    guardrails = comparison.guardrails()
-    with _opened(entry, setup, name=f"gate/{entry}") as work:
-        baseline, candidate = (_bundle(work.store, name) for name in (("live", a) if b is None else (a, b)))
-        verdict = asyncio.run(
-            work.experiment.gate(
+    rewards = _rewards(setup.reward)
+    options: dict[str, Any] = {
+        "metric": metric or name_of(rewards[0]),
+        "margin": margin,
+        "guardrails": comparison.guardrails(),
+        "alpha": comparison.alpha,
+        "label": "live" if b is None else a,
+    }
+    with _recorded(setup) as store:
+        baseline, candidate = (_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
+        data = setup.data
+        rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+        if rows:
+            gating = gate_rows(
                 candidate,
                 against=baseline,
-                metric=metric or work.metric,
-                margin=margin,
-                guardrails=guardrails,
-                alpha=comparison.alpha,
-                label="live" if b is None else a,
+                repository=Path(),
+                entry=entry,
+                rows=rows,
+                rewards=rewards,
+                store=store,
+                seed=setup.seed,
+                **options,
             )
-        )
+        else:
+            work = _work(store, entry, setup, name=f"gate/{entry}")
+            gating = work.experiment.gate(candidate, against=baseline, **options)
+        verdict = asyncio.run(gating)
     print(to_json(verdict).decode() if json else render(verdict))
     return 0
 
@@ -212,16 +231,21 @@ def __getattr__(name: str) -> Any:
 
 
 @contextmanager
-def _opened(agent: str, setup: Setup, *, name: str) -> Iterator[_Work]:
-    """The agent's work while the store is open."""
+def _recorded(setup: Setup) -> Iterator[Store]:
+    """The record while it is open."""
     from ..record.store import Store
 
     # With tasks of its own a first run may make the record.
     if setup.data is None:
         existing(setup.store)
-    function, rewards = named(agent), _rewards(setup.reward)
     with Store(setup.store) as store:
-        yield _Work(function, store, _tasks(store, function, setup.data), rewards, name=name, seed=setup.seed)
+        yield store
+
+
+def _work(store: Store, agent: str, setup: Setup, *, name: str) -> _Work:
+    """The work of an agent that is imported."""
+    function, rewards = named(agent), _rewards(setup.reward)
+    return _Work(function, store, _tasks(store, function, setup.data), rewards, name=name, seed=setup.seed)
 
 
 class _Work:

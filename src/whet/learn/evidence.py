@@ -72,20 +72,23 @@ def learned_from(bundle: Bundle, tasks: Sequence[Task], store: Store | None) -> 
     """Ids of the tasks that the Versions of a Bundle learned from, with all tasks of their groups.
 
     The runs that a Version was made from stand in its `meta["data"]` (`record.lineage`), whoever made it: `whet train`
-    does not know the split of a later experiment.
+    does not know the split of a later experiment. A search over rows leaves no runs; the ids of its rows stand in
+    `meta["rows"]`.
     """
-    runs = {run for version in bundle.values() for run in _runs(version)}
-    if not runs:
+    runs = {run for version in bundle.values() for run in _ids(version, "data")}
+    task_ids = {row for version in bundle.values() for row in _ids(version, "rows")}
+    if not runs and not task_ids:
         return set()
-    task_ids = {run.task.id for run in store.trajectories(ids=sorted(runs))} if store is not None else set()
+    if runs and store is not None:
+        task_ids |= {run.task.id for run in store.trajectories(ids=sorted(runs))}
     learned = [task for task in tasks if task.id in task_ids or runs.intersection(_named(task))]
     groups = {task.group for task in learned if task.group}
     return {task.id for task in learned} | {task.id for task in tasks if task.group in groups}
 
 
-def _runs(version: Version) -> Sequence[str]:
-    runs = version.meta.get("data")
-    return [run for run in runs if isinstance(run, str)] if isinstance(runs, list | tuple) else ()
+def _ids(version: Version, key: str) -> Sequence[str]:
+    ids = version.meta.get(key)
+    return [id for id in ids if isinstance(id, str)] if isinstance(ids, list | tuple) else ()
 
 
 def _named(task: Task) -> list[str]:

@@ -19,7 +19,7 @@ from ..judge import Reward, admit
 from ..judge.agent_env import Calls
 from ..judge.replay import abridged
 from ..models.budget import Meter
-from ..prove.gate import refuse_broken
+from ..prove.gate import only_errors, refuse_broken
 from ..prove.guardrails import Guardrail, directed
 from ..record import lineage
 from ..record.env import EnvFactory
@@ -412,16 +412,22 @@ class Experiment:
             if bundle is against:
                 refuse_broken(groups, metric)
             contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
-        verdict = judge(
-            contenders[1:],
-            replace(contenders[0], name=label),
-            metric=metric,
-            margin=margin,
-            alpha=alpha,
-            guardrails=rails,
-            tolerance=tolerance,
-            trained_groups={task.group for task in (*self.train, *self.validation) if task.group},
-        )
+        contenders[0] = replace(contenders[0], name=label)
+        failed = [sentence for side in contenders if (sentence := only_errors(side.side, side.name))]
+        try:
+            verdict = judge(
+                contenders[1:],
+                contenders[0],
+                metric=metric,
+                margin=margin,
+                alpha=alpha,
+                guardrails=rails,
+                tolerance=tolerance,
+                trained_groups={task.group for task in (*self.train, *self.validation) if task.group},
+            )
+        except GateError as error:
+            raise GateError(" ".join((str(error), *failed))) from error
+        verdict = replace(verdict, reasons=(*verdict.reasons, *failed))
         ran = await self.evaluate(against, Split.GATE)  # remembered
         verdict = await beside_fidelity(verdict, self.env, ran, self.rewards, metric=metric)
         # The reads of a policy of the user's own are not tracked, so there None stands for them.

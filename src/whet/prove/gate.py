@@ -12,6 +12,7 @@ runs nothing: the outcomes are the caller's.  The numbers behind the rules are i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -419,6 +420,21 @@ def refuse_broken(side: Side, metric: str) -> None:
             f"the evaluator of {metric!r} breaks on each of the {len(results)} answers of the baseline, so it is "
             "broken itself, and everything would be worth 0: mend it (`whet audit` says what it raises)"
         )
+
+
+def only_errors(side: Side, name: str) -> str:
+    """A sentence that names the commonest error of a side each of whose runs ended in one; "" of any other side.
+
+    Such a side says nothing about what it would have answered: mostly it was called in a way that it does not take.
+    """
+    groups = [group for group in side if isinstance(group, Group)]
+    errors = [run.error for group in groups for run in group.trajectories]
+    named = [error for error in errors if error is not None]
+    if not named or len(named) < len(errors):
+        return ""
+    counts = Counter(f"{error.type}: {error.message:.200}" for error in named)
+    error, count = counts.most_common(1)[0]
+    return f"All {len(errors)} runs of {name} ended in an error, {count} of them in {error}"
 
 
 def _by_task(side: Side, name: str) -> dict[str, TaskResult]:

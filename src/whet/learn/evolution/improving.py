@@ -125,7 +125,13 @@ class Pieces(Searching):
             "proposals": float(sum(search.iterations for search in self.searches.values())),
             "taken": float(sum(decision.taken for decision in self.decisions)),
         }
-        return Update(bundle=self.env.form.bundle(self._program), state={"resumable": False}, metrics=metrics)
+        return Update(bundle=self._learned(), state={"resumable": False}, metrics=metrics)
+
+    def _learned(self) -> Bundle:
+        """The result, which names the rows that it was searched on: a later gate leaves them out."""
+        searched = sorted(task.id for task in (*self._context.train, *self._context.validation))
+        versions = self.env.form.bundle(self._program).values()
+        return Bundle([replace(version, meta={**version.meta, "rows": searched}) for version in versions])
 
     def start(self, context: Context) -> tuple[Judging, Program, int | None]:
         """See `Searching`: the judge of the first function by whose rows everything is judged."""

@@ -1,0 +1,127 @@
+"""The gate on rows of a function: those that `whet evolve` recorded, or new ones, called with their arguments.
+
+The function runs in the sandbox, as it stands and with a candidate's text in place, as it does in a search; the
+repository is read and never imported.  An agent that takes an instruction is judged by `whet.judge.agent_env`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from ...judge import Reward
+from ...record.rows import numbered
+from ...record.store import Store
+from ...record.tasks import tasks
+from ...sandbox import Pool
+from ...types import Bundle, Split, Task, Verdict
+from ..experiment import Experiment
+from .agent import RepositoryAgent
+from .candidates import ProgramCodec
+from .outside import Inside, Targets
+from .settings import Settings, modules_of
+
+_TIMEOUT, _MEMORY = 10.0, 1024
+"""Seconds and MiB of one call."""
+_INSTRUCTION = frozenset(("instruction", "natural_language_instruction"))
+
+
+def holds_rows(data: Path) -> bool:
+    """True for a folder of `whet generate-training-data` and for a file of rows; False for a file of tasks.
+
+    Raises:
+        InputError: a file that cannot be read.
+    """
+    if data.is_dir():
+        return True
+    return any("input" in line and _INSTRUCTION.isdisjoint(line) for _, line in islice(numbered(data), 1))
+
+
+def recorded_rows(store: Store, entry: str) -> list[Task]:
+    """The rows with a known answer that a function was judged by in earlier searches and gates.
+
+    Args:
+        entry: the function, by its name or as module:function.
+    """
+    name = _bare(entry)
+    runs = (run for run in store.trajectories() if run.task.initial_state.get("function") == name)
+    return [task for task in tasks(runs) if "input" in task.initial_state and task.answer_known]
+
+
+def _bare(entry: str) -> str:
+    """The name that rows give a function by."""
+    return entry.rpartition(":")[2].split(".")[-1].lower()
+
+
+async def gate_rows(
+    candidate: Bundle,
+    *,
+    against: Bundle,
+    repository: Path,
+    entry: str,
+    rows: Sequence[Task] | Path,
+    rewards: Sequence[Reward],
+    store: Store,
+    seed: int = 0,
+    **options: Any,
+) -> Verdict:
+    """Compare two Bundles on rows of a function, pair by pair, as `Experiment.gate`.
+
+    Args:
+        entry: the function that is called, by its name or as module:function.
+        rows: the Tasks of `recorded_rows`, or where rows are. Of a file that names no splits all rows count; those
+            that a Version was searched on are left out.
+        options: of `Experiment.gate`.
+
+    Raises:
+        InputError: a function, a row or a Version that cannot be used.
+        GateError: there is nothing to compare.
+        SandboxError: the sandbox cannot be trusted here, with the fix.
+    """
+    # What neither Bundle changes stays as it stands.
+    names = dict.fromkeys([*against, *candidate])
+    targets = [entry if name == _bare(entry) else name for name in names] or [entry]
+    agent = RepositoryAgent(repository, targets, entry)
+    assert agent.entry is not None
+    judged = _of_gate(agent, rows, seed) if isinstance(rows, Path) else list(rows)
+    texts = [text for callee in agent.callees.values() for text in callee.files.values()]
+    warm = modules_of(text for text in texts if isinstance(text, str))
+    async with AsyncExitStack() as stack:
+        pool = Pool(Settings().sandbox(_TIMEOUT, _MEMORY), modules=warm)
+        inside = Inside(await stack.enter_async_context(pool))
+        reached = [piece for piece in agent.pieces if agent.reaches(agent.entry, piece)]
+        env = Targets(
+            {agent.entry: agent.target(agent.entry, reached)},
+            {agent.entry: inside},
+            ProgramCodec.of(agent.pieces),
+        )
+        experiment = Experiment(
+            env=env,
+            tasks=judged,
+            rewards=rewards,
+            seed=seed,
+            store=store,
+            name=f"gate/{entry}",
+            concurrency=1,
+        )
+        return await experiment.gate(candidate, against=against, **options)
+
+
+def _of_gate(agent: RepositoryAgent, data: Path, seed: int) -> list[Task]:
+    """The rows of the gate with a known answer."""
+    assert agent.entry is not None
+    rows = agent.rows(data, seed=seed).get(agent.entry, [])
+    divided = data.is_dir() or any("split" in line for _, line in numbered(data))
+    judged = [
+        replace(row, split=Split.GATE)
+        for row in rows
+        if row.answer_known and (row.split is Split.GATE or not divided)
+    ]
+    if not judged:
+        raise InputError(f"{data} holds no row of the gate for {agent.entry} whose right answer is known")
+    return judged
