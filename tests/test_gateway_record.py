@@ -18,8 +18,8 @@ from whet.errors import InputError
 from whet.models.base import Completion
 from whet.models.fakes import Reply, ScriptedServer
 from whet.record.store import Store
+from whet.record.store.redaction.redact import Redactor
 from whet.record.tracing.assemble import Assembler
-from whet.record.tracing.redact import Redactor
 from whet.serve.gateway import Upstream
 from whet.serve.gateway.identity import trace_of
 from whet.types import Bundle, Span, Tokens, Usage, Version

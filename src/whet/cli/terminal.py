@@ -13,6 +13,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from ..escapes import BOLD, OURS, neutral
 
@@ -49,7 +50,12 @@ def prepare() -> None:
             # Everything is printed here: recorded text must not move the cursor or turn letters round.
             if "write" not in vars(stream):
                 stream.write = _neutral(stream)  # type: ignore[method-assign]
-                stream.writelines = lambda lines, write=stream.write: [*map(write, lines)]  # type: ignore[assignment]
+                stream.writelines = partial(_write_lines, stream)  # type: ignore[method-assign]
+
+
+def _write_lines(stream: io.TextIOWrapper, lines: Iterable[str]) -> None:
+    for line in lines:
+        stream.write(line)
 
 
 def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:
