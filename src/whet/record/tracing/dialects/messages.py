@@ -138,7 +138,9 @@ def _turns(raw: Json) -> tuple[Sequence[Message], bool]:
 
 _raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
 _KNOWN_BYTES = 8 * 1024 * 1024
-"""Bytes of messages that are remembered: a model call repeats the whole conversation before it."""
+"""Memory of messages that are remembered: a model call repeats the whole conversation before it."""
+_OBJECTS = 1024
+"""Bytes of the objects that a message becomes, about: ten times those of a short one."""
 _LONG = 16 * 1024
 _known_turns: dict[bytes, tuple[Sequence[Message], bool]] = {}
 _known_size = [0]
@@ -163,7 +165,7 @@ def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
             if _known_size[0] > _KNOWN_BYTES:
                 _known_turns.clear()
                 _known_size[0] = 0
-            _known_size[0] += len(raw)
+            _known_size[0] += _OBJECTS + 2 * len(raw)
             _known_turns[raw] = turned
     return turned
 
