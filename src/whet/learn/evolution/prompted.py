@@ -31,7 +31,7 @@ def messages_of(prompt: str, input: Json) -> list[dict[str, Json]]:
     return [{"role": "system", "content": prompt}, question] if prompt.strip() else [question]
 
 
-class OneAnswer:
+class QuestionEnv:
     """An Env of one question and one answer."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class OneAnswer:
             EnvError: stepped before reset or after the end.
         """
         if not self._open:
-            raise EnvError("OneAnswer was stepped before reset or after the end.")
+            raise EnvError("QuestionEnv was stepped before reset or after the end.")
         self._open = False
         return StepResult(None, terminated=True)
 
@@ -70,8 +70,8 @@ class PromptAgent:
         self.resource, self.default, self.model = resource, default, model
         self.settings = {} if temperature is None else {"temperature": temperature}
 
-    def __call__(self) -> OneAnswer:
-        return OneAnswer()
+    def __call__(self) -> QuestionEnv:
+        return QuestionEnv()
 
     def policy(self, bundle: Bundle, seed: int, /) -> _Answering:
         """The policy of one rollout."""

@@ -29,12 +29,13 @@ from itertools import zip_longest
 from ...errors import BudgetExceeded, ModelError, TrainingRefused
 from ...models import RecordedModel
 from ...models.base import Model
+from ...record.rows import as_text
 from ...record.tracing.resources import resources
 from ...types import Bundle, Group, Outcome, Task, Trajectory, Version, digest
 from ..loop import Context, Update, value_of
 from .blocks import ITEM
 from .failures import Failures, case_of
-from .reflection import Attempt, RowMemory, added, pruned, read, request, with_rules, without
+from .reflection import PromptTrial, RowMemory, added, pruned, read, request, with_rules, without
 
 _EQUAL = 1e-9
 
@@ -45,11 +46,11 @@ class ReflectOptions:
 
     rounds: int = 8
     """Reflections at most: each is one call of the model."""
-    prompts: int = 3
+    prompts: int = 4
     """Prompts that one reflection asks for."""
     tasks: int = 32
     """Training rows that candidates are run on; fewer where the budget is small."""
-    first: int = 6
+    first: int = 3
     """Rows of the first lap of a race; each further lap has twice as many."""
     shown: int = 8
     """Rows that went wrong which the model is shown."""
@@ -68,6 +69,8 @@ class _Prompt:
     text: str
     bundle: Bundle
     parent: _Prompt | None = None
+    number: int = 0
+    """Of those that were tried, the start being 0."""
     runs: dict[str, Trajectory] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     """Row → value; a row that a machine failed on is in `runs` only."""
@@ -169,7 +172,7 @@ class _Search:
         self.pool: list[_Prompt] = []
         """Prompts that were run on all rows."""
         self.seen: set[str] = set()
-        self.attempts: list[Attempt] = []
+        self.attempts: list[PromptTrial] = []
         self.causes: list[str] = []
         self.asked = self.useless = self.tried = self.memorised = 0
         self.ended = ""
@@ -233,7 +236,10 @@ class _Search:
             kind=self.version.kind,
             parent=parent.bundle[self.version.resource].id if parent is not None else None,
         )
-        return _Prompt(text, self.base.put(version if parent is not None else self.version), parent)
+        bundle = self.base.put(version if parent is not None else self.version)
+        prompt = _Prompt(text, bundle, parent, number=self.tried)
+        self.tried += 1
+        return prompt
 
     async def _extend(self, prompt: _Prompt, rows: Sequence[Task]) -> None:
         missing = [row for row in rows if row.id not in prompt.runs]
@@ -289,7 +295,20 @@ class _Search:
         self.causes += reflection.causes
         texts = [text for prompt in reflection.prompts if (text := self._pruned(prompt, parent))]
         self.useless += not texts
+        texts += self._shorter(parent)
         return await self._raced([self._prompt(text, parent) for text in texts], parent)
+
+    def _shorter(self, parent: _Prompt) -> list[str]:
+        """The prompt without one block that it has beside the start: what was right at first may be in the way now."""
+        assert self.start is not None
+        new = added(parent.text, self.start.text)
+        if len(new) < 2:
+            return []
+        for block in self.rng.sample(new, len(new)):
+            text = self._pruned(without(parent.text, [block]), parent)
+            if text:
+                return [text]
+        return []
 
     @property
     def _longest(self) -> int:
@@ -314,13 +333,11 @@ class _Search:
         """
         before = self.best
         for prompt in prompts:
-            self.tried += 1
             await self._race(prompt, parent, no_worse, laps=1 if len(prompts) > 1 else None)
         live = [prompt for prompt in prompts if prompt.gain(parent, self._ran(prompt)) > _EQUAL]
         live.sort(key=lambda prompt: -prompt.gain(parent, self._ran(prompt)))
         union = self._union(live, parent) if len(live) > 1 else None
         if union is not None:
-            self.tried += 1
             await self._race(union, parent, no_worse)
             self._enter(union, parent)
         if self.best is before:
@@ -328,30 +345,32 @@ class _Search:
             for prompt in live[: 1 if len(prompts) > 1 else 0]:
                 await self._race(prompt, parent, no_worse)
         for prompt in prompts:
-            self._enter(prompt, parent)
+            self._enter(prompt, parent, joined=union is not None and prompt in live)
         return self.best is not before
 
     def _ran(self, prompt: _Prompt) -> list[Task]:
         return [row for row in self.rows if row.id in prompt.values]
 
-    def _enter(self, prompt: _Prompt, parent: _Prompt) -> None:
+    def _enter(self, prompt: _Prompt, parent: _Prompt, *, joined: bool = False) -> None:
         """Note how a prompt fared, for the requests that follow; one that ran on all rows may become a parent."""
         ran, whole = self._ran(prompt), len(prompt.runs) == len(self.rows)
         new = "\n".join(added(prompt.text, parent.text)) or "(blocks dropped or moved)"
-        self.attempts.append(Attempt(new, prompt.gain(parent, ran), len(ran)))
+        self.attempts.append(PromptTrial(new, prompt.gain(parent, ran), len(ran)))
         if whole:
             self.pool.append(prompt)
-        self._tell("kept" if whole else "given up", prompt)
+        self._tell("kept" if whole else "joined with others" if joined else "given up", prompt)
 
     def _union(self, prompts: Sequence[_Prompt], parent: _Prompt) -> _Prompt | None:
-        """The parent with all that these add to it; None if one of them is more than the parent and additions."""
+        """The parent without what any of these drops, and with what each adds; None if one does more than that."""
         rules: list[str] = []
+        dropped: list[str] = []
         for prompt in prompts:
-            new = added(prompt.text, parent.text)
-            if without(prompt.text, new).split() != parent.text.split():
+            new, gone = added(prompt.text, parent.text), added(parent.text, prompt.text)
+            if without(prompt.text, new).split() != without(parent.text, gone).split():
                 return None
             rules += [rule for rule in map(_bare, new) if rule not in rules]
-        text = self._pruned(with_rules(parent.text, rules), parent)
+            dropped += gone
+        text = self._pruned(with_rules(without(parent.text, dropped), rules), parent)
         return self._prompt(text, parent) if text else None
 
     async def _race(self, prompt: _Prompt, parent: _Prompt, no_worse: bool, laps: int | None = None) -> None:
@@ -375,10 +394,12 @@ class _Search:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
 
         A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
-        that share the most words with what the prompt adds: what does not help where it speaks helps nowhere.
+        that share the most words with what the prompt adds, or whose answers do with what it drops: what does not help
+        where it speaks helps nowhere.
         """
         shuffled = random.Random(f"race:{self.options.seed}:{parent.text}").sample(self.rows, len(self.rows))
         words = _words("\n".join(added(prompt.text, parent.text)))
+        gone = _words("\n".join(added(parent.text, prompt.text)))
         causes: dict[str, list[Task]] = {}
         right: list[Task] = []
         for row in shuffled:
@@ -389,7 +410,8 @@ class _Search:
             causes.setdefault(case.cause if case is not None else "", []).append(row)
         # One of each cause in turn: a rule that mends one cause shows early.
         wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
-        wrong.sort(key=lambda row: -self._shared(words, row))
+        answered = {row.id: _words(as_text(parent.runs[row.id].output)) for row in wrong}
+        wrong.sort(key=lambda row: -self._shared(words, row) - len(gone & answered[row.id]))
         order: list[Task] = []
         while wrong or right:
             order += wrong[:2] + right[:1]
@@ -437,7 +459,7 @@ class _Search:
     def _tell(self, what: str, prompt: _Prompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
         self.context.progress(
-            f"prompt {self.tried} {what}",
+            f"prompt {prompt.number} {what}",
             len(ran),
             len(self.rows),
             score=round(prompt.mean(ran), 4),
@@ -458,7 +480,7 @@ class _Search:
             "rows": float(len(self.rows)),
             "asked": float(self.asked),
             "useless": float(self.useless),
-            "tried": float(self.tried),
+            "tried": float(self.tried - 1),
             "memorised": float(self.memorised),
         }
         moved = (

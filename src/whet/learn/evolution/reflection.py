@@ -34,7 +34,7 @@ _QUOTED = re.compile(r"[\"“”`]([^\"“”`\n]{2,80})[\"“”`]|(?<!\w)'([^'
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class PromptTrial:
     """A prompt that was tried, for those that come after it."""
 
     added: str
@@ -56,7 +56,7 @@ class Reflection:
 def request(
     text: str,
     failures: Failures,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[PromptTrial],
     *,
     count: int,
     shown: int,

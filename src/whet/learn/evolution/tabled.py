@@ -27,6 +27,7 @@ from ...repository.text import as_written, diff, plain
 from ...types import Budget, Bundle, Split, Task, Verdict, Version, digest
 from ..datasets.division import standing
 from ..datasets.examples import divided, merged
+from ..datasets.signatures import Signature
 from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means, quiet
@@ -34,7 +35,7 @@ from .prompted import PromptAgent, messages_of
 from .reflecting import Reflect, ReflectOptions
 from .settings import folder_in_git
 
-_PROOF = 0.4
+_PROOF = 0.35
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
 _LEAST = 24
 """Runs that a search needs at least: six rows as they stand, and three candidates."""
@@ -46,8 +47,8 @@ _CONTRADICTIONS = 3
 class TableInput:
     """A table of examples, and which of its columns is what."""
 
-    data: Path
-    """CSV, TSV, JSON, JSON Lines or Parquet."""
+    data: Path | RowTable
+    """A file: CSV, TSV, JSON, JSON Lines or Parquet; or a table that was read already."""
     input: tuple[str, ...] = ()
     """Column of the input; several are given by name. Guessed and shown if omitted."""
     expected: str | None = None
@@ -90,12 +91,7 @@ class Intake:
 
 
 def read_examples(
-    source: TableInput,
-    *,
-    missing: Missing,
-    parameters: Sequence[str] = (),
-    typed: bool = False,
-    seed: int = 0,
+    source: TableInput, *, missing: Missing, signature: Signature | None = None, seed: int = 0
 ) -> Intake:
     """The rows of a table as Tasks with their splits.
 
@@ -103,16 +99,22 @@ def read_examples(
 
     Args:
         missing: what an empty cell means where the source does not say.
-        typed: cells of CSV as numbers and truth values, for a function; else as text.
+        signature: of the function that is called: cells of CSV are numbers and truth values then, but for what it
+            takes or gives as `str`.  None leaves all text.
 
     Raises:
         InputError: nothing to read, or nothing left.
     """
-    table = read_table(source.data)
-    table = table.typed() if typed else table
+    table = source.data if isinstance(source.data, RowTable) else read_table(source.data)
     columns = Columns.of(
-        table, input=source.input, expected=source.expected, group=source.group, parameters=parameters
+        table,
+        input=source.input,
+        expected=source.expected,
+        group=source.group,
+        parameters=[parameter.name for parameter in signature.parameters] if signature is not None else (),
     )
+    if signature is not None:
+        table = table.typed(text=_texts(columns, signature))
     rows, notes = columns.tasks(table, missing=source.missing or missing)
     said: list[str] = []
     distinct = merged(rows, said.append)
@@ -122,7 +124,7 @@ def read_examples(
         rest = len(contradictions) - _CONTRADICTIONS
         contradictions = [*contradictions[:_CONTRADICTIONS], f"and {rest} more inputs with several answers"]
     if not distinct:
-        raise InputError(f"{source.data} holds no row that is not contradicted: " + "; ".join(contradictions))
+        raise InputError(f"{table.path} holds no row that is not contradicted: " + "; ".join(contradictions))
     tasks = divided(distinct, seed=seed)
     if len(tasks) < len(distinct):
         others.append(
@@ -130,6 +132,15 @@ def read_examples(
         )
     sentences = [*table.notes, *columns.sentences(table), *notes, *others, *contradictions]
     return Intake(table, columns, tasks, sentences)
+
+
+def _texts(columns: Columns, signature: Signature) -> list[str]:
+    """Columns that a function takes or gives as text, by its annotations."""
+    annotated = {parameter.name: parameter.annotation for parameter in signature.parameters}
+    if len(columns.input) == 1 and columns.input[0] not in annotated and signature.parameters:
+        annotated[columns.input[0]] = signature.parameters[0].annotation
+    texts = [name for name in columns.input if annotated.get(name) == "str"]
+    return [*texts, columns.expected] if signature.returns == "str" else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +180,14 @@ def plan_prompt(
     known = [task for task in intake.tasks if task.answer_known]
     if len(known) < 10:
         raise InputError(
-            f"{source.data}: {len(known)} different rows with an expected answer are too few to learn from and to "
-            "prove anything on; give at least 10, better 100"
+            f"{intake.table.path}: {len(known)} different rows with an expected answer are too few to learn from and "
+            "to prove anything on; give at least 10, better 100"
         )
     name, why = (settings.metric, "") if settings.metric else suited(known)
     metric = metric_named(name, known, model=judge or model, rubric=settings.rubric)
     tried = shown(metric, known)
     per_run = 2 if isinstance(metric, JudgeMetric) else 1
-    reflections = min(ReflectOptions().rounds, max(2, settings.calls // 20))
+    reflections = min(ReflectOptions().rounds, max(3, settings.calls // 40))
     held = [task for task in known if task.split is Split.GATE]
     behind = min(len(held), int(_PROOF * settings.calls / (2 * per_run)))
     rollouts = (settings.calls - 2 * per_run * behind - reflections) // per_run
