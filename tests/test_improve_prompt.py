@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from whet.learn.evolution.reflecting import Reflect, ReflectOptions
 from whet.learn.evolution.reflection import PromptTrial, RowMemory, pruned, read, request
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
+from whet.models.budget import Meter
 from whet.models.fakes import Reply, ScriptedServer
 from whet.models.fakes.clerk import RULES, Clerk
 from whet.record.rows import row
@@ -303,6 +304,66 @@ def test_reflect_learns_from_any_reward_with_a_text() -> None:
     assert len(model.calls) == 1
     assert better.rollouts <= 12 * 2
     assert asyncio.run(experiment.gate(better, metric="thumb")).promote
+
+
+def test_reflect_keeps_the_contract_of_learners() -> None:
+    """Same seed, same result; resumed alike; never more rollouts than the budget; no task but the context's."""
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nCount to 4.\n```" if "Count to 3" not in call.text else "```\nCount to 3.\n```"
+
+    async def run(
+        bundle: whet.Bundle, tasks: Sequence[whet.Task], n: int = 1, **_: object
+    ) -> list[whet.Group]:
+        length = len(str(bundle["text"].content))
+        scores = [float((task.instruction + str(length)).endswith(("12", "33"))) for task in tasks]
+        runs = [
+            whet.Trajectory(task=task, scores={"s": Score("s", s)})
+            for task, s in zip(tasks, scores, strict=True)
+        ]
+        return [whet.Group(run.task, [run]) for run in runs]
+
+    def context(budget: whet.Budget) -> whet.Context:
+        meter = Meter(budget)
+
+        async def rollout(
+            bundle: whet.Bundle, tasks: Sequence[whet.Task], n: int = 1, **more: object
+        ) -> object:
+            meter.reserve(rollouts=len(tasks))
+            return await run(bundle, tasks)
+
+        tasks = [whet.Task(id=str(number), instruction=str(number)) for number in range(40)]
+        return whet.Context(rollout=rollout, train=tasks, meter=meter)  # type: ignore[arg-type]
+
+    start = whet.Bundle([whet.Version(resource="text", content="Count to 2.", kind="prompt")])
+    asyncio.run(
+        whet.check_optimizer(lambda: Reflect(None, "s", model=ScriptedModel(answer)), start, [], context)
+    )
+
+
+def test_several_texts_are_improved_one_after_the_other() -> None:
+    def agent(question: str) -> str:
+        return f"{'Good day' if 'polite' in str(opening) else 'hm'}, {'bye' if 'closing' in str(ending) else 'x'}"
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nBe polite.\n```" if "Open" in call.text else "```\nWrite a closing.\n```"
+
+    def share(run: whet.Trajectory) -> Score:
+        text = str(run.output)
+        return Score("share", ("Good" in text) / 2 + ("bye" in text) / 2)
+
+    opening, ending = (whet.resource(f"reflect_{name}", default=name) for name in ("Open", "End"))
+    tasks = [whet.Task(instruction=f"customer {n}", group=f"shop {n}") for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share])
+    names = ["reflect_Open", "reflect_End"]
+    reflect = Reflect(names, "share", model=ScriptedModel(answer), options=ReflectOptions(tasks=8))
+    better = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=100)))
+    assert [better.bundle[name].content for name in names] == ["Be polite.", "Write a closing."]
+    assert better.metrics[-1]["best"] == 1.0
+    with pytest.raises(TrainingRefused, match="nowhere is not a text"):
+        asyncio.run(experiment.improve(Reflect("nowhere", "share", model=ScriptedModel(answer))))
+    with pytest.raises(TrainingRefused, match="needs a model"):
+        asyncio.run(experiment.improve(Reflect("reflect_Open", "share")))
 
 
 def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(tmp_path: Path) -> None:
