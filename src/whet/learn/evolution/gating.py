@@ -39,7 +39,7 @@ def holds_rows(data: Path) -> bool:
     """
     if data.is_dir():
         return True
-    return any("input" in line and _INSTRUCTION.isdisjoint(line) for _, line in islice(numbered(data), 1))
+    return any("input" in line and _INSTRUCTION.isdisjoint(line) for _, _, line in islice(numbered(data), 1))
 
 
 def recorded_rows(store: Store, entry: str) -> list[Task]:
@@ -116,7 +116,7 @@ def _of_gate(agent: RepositoryAgent, data: Path, seed: int) -> list[Task]:
     """The rows of the gate with a known answer."""
     assert agent.entry is not None
     rows = agent.rows(data, seed=seed).get(agent.entry, [])
-    divided = data.is_dir() or any("split" in line for _, line in numbered(data))
+    divided = data.is_dir() or any("split" in line for _, _, line in numbered(data))
     judged = [
         replace(row, split=Split.GATE)
         for row in rows

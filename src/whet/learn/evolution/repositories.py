@@ -22,6 +22,7 @@ from ...judge.evaluator import Evaluator, load
 from ...judge.generation import Folder
 from ...judge.proof import prove
 from ...models.base import Model
+from ...record.columns import ColumnNames
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tracing.signals import hear
@@ -41,7 +42,7 @@ from .networked import Networked
 from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
 from .records import ProposalRecord
-from .reports import EvolutionReport, Pairs, findings_of
+from .reports import EvolutionReport, Pairs, findings_of, none_lost
 from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
 _PREFLIGHT = 200
@@ -88,7 +89,12 @@ async def evolve_targets(
         findings = findings_of(rows)
         if verdict is not None:
             sentences = [str(finding["sentence"]) for finding in findings]
-            verdict = replace(verdict, reasons=(*verdict.reasons, *sentences))
+            lost = none_lost(rows)
+            verdict = replace(
+                verdict,
+                promote=verdict.promote and not lost,
+                reasons=(*verdict.reasons, *filter(None, [lost]), *sentences),
+            )
         store = run.store
         for search in pieces.searches.values():
             store.put_versions(*lineage_of(search, form))
@@ -203,7 +209,10 @@ async def _opened(
     options = _options(source, settings, agent, models)
     proposing = settings.proposing(models)
     output.mkdir(parents=True, exist_ok=True)
-    rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
+    names = ColumnNames(input=source.input, expected=source.expected, group=source.group)
+    rows = _apart(
+        agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note, columns=names)
+    )
     if note is not None:
         for name, mine in rows.items():
             note(f"{name}: {standing(mine).sentence}")
