@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .judge import check_reward, fewer_steps
     from .judge.agent_env import calls
+    from .learn.evolution.in_one_call import improve
     from .learn.experiment import Experiment
     from .learn.improvement import Improvement
     from .learn.loop import Context, Optimizer, Update
@@ -84,6 +85,7 @@ _HOME = {
     "evolve": "record.tracing",
     "feedback": "record.tracing",
     "fewer_steps": "judge",
+    "improve": "learn.evolution.in_one_call",
     "propagate": "record.tracing",
     "resource": "record.tracing",
     "rollout": "record.env",
@@ -132,6 +134,7 @@ __all__ = [
     "evolve",
     "feedback",
     "fewer_steps",
+    "improve",
     "propagate",
     "resource",
     "rollout",

@@ -7,16 +7,28 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, BaseUrl, ModelName, NewRecord, Print, app, counted, existing, listed, print_json
+from .app import (
+    AtLeastOne,
+    BaseUrl,
+    ModelName,
+    Print,
+    app,
+    counted,
+    existing,
+    listed,
+    named_store,
+    print_json,
+)
 from .flags import with_options
 from .named import named
+from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -39,13 +51,14 @@ FEWEST_THUMBS = 60
 class Setup:
     """Options of both commands: the agent's runs, tasks and rewards."""
 
-    store: NewRecord
-    """The record: runs to learn from, and where everything new is recorded."""
-    reward: tuple[str, ...]
+    store: Annotated[Path | None, Parameter(env_var="WHET_STORE")] = None
+    """The record: runs to learn from, and where everything new is recorded; created if it does not exist."""
+    reward: tuple[str, ...] = ()
     """Reward of a run: the name of a built-in one, such as exact, or module:function. May be repeated; the first one
     decides."""
     data: Path | None = None
-    """Tasks to run the agent on, JSON Lines. If omitted, the tasks of the recorded runs, which are replayed."""
+    """A table of examples, or tasks to run the agent on: CSV, TSV, JSON, JSON Lines or Parquet. If omitted, the tasks
+    of the recorded runs, which are replayed."""
     seed: int = 0
     """Random seed."""
 
@@ -81,12 +94,17 @@ class GateOptions:
 
 def improve(
     agent: Annotated[
-        str, Parameter(help="The agent's function, as module:function, imported from the current folder.")
+        str,
+        Parameter(
+            help="A prompt's file (.txt, .md); a function, or an agent's function, as module:function, from the "
+            "current folder."
+        ),
     ],
     /,
     *,
     setup: Setup,
     comparison: GateOptions,
+    table: TableOptions,
     with_: Annotated[
         tuple[str, ...],
         Parameter(
@@ -109,14 +127,24 @@ def improve(
     release: Annotated[bool, Parameter(help="Make the result live if the gate promotes it.")] = False,
     json: Print = False,
 ) -> int:
-    """Make an agent better from its recorded runs, and prove it.
+    """Make a prompt, a function or an agent better, and prove it.
 
-    For example: whet improve my_agent:answer --store runs.db --reward exact
+    A prompt, by a table of examples: whet improve prompt.txt --data examples.csv --model NAME --base-url URL
 
-    First prints which learners it will use, and on what evidence. Each learner must improve the agent on validation
-    tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing learned from.
-    Run the same command again to resume.
+    A function, by a table of examples: whet improve prices:total --data examples.csv
+
+    An agent, from its recorded runs: whet improve my_agent:answer --store runs.db --reward exact
+
+    A table's road says in sentences what can change, by which rows, what they can prove and what it costs; then it
+    does that, and exits 0 if the result is proven better on rows that nothing was chosen on, and 1 if not.
+
+    Of an agent, first prints which learners it will use, and on what evidence. Each learner must improve the agent on
+    validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
+    learned from. Run the same command again to resume.
     """
+    if is_tabled(agent, setup.data, setup.reward):
+        shared = (setup.data, setup.store, model, base_url, comparison.alpha, setup.seed, dry_run, json)
+        return improve_by_table(TableRun(agent, *shared), table)
     guardrails = comparison.guardrails()
     with _opened(agent, setup, name=f"improve/{agent}") as work:
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
@@ -192,7 +220,7 @@ def gate(
 _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
     "improve": (
         improve,
-        ("store", "reward", "data", "with_", "model", "base_url", "rollouts", "dry_run", "release"),
+        ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
     "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric")),
 }
@@ -207,8 +235,12 @@ def __getattr__(name: str) -> Any:
     if not name.endswith("_command"):
         raise AttributeError(name)
     function, first = _COMMANDS[name.removesuffix("_command")]
-    options = {"setup": Setup, "comparison": GateOptions}
-    return with_options(function, options, topics={"": (*first, "json")})
+    options: dict[str, Any] = {"setup": Setup(), "comparison": GateOptions()}
+    topics: dict[str, Sequence[str]] = {"": (*first, "json")}
+    if name == "improve_command":
+        options["table"] = TableOptions()
+        topics[TOPIC] = [field.name for field in fields(TableOptions)]
+    return with_options(function, options, topics=topics)
 
 
 @contextmanager
@@ -216,11 +248,17 @@ def _opened(agent: str, setup: Setup, *, name: str) -> Iterator[_Work]:
     """The agent's work while the store is open."""
     from ..record.store import Store
 
+    path = named_store(setup.store)
+    if not setup.reward:
+        raise InputError(
+            "nothing says how good a run is: give --reward NAME (exact, rated, thumbs or module:function), or --data "
+            "with a table of examples"
+        )
     # With tasks of its own a first run may make the record.
     if setup.data is None:
-        existing(setup.store)
+        existing(path)
     function, rewards = named(agent), _rewards(setup.reward)
-    with Store(setup.store) as store:
+    with Store(path) as store:
         yield _Work(function, store, _tasks(store, function, setup.data), rewards, name=name, seed=setup.seed)
 
 

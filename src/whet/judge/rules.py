@@ -61,7 +61,7 @@ def _answers(trajectory: Trajectory) -> list[Json]:
     return [] if answer is None else [answer]
 
 
-def _normal(value: Json) -> str:
+def normal_text(value: Json) -> str:
     """Text without case, accents' encoding, runs of space and closing punctuation."""
     text = value if isinstance(value, str) else canonical(value).decode()
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!?\"'")
@@ -77,10 +77,10 @@ def exact(trajectory: Trajectory) -> float | None:
         return None
     # A list of texts is right as the list, and as the one text that a generator gave in pieces.
     answered = {
-        _normal("" if trajectory.output is None else trajectory.output),
-        _normal(trajectory.output_text),
+        normal_text("" if trajectory.output is None else trajectory.output),
+        normal_text(trajectory.output_text),
     }
-    return float(any(_normal(answer) in answered for answer in answers))
+    return float(any(normal_text(answer) in answered for answer in answers))
 
 
 @reward(version="2", unjudged=_NO_ANSWER)
@@ -90,10 +90,10 @@ def contains(trajectory: Trajectory) -> float | None:
     An agent can satisfy it by saying everything: `check_reward` refuses it for that.
     """
     # An empty answer occurs in every output.
-    words = [text for answer in _answers(trajectory) if (text := _normal(answer))]
+    words = [text for answer in _answers(trajectory) if (text := normal_text(answer))]
     if not words:
         return None
-    answered = _normal(trajectory.output_text)
+    answered = normal_text(trajectory.output_text)
     return float(any(word in answered for word in words))
 
 

@@ -1,4 +1,4 @@
-"""Rows: Tasks of one input each, read from JSON Lines under the column names that people use, and written again.
+"""Rows: Tasks of one input each, read under the column names that people use, and written again as JSON Lines.
 
 What goes in is `initial_state["input"]`, what should come out is `answer` where `answer_known`.  `meta` holds the rest:
 
@@ -12,9 +12,7 @@ UNSET stands for a column that is not there: `"expected": null` says that the ri
 
 from __future__ import annotations
 
-import codecs
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,15 +20,18 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from ..errors import InputError, NotFoundError
-from ..escapes import read_json
+from ..errors import InputError
 from ..types import Json, Split, Task, canonical, digest
+from .tables import read_table
 
+INPUT = ("input", "question", "prompt", "instruction", "query")
+# In files of people `answer` is what an agent answered; in files of tasks (`record.tasks`) it is the right one.
+OUTPUT = ("output", "answer", "response", "prediction", "completion")
+EXPECTED = ("expected", "reference", "gold", "target", "ground_truth")
 _COLUMNS = {
-    "input": ("input", "question", "prompt", "instruction", "query"),
-    # In files of people `answer` is what an agent answered; in files of tasks (`record.tasks`) it is the right one.
-    "output": ("output", "answer", "response", "prediction", "completion"),
-    "expected": ("expected", "reference", "gold", "target", "ground_truth"),
+    "input": INPUT,
+    "output": OUTPUT,
+    "expected": EXPECTED,
     "label": ("label", "feedback", "rating", "thumb", "good", "score"),
 }
 _VERDICTS = {
@@ -43,9 +44,6 @@ _VERDICTS = {
     "no": -1.0,
     "false": -1.0,
 }
-_NOT_JSON = re.compile(rb"[:\[,]\s*-?(?:NaN|Infinity)\s*[,\]}]")
-"""Numbers that `json.dumps` of Python writes and no JSON has."""
-_objects = msgspec.json.Decoder(dict[str, Any])
 
 
 def row(
@@ -136,7 +134,7 @@ def reference_answer(task: Task) -> Json:
 
 
 def read_rows(path: Path) -> list[Task]:
-    """Rows of a JSON Lines file, by their input, output, expected and label alone.
+    """Rows of a file (`tables.read_table`), by their input, output, expected and label alone.
 
     A label is a number (above 0 is good), a bool, or a word such as up and down.
 
@@ -144,9 +142,7 @@ def read_rows(path: Path) -> list[Task]:
         NotFoundError: there is no such file.
         InputError: a line is not a JSON object, has neither output nor expected, or a label that is none of these.
     """
-    if not path.is_file():
-        raise NotFoundError(f"there is no file at {path}")
-    rows = [row(**read_columns(line, f"{path}, line {number}")) for number, line in numbered(path)]
+    rows = [row(**read_columns(line, where)) for where, _, line in numbered(path)]
     if not rows:
         raise InputError(f"{path} holds no rows")
     return rows
@@ -169,30 +165,16 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> None:
     partial.replace(path)
 
 
-def numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSON Lines file, each with the number of its line.
+def numbered(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """The rows of a file that `tables.read_table` reads, each with its place for an error, and its number there.
 
     Raises:
-        InputError: the file cannot be read, or a line is not a JSON object.
+        NotFoundError: there is no such file.
+        InputError: the file cannot be read, or a line is broken.
     """
-    try:
-        # Bytes: `str.splitlines` also cuts at U+2028 and the like, which JSON may hold in a text.
-        lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
-    except OSError as error:
-        raise InputError(f"cannot read rows from {path}: {error.strerror or error}") from error
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                yield number, read_json(_objects.decode, line)
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{path}, line {number}: not UTF-8 ({error}); save the file as UTF-8"
-                ) from error
-            except msgspec.MsgspecError as error:
-                why = (
-                    f"{error}; NaN and Infinity are not JSON: write null" if _NOT_JSON.search(line) else error
-                )
-                raise InputError(f"{path}, line {number}: not a JSON object ({why})") from error
+    table = read_table(path).typed()
+    for number, values in table.lines:
+        yield table.where(number), number, values
 
 
 def read_columns(line: Mapping[str, Json], where: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ the tasks, `formats.py` reads the published shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -19,8 +19,9 @@ from msgspec import UNSET
 from ..errors import InputError
 from ..types import Feedback, Json, Task, Trajectory, canonical
 from .exchange.formats import task_from_json
-from .rows import write_lines
+from .rows import EXPECTED, INPUT, as_text, write_lines
 from .store import Store
+from .tables import read_table
 from .tracing.labels import corrected
 from .tracing.signals import hear, telling
 
@@ -122,27 +123,50 @@ def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
 
 
 def from_jsonl(path: Path | str) -> list[Task]:
-    """Read tasks, one per line: as `to_jsonl` writes them or in the published shape.
+    """Read tasks from a file (`tables.read_table`): as `to_jsonl` writes them, in the published shape, or as rows.
+
+    A row has an input and, where it is known, the right answer, under the names of columns that people use.
 
     Raises:
+        NotFoundError: there is no such file.
         InputError: the file cannot be read, a line is not a task, or an id comes twice; says which line.
     """
-    try:
-        # Bytes: `str.splitlines` also cuts at U+2028, which JSON may hold in a text.
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(f"cannot read tasks from {path}: {error.strerror or error}") from error
-    read: dict[str, int] = {}
+    table = read_table(Path(path)).typed()
+    read: dict[str, str] = {}
     result: list[Task] = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, fields in table.lines:
+        where = table.where(number)
         try:
-            task = task_from_json(line)
+            task = task_from_json(fields) if _is_task(fields) else _task_of_row(fields)
         except InputError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
+            raise InputError(f"{where}: {error}") from error
         if task.id in read:
-            raise InputError(f"{path}, line {number}: task {task.id!r} was already on line {read[task.id]}")
-        read[task.id] = number
+            raise InputError(f"{where}: task {task.id!r} was already on {table.unit} {read[task.id]}")
+        read[task.id] = str(number)
         result.append(task)
     return result
+
+
+def _is_task(fields: Mapping[str, Json]) -> bool:
+    # `instruction` is also what people call the column of the input; beside a column of the right answer it is that.
+    if any(name in fields for name in ("id", "task_id", "natural_language_instruction", "initial_state")):
+        return True
+    return "instruction" in fields and not any(name in fields for name in EXPECTED)
+
+
+def _task_of_row(fields: Mapping[str, Json]) -> Task:
+    """A Task of one input, whose instruction it is; other columns go to `meta`."""
+    question = next((name for name in INPUT if name in fields), None)
+    if question is None or fields[question] is None:
+        raise InputError(
+            f"it is neither a task (task_id, instruction, answer) nor a row with an input ({', '.join(INPUT)}); its "
+            f"columns: {', '.join(fields)}"
+        )
+    expected = next((name for name in (*EXPECTED, "answer") if name in fields), None)
+    named = ("group", "split")
+    rest = {name: value for name, value in fields.items() if name not in (question, expected, *named)}
+    task: dict[str, Json] = {"instruction": as_text(fields[question]), **rest}
+    task |= {name: str(fields[name]) for name in named if fields.get(name) is not None}
+    if expected is not None:
+        task["answer"] = fields[expected]
+    return task_from_json(task)

@@ -60,7 +60,7 @@ def write(folder: Path, rows: Sequence[Task]) -> None:
 
 
 def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None) -> list[Task]:
-    """Rows of a folder that `write` made, or of one JSON Lines file, divided here as far as they have no splits.
+    """Rows of a folder that `write` made, or of one file (`record.tables`), divided here as far as they have no splits.
 
     A row that repeats another is merged with it; rows that contradict each other, and rows that nearly repeat one of
     another side, are left out.
@@ -78,7 +78,7 @@ def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None
         files = {None: path}
     if not any(file.is_file() for file in files.values()):
         raise NotFoundError(
-            f"there are no rows at {path}: give a JSON Lines file, or a folder that "
+            f"there are no rows at {path}: give a file of rows (CSV, JSON Lines, Parquet), or a folder that "
             "whet generate-training-data made"
         )
     tell = note or (lambda sentence: None)
@@ -148,8 +148,7 @@ def _where(task: Task) -> str:
 
 
 def _file(path: Path, part: Split | None) -> Iterable[Task]:
-    for number, line in numbered(path):
-        where = f"{path}, line {number}"
+    for where, number, line in numbered(path):
         columns = read_columns(line, where)
         try:
             side = Split(line["split"]) if line.get("split") else part

@@ -219,6 +219,33 @@ def findings_of(rows: Mapping[str, Pairs]) -> list[Mapping[str, Json]]:
     return [finding for finding in findings if finding is not None]
 
 
+def none_lost(rows: Mapping[str, Pairs]) -> str:
+    """A sentence where fewer rows whose right answer is None are right than before, else "".
+
+    They are few beside those with a value, so a mean hides it when a patch answers each of them with something.
+    """
+    sentences = []
+    for name, pairs in rows.items():
+        empty = [pair for pair in pairs if pair[0].task.answer_known and pair[0].task.answer is None]
+        before, after = (sum((pair[side].score("score") or 0.0) >= 1.0 for pair in empty) for side in (0, 1))
+        if after < before:
+            sentences.append(
+                f"of {len(empty)} rows of {name} whose right answer is None {before} were right, and {after} are with "
+                "the change: it answers where there is nothing to answer"
+            )
+    return "; ".join(sentences)
+
+
+def flips(pairs: Pairs) -> tuple[Pairs, Pairs]:
+    """The rows that became right, and those that became wrong."""
+    known = [pair for pair in pairs if pair[0].task.answer_known]
+    right = [[(run.score("score") or 0.0) >= 1.0 for run in pair] for pair in known]
+    return (
+        [pair for pair, (before, after) in zip(known, right, strict=True) if after and not before],
+        [pair for pair, (before, after) in zip(known, right, strict=True) if before and not after],
+    )
+
+
 def _line(name: str, before: Trajectory, after: Trajectory) -> dict[str, Json]:
     task = before.task
     line: dict[str, Json] = {

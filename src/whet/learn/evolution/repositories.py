@@ -41,7 +41,7 @@ from .networked import Networked
 from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
 from .records import ProposalRecord
-from .reports import EvolutionReport, Pairs, findings_of
+from .reports import EvolutionReport, Pairs, findings_of, none_lost
 from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
 _PREFLIGHT = 200
@@ -88,7 +88,12 @@ async def evolve_targets(
         findings = findings_of(rows)
         if verdict is not None:
             sentences = [str(finding["sentence"]) for finding in findings]
-            verdict = replace(verdict, reasons=(*verdict.reasons, *sentences))
+            lost = none_lost(rows)
+            verdict = replace(
+                verdict,
+                promote=verdict.promote and not lost,
+                reasons=(*verdict.reasons, *filter(None, [lost]), *sentences),
+            )
         store = run.store
         for search in pieces.searches.values():
             store.put_versions(*lineage_of(search, form))

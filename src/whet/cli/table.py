@@ -1,0 +1,220 @@
+"""`whet improve` of one prompt or one function by a table of examples."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import InputError
+from .app import print_json
+
+if TYPE_CHECKING:
+    from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.records import ProposalRecord
+    from ..learn.evolution.reports import EvolutionReport
+    from ..learn.evolution.tabled import ImprovedPrompt, TableInput
+
+TOPIC = "One prompt or function, and a table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Options of a prompt or a function that is improved by a table of examples."""
+
+    input: tuple[str, ...] = ()
+    """Column of --data that holds the input. May be repeated: the input is then all of them by name. If omitted, it is
+    guessed from the names and shown."""
+    expected: str | None = None
+    """Column that holds the right answer. If omitted, it is guessed and shown."""
+    group: str | None = None
+    """Column that says which rows belong together: person, session, document. Such rows stay on one side of the
+    proof."""
+    missing: Literal["none", "unknown"] | None = None
+    """Meaning of an empty cell of --expected: none, no answer is right (a function's None); or unknown. If omitted,
+    none for a function and unknown for a prompt."""
+    metric: str | None = None
+    """How a prompt's answers are compared: exact, normalised, numeric, contains, f1, json, label or judge. If omitted,
+    chosen from the look of the expected answers and shown on three of them."""
+    rubric: str = ""
+    """What makes an answer good, for the metric judge."""
+    calls: int = 200
+    """Most model calls: to search, to propose, to judge and to prove together."""
+    price: tuple[float, float] | None = None
+    """Dollars per million prompt tokens, and per million output tokens."""
+    temperature: float | None = None
+    """Of the prompt's calls. If omitted, the endpoint's own."""
+    proposer_model: str | None = None
+    """A model at the same endpoint that proposes changes. If omitted, --model."""
+    judge_model: str | None = None
+    """A model at the same endpoint that the metric judge asks. If omitted, --model."""
+    output: Path = Path("whet_output")
+    """Folder for the better prompt, the patch and the evidence."""
+    write: bool = False
+    """Put a prompt that is proven better into its file."""
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """The options of `whet improve` that this road shares with others."""
+
+    target: str
+    data: Path | None
+    store: Path | None
+    model: str | None
+    base_url: str | None
+    alpha: float
+    seed: int
+    dry_run: bool
+    json: bool
+
+
+def is_tabled(target: str, data: Path | None, rewards: tuple[str, ...]) -> bool:
+    """True if `whet improve` of this target is ours: a prompt's file, or a function with rows and no reward."""
+    from ..learn.evolution.in_one_call import is_prompt
+
+    return is_prompt(target) or (data is not None and not rewards and ":" in target)
+
+
+def improve_by_table(run: TableRun, options: TableOptions) -> int:
+    """Say the plan, do it, print the result; 0 if it is proven, 1 if not.
+
+    Raises:
+        InputError: something is missing.
+    """
+    import asyncio
+
+    from ..learn.evolution.in_one_call import Endpoints, is_prompt
+    from ..learn.evolution.tabled import TableInput
+    from ..models import Price
+
+    if run.data is None:
+        raise InputError(
+            f"{run.target} is improved by examples: give --data FILE (CSV, JSON Lines, Parquet), with --input and "
+            "--expected, its columns"
+        )
+    source = TableInput(
+        data=run.data,
+        input=options.input,
+        expected=options.expected,
+        group=options.group,
+        missing=options.missing,
+    )
+    endpoints = Endpoints(
+        model=run.model,
+        proposer=options.proposer_model,
+        judge=options.judge_model,
+        base_url=run.base_url,
+        price=None if options.price is None else Price(prompt=options.price[0], output=options.price[1]),
+    )
+    road = _prompt if is_prompt(run.target) else _function
+    return asyncio.run(road(run, options, source, endpoints))
+
+
+async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
+    from ..learn.evolution.in_one_call import prompt_from_table
+    from ..learn.evolution.tabled import ImprovedPrompt, PromptSettings
+
+    settings = PromptSettings(
+        metric=options.metric,
+        rubric=options.rubric,
+        calls=options.calls,
+        temperature=options.temperature,
+        seed=run.seed,
+        alpha=run.alpha,
+        output=options.output,
+        store=run.store,
+        write=options.write,
+    )
+    result = await prompt_from_table(
+        Path(run.target),
+        source,
+        settings,
+        endpoints,
+        say=_silent if run.json and not run.dry_run else print,
+        progress=_silent if run.json else _progress,
+        dry_run=run.dry_run,
+    )
+    if not isinstance(result, ImprovedPrompt):
+        return 0
+    if run.json:
+        print_json({**result.json(), "plan": list(result.plan)})
+    else:
+        _print_prompt(result)
+    return 0 if result.proven else 1
+
+
+async def _function(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
+    from ..learn.evolution.in_one_call import function_from_table, function_settings
+    from ..learn.evolution.reports import EvolutionReport
+
+    for name, given in (
+        ("--metric", options.metric),
+        ("--write", options.write),
+        ("--rubric", options.rubric),
+    ):
+        if given:
+            raise InputError(f"{name} is for a prompt: a function's answers are compared for equality")
+    asks = bool(run.model or options.proposer_model)
+    report = await function_from_table(
+        run.target,
+        source,
+        function_settings(options.calls, options.output, run.seed, asks, run.store),
+        endpoints,
+        say=_silent if run.json and not run.dry_run else print,
+        progress=None if run.json else _proposal,
+        dry_run=run.dry_run,
+    )
+    if not isinstance(report, EvolutionReport):
+        return 0
+    if run.json:
+        print_json(report.json())
+    else:
+        _print_function(report)
+    return 0 if report.verdict is not None and report.verdict.promote else 1
+
+
+def _silent(*_: object, **__: object) -> None:
+    """Says nothing: `--json` prints one object."""
+
+
+def _progress(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+    shown = ", ".join(f"{name} {value}" for name, value in figures.items())
+    print(
+        f"{what}: {done}{'' if total is None else f' of {total}'} rows; {shown}", file=sys.stderr, flush=True
+    )
+
+
+def _proposal(name: str, record: ProposalRecord) -> None:
+    if record.number % 10 == 0:
+        outcome = f"{record.score:g}" if record.score is not None else record.failure or record.status
+        line = f"{name}: proposal {record.number}: {record.operator}: {outcome}".replace("\n", " ")
+        print(line[:110], file=sys.stderr, flush=True)
+
+
+def _print_prompt(result: ImprovedPrompt) -> None:
+    print()
+    for sentence in result.sentences():
+        print(sentence)
+    if not result.patch:
+        print(f"\nnothing better was found; {result.path} stays as it is")
+        return
+    print(f"\n{result.patch}")
+    if not result.proven:
+        print(f"not proven, so {result.path} stays as it is; to read: {result.written}")
+    elif result.written == result.path:
+        print(f"proven better, and written to {result.path}")
+    else:
+        print(f"proven better: {result.written}; --write puts it into {result.path}")
+
+
+def _print_function(report: EvolutionReport) -> None:
+    from ..learn.evolution.in_one_call import function_sentences
+
+    print()
+    for sentence in function_sentences(report):
+        print(sentence)
+    if report.patch:
+        applied = "not proven, for reading only" if report.refused else "git apply"
+        print(f"\n{report.patch}\npatch: {report.patch_path} ({applied})")

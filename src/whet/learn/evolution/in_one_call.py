@@ -1,0 +1,346 @@
+"""`whet.improve`: a prompt or a function, and a table of examples, in one call that needs no `await`.
+
+`whet improve FILE|MODULE:FUNCTION --data TABLE` is the same from the shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ...errors import InputError
+from ...judge.metrics import suited
+from ...models import OpenAIModel, Price
+from ...models.base import Model
+from ...models.budget import Meter
+from ...record.rows import write_rows
+from ...record.tables import RowTable
+from ...types import Json
+from ..datasets.division import standing
+from ..loop import Progress, quiet
+from .agent import RepositoryAgent
+from .openevolve import Config
+from .records import ProposalRecord
+from .reports import EvolutionReport, flips
+from .repositories import evolve_targets
+from .settings import RepositoryInput, Settings
+from .tabled import (
+    ImprovedPrompt,
+    Intake,
+    PromptPlan,
+    PromptSettings,
+    TableInput,
+    improve_prompt,
+    plan_prompt,
+    read_examples,
+)
+
+PROMPTS = (".txt", ".md", ".prompt", ".jinja", ".j2")
+"""Suffixes of files that are prompts."""
+_Result = TypeVar("_Result")
+Say = Callable[[str], None]
+"""Called with a sentence for the person who waits."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """The models of one improvement, by name: of the prompt, of the proposer and of the judge."""
+
+    model: Model | str | None = None
+    proposer: Model | str | None = None
+    judge: Model | str | None = None
+    base_url: str | None = None
+    api_key: str | None = None
+    """OPENAI_API_KEY of the environment if None."""
+    price: Price | None = None
+
+    async def open(
+        self, stack: AsyncExitStack, meter: Meter
+    ) -> tuple[Model | None, Model | None, Model | None]:
+        """Model, proposer and judge; a name that is not given is the model's.
+
+        Raises:
+            InputError: a name without an endpoint.
+        """
+        opened: dict[str, Model] = {}
+
+        async def one(named: Model | str | None) -> Model | None:
+            if named is None or not isinstance(named, str):
+                return named
+            if self.base_url is None:
+                raise InputError(
+                    f"--model {named} needs --base-url, its endpoint: an OpenAI-compatible address up to and "
+                    "including /v1"
+                )
+            if named not in opened:
+                opened[named] = await stack.enter_async_context(
+                    OpenAIModel(
+                        self.base_url,
+                        named,
+                        api_key=self.api_key or os.environ.get("OPENAI_API_KEY"),
+                        meter=meter,
+                        prices={named: self.price} if self.price is not None else None,
+                    )
+                )
+            return opened[named]
+
+        model = await one(self.model)
+        return model, await one(self.proposer) or model, await one(self.judge) or model
+
+
+def is_prompt(target: str) -> bool:
+    """True for the name of a file that is a prompt."""
+    return Path(target).suffix.lower() in PROMPTS
+
+
+async def prompt_from_table(
+    path: Path,
+    source: TableInput,
+    settings: PromptSettings,
+    endpoints: Endpoints,
+    *,
+    say: Say = lambda sentence: None,
+    progress: Progress = quiet,
+    dry_run: bool = False,
+) -> ImprovedPrompt | PromptPlan:
+    """Plan, say the plan, and do it.
+
+    Returns:
+        The plan alone where `dry_run`.
+
+    Raises:
+        InputError: no model, or something that cannot be read.
+        TrainingRefused: the model cannot be asked.
+    """
+    if endpoints.model is None:
+        raise InputError(
+            f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
+        )
+    meter = Meter()
+    async with AsyncExitStack() as stack:
+        model, proposer, judge = await endpoints.open(stack, meter)
+        assert model is not None
+        plan = plan_prompt(path, source, replace(settings, price=endpoints.price), model, judge)
+        for sentence in plan.sentences:
+            say(sentence)
+        if dry_run:
+            return plan
+        return await improve_prompt(plan, model, proposer=proposer, meter=meter, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPlan:
+    """What will be done with a function, before anything is run."""
+
+    target: str
+    intake: Intake
+    sentences: Sequence[str]
+
+
+def plan_function(target: str, source: TableInput, settings: Settings, asked: str = "") -> FunctionPlan:
+    """Read function and table.
+
+    Args:
+        asked: name of the model that proposes; "" if none does.
+
+    Raises:
+        InputError, NotFoundError: no such function, or something that cannot be read.
+    """
+    agent = RepositoryAgent(Path(), (target,), None, False)
+    callee = agent.called(target)
+    intake = read_examples(source, missing="none", signature=callee.signature, seed=settings.seed or 42)
+    known = [task for task in intake.tasks if task.answer_known]
+    if not known:
+        raise InputError(f"{intake.table.path}: no row has an expected answer, so nothing can be judged")
+    kind = suited(known)[1]
+    who = (
+        f"built-in edits and {asked} propose changes: at most {settings.calls} calls"
+        if asked
+        else "built-in edits propose changes; no model is asked, and nothing is paid (--model adds ideas)"
+    )
+    sentences = [
+        f"{target} can change; it runs in the sandbox, a call for each row, and nothing in the repository is written",
+        *intake.sentences,
+        f"answers are compared for equality, type included ({kind})",
+        standing(intake.tasks).sentence,
+        who,
+    ]
+    return FunctionPlan(target, intake, sentences)
+
+
+async def function_from_table(
+    target: str,
+    source: TableInput,
+    settings: Settings,
+    endpoints: Endpoints,
+    *,
+    say: Say = lambda sentence: None,
+    progress: Callable[[str, ProposalRecord], None] | None = None,
+    dry_run: bool = False,
+) -> EvolutionReport | FunctionPlan:
+    """Plan, say the plan, and let `whet evolve` do it.
+
+    The rows as they were read are `rows.jsonl` in the output folder.
+
+    Raises:
+        InputError, TrainingRefused, SandboxError: as of `evolve_targets`.
+    """
+    meter = Meter()
+    async with AsyncExitStack() as stack:
+        _, proposer, _ = await endpoints.open(stack, meter)
+        plan = plan_function(target, source, settings, proposer.name if proposer is not None else "")
+        for sentence in plan.sentences:
+            say(sentence)
+        if dry_run:
+            return plan
+        output = settings.output or Path("whet_output")
+        output.mkdir(parents=True, exist_ok=True)
+        rows = output / "rows.jsonl"
+        write_rows(rows, plan.intake.tasks)
+        models = [proposer] if proposer is not None else None
+        repository = RepositoryInput(targets=(target,), data=rows)
+        return await evolve_targets(repository, settings, models=models, progress=progress)
+
+
+def function_sentences(report: EvolutionReport) -> list[str]:
+    """The result of a function in words."""
+    lines: list[str] = []
+    for name, splits in report.json()["scores"].items():
+        scored = {part: row for part, row in splits.items() if "before" in row}
+        for part, what in (("train", "that were searched"), ("gate", "that nothing was chosen on")):
+            if part in scored:
+                row = scored[part]
+                lines.append(
+                    f"on the {row['n']} rows {what}: {row['before']:.3f} → {row['after']:.3f} "
+                    f"({row['after'] - row['before']:+.3f})"
+                )
+        gained, lost = flips(report.rows[name])
+        if report.patch:
+            lines.append(f"of all rows {len(gained)} became right and {len(lost)} wrong")
+        lines += [
+            f"  wrong now: {old.task.instruction!r:.80}: {old.output!r:.60} → {new.output!r:.60}"
+            for old, new in lost[:_SHOWN]
+        ]
+    if report.verdict is not None:
+        lines += [f"  {reason}" for reason in report.verdict.reasons]
+    else:
+        lines.append(report.why)
+        if not report.models:
+            lines.append(
+                "edits alone find nothing better; a model is the next step: --model NAME --base-url URL"
+            )
+    return lines
+
+
+def improve(
+    target: str | Path,
+    *,
+    data: str | Path | Sequence[Mapping[str, Json]],
+    input: str | Sequence[str] = (),
+    expected: str | None = None,
+    group: str | None = None,
+    metric: str | None = None,
+    model: Model | str | None = None,
+    base_url: str | None = None,
+    proposer: Model | str | None = None,
+    calls: int = 200,
+    write: bool = False,
+    output: str | Path = "whet_output",
+    missing: Literal["none", "unknown"] | None = None,
+    seed: int = 0,
+    say: Say | None = print,
+) -> ImprovedPrompt | EvolutionReport:
+    """Make a prompt or a function better by a table of examples, and prove it on rows that nothing was chosen on.
+
+    Runs in scripts and in notebooks, where an event loop is running already.
+
+    >>> whet.improve("prompt.txt", data="examples.csv", model="small", base_url=url)  # doctest: +SKIP
+
+    Args:
+        target: a file that is a prompt (.txt, .md), or a function as `module:function`.
+        data: a file of rows (CSV, TSV, JSON, JSON Lines, Parquet), or the rows.
+        input, expected, group: columns; guessed and said if omitted.
+        metric: one of `whet.judge.metrics.METRICS`, of a prompt; chosen from the answers' look if None.
+        model: answers under the prompt and proposes; for a function it proposes. A name needs `base_url`.
+        proposer: proposes in its place.
+        calls: most model calls.
+        write: put a proven prompt into its file; otherwise it is in the folder `output`.
+        missing: an empty expected cell means that the right answer is None, or that nobody knows it.
+        say: called with each sentence of the plan; None says nothing.
+
+    Returns:
+        An ImprovedPrompt (`proven`, `after`, `diff()`), or for a function the EvolutionReport.
+
+    Raises:
+        InputError: something is missing or cannot be read; says what.
+        TrainingRefused: the model cannot be asked, or nothing can be judged.
+    """
+    path = Path(data) if isinstance(data, str | Path) else None
+    table = path if path is not None else _table(data)  # type: ignore[arg-type]
+    inputs = (input,) if isinstance(input, str) else tuple(input)
+    source = TableInput(data=table, input=inputs, expected=expected, group=group, missing=missing)
+    endpoints = Endpoints(model=model, proposer=proposer, base_url=base_url)
+    tell = say or (lambda sentence: None)
+    if is_prompt(str(target)):
+        settings = PromptSettings(metric=metric, calls=calls, seed=seed, output=Path(output), write=write)
+        result = run_anywhere(lambda: prompt_from_table(Path(target), source, settings, endpoints, say=tell))
+        assert isinstance(result, ImprovedPrompt)
+        return result
+    if metric is not None or write:
+        raise InputError("metric and write are for a prompt: a function's answers are compared for equality")
+    report = run_anywhere(
+        lambda: function_from_table(
+            str(target),
+            source,
+            function_settings(calls, Path(output), seed, model is not None),
+            endpoints,
+            say=tell,
+        )
+    )
+    assert isinstance(report, EvolutionReport)
+    return report
+
+
+def function_settings(calls: int, output: Path, seed: int, asks: bool, store: Path | None = None) -> Settings:
+    """Settings of `whet evolve` for a function and a table: few proposals in flight, for each builds on the last."""
+    return Settings(
+        config=Config(iterations=60 if asks else 100),
+        output=output,
+        store=store,
+        calls=calls if asks else None,
+        seed=seed or None,
+        target_score=1.0,
+        in_flight=4 if asks else None,
+    )
+
+
+def _table(rows: Sequence[Mapping[str, Json]]) -> RowTable:
+    if hasattr(rows, "to_dict"):  # a DataFrame
+        rows = rows.to_dict("records")
+    lines = [
+        (number, {str(name): value for name, value in row.items()}) for number, row in enumerate(rows, 1)
+    ]
+    if not lines:
+        raise InputError("data holds no rows")
+    return RowTable(
+        Path("data"), lines, list(dict.fromkeys(name for _, row in lines for name in row)), unit="row"
+    )
+
+
+def run_anywhere(work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
+    """Run a coroutine to its end, also where an event loop is running in this thread already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(context.run, lambda: asyncio.run(work())).result()

@@ -1,0 +1,503 @@
+"""`Reflect`: a model is shown what went wrong, names the causes, and rewrites a prompt; what it writes is raced.
+
+It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it differs in six ways:
+
+1. one request shows the failures of all rows that were run, grouped by cause and counted, instead of a minibatch
+   of three; it asks for root causes before changes, for several prompts at once, and lists what was tried;
+2. a candidate is raced against its parent on the same rows, those that went wrong first, and given up as soon as it
+   has gained nothing or cannot win; GEPA runs each on a minibatch and the accepted ones on all validation rows;
+3. the parent is the best so far; after a round in vain one that is best on some rows that the best is not (GEPA
+   draws from the Pareto front each time);
+4. a block that memorises a row is dropped before anything is run, and blocks that earn nothing are dropped at the
+   end; where the model has nothing, prompts are joined and shortened without it;
+5. nothing is asked once every row is right;
+6. the winner is not reported by the rows that chose it: the gate judges it on others.
+
+A row is any Task whose runs have a Score in [0, 1], by whatever reward: a metric, a judge, people's thumbs.  What
+is said about a run (the Score's reason, comments of feedback, `Task.meta["said"]`) is shown with it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
+
+from ...errors import BudgetExceeded, ModelError, TrainingRefused
+from ...models import RecordedModel
+from ...models.base import Model
+from ...record.rows import as_text
+from ...record.tracing.resources import resources
+from ...types import Bundle, Group, Outcome, Task, Trajectory, Version, digest
+from ..loop import Context, Update, value_of
+from .blocks import ITEM
+from .failures import Failures, case_of
+from .reflection import PromptTrial, RowMemory, added, pruned, read, request, with_rules, without
+
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectOptions:
+    """Settings of Reflect."""
+
+    rounds: int = 8
+    """Reflections at most: each is one call of the model."""
+    prompts: int = 4
+    """Prompts that one reflection asks for."""
+    tasks: int = 32
+    """Training rows that candidates are run on; fewer where the budget is small."""
+    first: int = 3
+    """Rows of the first lap of a race; each further lap has twice as many."""
+    shown: int = 8
+    """Rows that went wrong which the model is shown."""
+    patience: int = 5
+    """Rounds in vain after which it ends."""
+    longest: int = 6000
+    """Characters that a prompt may have; twice the start's length where that is more."""
+    seed: int = 0
+    """Random seed."""
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A candidate and its runs."""
+
+    text: str
+    bundle: Bundle
+    parent: _Prompt | None = None
+    number: int = 0
+    """Of those that were tried, the start being 0."""
+    runs: dict[str, Trajectory] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    """Row → value; a row that a machine failed on is in `runs` only."""
+
+    def mean(self, rows: Iterable[Task]) -> float:
+        values = [self.values[row.id] for row in rows if row.id in self.values]
+        return sum(values) / len(values) if values else 0.0
+
+    def gain(self, other: _Prompt, rows: Iterable[Task]) -> float:
+        """Sum of the differences to another on rows that both have a value on."""
+        both = [row.id for row in rows if row.id in self.values and row.id in other.values]
+        return sum(self.values[id] - other.values[id] for id in both)
+
+
+class Reflect:
+    """Optimizer of one text of a Bundle, by a model that reflects on what went wrong.
+
+    Args:
+        resource: name of the text; the only text of the bundle if None.
+        score: name of the Score to raise, in [0, 1], or `success`.
+        model: proposes; its answers are recorded, so a resumed run asks for none twice.
+        right: from this value on a row counts as right.
+        options: see ReflectOptions.
+
+    >>> Reflect("prompt", "score", model=model)  # doctest: +SKIP
+    """
+
+    name = "reflect"
+    group_size = 0
+    takes_groups = False
+    on_policy = False
+    ordered = False
+
+    def __init__(
+        self,
+        resource: str | None = None,
+        score: str = "success",
+        *,
+        model: Model,
+        right: float = 1.0,
+        options: ReflectOptions | None = None,
+    ) -> None:
+        self.resource, self.score, self.model, self.right = resource, score, model, right
+        self.options = options or ReflectOptions()
+        self.causes: list[str] = []
+        """Root causes that the model named in the last step."""
+
+    @property
+    def identity(self) -> str:
+        """Digest of what decides its results."""
+        return digest([self.resource, self.score, self.model.name, self.right, asdict(self.options)])
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """One search, from the start to its end.
+
+        Raises:
+            TrainingRefused: no training rows, no text, or the agent cannot be run.
+        """
+        search = _Search(self, bundle, context, self._version(bundle))
+        try:
+            await search.run()
+        except BudgetExceeded:
+            if search.start is None or not search.start.values:
+                raise
+            search.ended = (
+                search.ended or f"{search.asked} reflections, and the calls to search with are used up"
+            )
+        self.causes = search.causes
+        return search.update()
+
+    def _version(self, bundle: Bundle) -> Version:
+        declared = resources()
+        texts = {name: version for name, version in bundle.items() if isinstance(version.content, str)}
+        if self.resource is None and len(texts) == 1:
+            return next(iter(texts.values()))
+        name = self.resource or ""
+        if name in texts:
+            return texts[name]
+        if name in declared and isinstance(declared[name].default_version.content, str):
+            return declared[name].default_version
+        raise TrainingRefused(
+            f"reflect: {name or 'no single resource'} is not a text; the bundle holds {', '.join(texts) or 'no text'}"
+        )
+
+
+class _Search:
+    """One step's work."""
+
+    def __init__(self, owner: Reflect, bundle: Bundle, context: Context, version: Version) -> None:
+        if not context.train:
+            raise TrainingRefused("reflect: no training rows to run candidates on")
+        self.options, self.score, self.right = owner.options, owner.score, owner.right
+        self.base, self.context, self.version = bundle, context, version
+        self.model = RecordedModel(owner.model, context.log)
+        self.rng = random.Random(f"reflect:{self.options.seed}")
+        self.rows = self._affordable()
+        self.memory = RowMemory.of([*context.train, *context.validation])
+        self.start: _Prompt | None = None
+        self.pool: list[_Prompt] = []
+        """Prompts that were run on all rows."""
+        self.seen: set[str] = set()
+        self.attempts: list[PromptTrial] = []
+        self.causes: list[str] = []
+        self.asked = self.useless = self.tried = self.memorised = 0
+        self.ended = ""
+        self._words: dict[str, frozenset[str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def _affordable(self) -> list[Task]:
+        """Rows that the start and a few candidates can be run on: with more of them fewer could be tried."""
+        left, train = self.context.meter.left("rollouts"), list(self.context.train)
+        count = min(self.options.tasks, len(train))
+        if left is not None:
+            count = min(count, max(6, int(left / 6)), int(left))
+        return self.rng.sample(train, count)
+
+    @property
+    def best(self) -> _Prompt:
+        # The shorter of two equals: what a rule does not earn it costs, in tokens at least.
+        return max(self.pool, key=lambda prompt: (round(prompt.mean(self.rows), 9), -len(prompt.text)))
+
+    def _perfect(self, prompt: _Prompt) -> bool:
+        return all(prompt.values.get(row.id, 0.0) >= self.right - _EQUAL for row in self.rows)
+
+    async def run(self) -> None:
+        """Search until nothing is left to gain, to ask or to spend."""
+        self.start = await self._started()
+        if self._perfect(self.start):
+            self.ended = (
+                f"all {len(self.rows)} rows that were tried are right already, so no change was asked for"
+            )
+            return
+        idle = 0
+        while self.asked < self.options.rounds and idle < self.options.patience:
+            parent = self._parent(idle)
+            better = await self._reflected(parent)
+            idle = 0 if better else idle + 1
+            if self._perfect(self.best):
+                self.ended = f"all {len(self.rows)} training rows are right"
+                break
+            if not better and await self._joined():
+                idle = 0
+        await self._shortened()
+        if not self.ended:
+            self.ended = f"{self.asked} reflections; {idle} in a row brought nothing better"
+
+    async def _started(self) -> _Prompt:
+        start = self._prompt(str(self.version.content), None)
+        self.seen.add(start.text.strip())
+        await self._extend(start, self.rows)
+        if not start.values:
+            failed = next((run.error for run in start.runs.values() if run.error is not None), None)
+            why = failed.message if failed is not None else f"no run has a score {self.score!r}"
+            raise TrainingRefused(f"reflect: not one of {len(self.rows)} rows could be run and judged: {why}")
+        self.pool.append(start)
+        self._tell("as it stands", start)
+        return start
+
+    def _prompt(self, text: str, parent: _Prompt | None) -> _Prompt:
+        version = Version(
+            resource=self.version.resource,
+            content=text,
+            kind=self.version.kind,
+            parent=parent.bundle[self.version.resource].id if parent is not None else None,
+        )
+        bundle = self.base.put(version if parent is not None else self.version)
+        prompt = _Prompt(text, bundle, parent, number=self.tried)
+        self.tried += 1
+        return prompt
+
+    async def _extend(self, prompt: _Prompt, rows: Sequence[Task]) -> None:
+        missing = [row for row in rows if row.id not in prompt.runs]
+        if not missing:
+            return
+        for group in await self.context.rollout(prompt.bundle, missing):
+            run = group.trajectories[0]
+            prompt.runs[group.task.id] = run
+            value = value_of(run, self.score)
+            if (
+                value is None
+                and run.outcome is not Outcome.INFRASTRUCTURE_ERROR
+                and prompt.parent is not None
+            ):
+                value = 0.0  # an answer that nothing could judge is not better than one that was judged
+            if value is not None:
+                prompt.values[group.task.id] = value
+
+    def _parent(self, idle: int) -> _Prompt:
+        """The best; after a round in vain also one that is better on some row than the best."""
+        best = self.best
+        if idle == 0 or len(self.pool) < 2:
+            return best
+        others = [
+            prompt
+            for prompt in self.pool
+            if prompt is not best
+            and any(prompt.values.get(id, 0.0) > value + _EQUAL for id, value in best.values.items())
+        ]
+        return self.rng.choice([best, *others])
+
+    async def _reflected(self, parent: _Prompt) -> bool:
+        """Ask for prompts and race them; True if one is the best now."""
+        cases = [case for run in parent.runs.values() if (case := case_of(run, self.score)) is not None]
+        messages = request(
+            parent.text,
+            Failures.of(cases, self.right),
+            self.attempts,
+            count=self.options.prompts,
+            shown=self.options.shown,
+            rng=self.rng,
+            longest=self._longest,
+        )
+        self.asked += 1
+        try:
+            answer = (await self.model.complete(messages, sample=self.asked)).text
+        except ModelError as error:
+            self.useless += 1
+            if self.asked == self.useless == 2:
+                raise TrainingRefused(f"reflect: the model that proposes cannot be asked: {error}") from error
+            return False
+        reflection = read(answer, parent.text)
+        self.causes += reflection.causes
+        texts = [text for prompt in reflection.prompts if (text := self._pruned(prompt, parent))]
+        self.useless += not texts
+        texts += self._shorter(parent)
+        return await self._raced([self._prompt(text, parent) for text in texts], parent)
+
+    def _shorter(self, parent: _Prompt) -> list[str]:
+        """The prompt without one block that it has beside the start: what was right at first may be in the way now."""
+        assert self.start is not None
+        new = added(parent.text, self.start.text)
+        if len(new) < 2:
+            return []
+        for block in self.rng.sample(new, len(new)):
+            text = self._pruned(without(parent.text, [block]), parent)
+            if text:
+                return [text]
+        return []
+
+    @property
+    def _longest(self) -> int:
+        return max(self.options.longest, 2 * len(str(self.version.content)))
+
+    def _pruned(self, text: str, parent: _Prompt) -> str:
+        """A proposal without what memorises rows; "" if nothing new is left of it."""
+        text, dropped = pruned(text, parent.text, self.memory)
+        self.memorised += len(dropped)
+        if not text.strip() or text.strip() in self.seen or len(text) > self._longest:
+            return ""
+        self.seen.add(text.strip())
+        return text
+
+    async def _raced(self, prompts: Sequence[_Prompt], parent: _Prompt, *, no_worse: bool = False) -> bool:
+        """Run each against its parent, lap by lap; True if one is the best now.
+
+        Where several gain on their first lap, what they add is joined, and that runs on in their place.
+
+        Args:
+            no_worse: a prompt that loses nothing is good enough.
+        """
+        before = self.best
+        for prompt in prompts:
+            await self._race(prompt, parent, no_worse, laps=1 if len(prompts) > 1 else None)
+        live = [prompt for prompt in prompts if prompt.gain(parent, self._ran(prompt)) > _EQUAL]
+        live.sort(key=lambda prompt: -prompt.gain(parent, self._ran(prompt)))
+        union = self._union(live, parent) if len(live) > 1 else None
+        if union is not None:
+            await self._race(union, parent, no_worse)
+            self._enter(union, parent)
+        if self.best is before:
+            # The best of them alone; the others' rules are asked for again if they were good.
+            for prompt in live[: 1 if len(prompts) > 1 else 0]:
+                await self._race(prompt, parent, no_worse)
+        for prompt in prompts:
+            self._enter(prompt, parent, joined=union is not None and prompt in live)
+        return self.best is not before
+
+    def _ran(self, prompt: _Prompt) -> list[Task]:
+        return [row for row in self.rows if row.id in prompt.values]
+
+    def _enter(self, prompt: _Prompt, parent: _Prompt, *, joined: bool = False) -> None:
+        """Note how a prompt fared, for the requests that follow; one that ran on all rows may become a parent."""
+        ran, whole = self._ran(prompt), len(prompt.runs) == len(self.rows)
+        new = "\n".join(added(prompt.text, parent.text)) or "(blocks dropped or moved)"
+        self.attempts.append(PromptTrial(new, prompt.gain(parent, ran), len(ran)))
+        if whole:
+            self.pool.append(prompt)
+        self._tell("kept" if whole else "joined with others" if joined else "given up", prompt)
+
+    def _union(self, prompts: Sequence[_Prompt], parent: _Prompt) -> _Prompt | None:
+        """The parent without what any of these drops, and with what each adds; None if one does more than that."""
+        rules: list[str] = []
+        dropped: list[str] = []
+        for prompt in prompts:
+            new, gone = added(prompt.text, parent.text), added(parent.text, prompt.text)
+            if without(prompt.text, new).split() != without(parent.text, gone).split():
+                return None
+            rules += [rule for rule in map(_bare, new) if rule not in rules]
+            dropped += gone
+        text = self._pruned(with_rules(without(parent.text, dropped), rules), parent)
+        return self._prompt(text, parent) if text else None
+
+    async def _race(self, prompt: _Prompt, parent: _Prompt, no_worse: bool, laps: int | None = None) -> None:
+        order = self._order(prompt, parent)
+        at, lap = 0, self.options.first
+        bar = -_EQUAL if no_worse else _EQUAL
+        while at < len(order):
+            await self._extend(prompt, order[at : at + lap])
+            at, lap = min(len(order), at + lap), 2 * lap
+            ran, left = order[:at], order[at:]
+            gain = prompt.gain(parent, ran)
+            # The most that it can still gain: every row that is left becomes right.
+            hope = gain + sum(1.0 - parent.values.get(row.id, 0.0) for row in left)
+            if left and (gain < bar or hope <= self.best.gain(parent, self.rows) - _EQUAL):
+                return
+            laps = None if laps is None else laps - 1
+            if laps == 0:
+                return
+
+    def _order(self, prompt: _Prompt, parent: _Prompt) -> list[Task]:
+        """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
+
+        A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
+        that share the most words with what the prompt adds, or whose answers do with what it drops: what does not help
+        where it speaks helps nowhere.
+        """
+        shuffled = random.Random(f"race:{self.options.seed}:{parent.text}").sample(self.rows, len(self.rows))
+        words = _words("\n".join(added(prompt.text, parent.text)))
+        gone = _words("\n".join(added(parent.text, prompt.text)))
+        causes: dict[str, list[Task]] = {}
+        right: list[Task] = []
+        for row in shuffled:
+            if parent.values.get(row.id, 0.0) >= self.right - _EQUAL:
+                right.append(row)
+                continue
+            case = case_of(parent.runs[row.id], self.score)
+            causes.setdefault(case.cause if case is not None else "", []).append(row)
+        # One of each cause in turn: a rule that mends one cause shows early.
+        wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
+        answered = {row.id: _words(as_text(parent.runs[row.id].output)) for row in wrong}
+        wrong.sort(key=lambda row: -self._shared(words, row) - len(gone & answered[row.id]))
+        order: list[Task] = []
+        while wrong or right:
+            order += wrong[:2] + right[:1]
+            wrong, right = wrong[2:], right[1:]
+        return order
+
+    def _shared(self, words: frozenset[str], row: Task) -> float:
+        """How much the words of a change are those of a row, each by how few rows have it."""
+        if not self._words:
+            self._words = {task.id: _words(f"{task.instruction} {task.answer}") for task in self.rows}
+            self._counts = Counter(word for own in self._words.values() for word in own)
+        return sum(1.0 / self._counts[word] for word in words & self._words[row.id])
+
+    async def _joined(self) -> bool:
+        """The best with what another prompt has beside it, where that one is better on some rows; no model is asked."""
+        best = self.best
+        for other in reversed(self.pool):
+            better = any(
+                other.values.get(id, 0.0) > value + _EQUAL
+                for id, value in best.values.items()
+                if other is not best
+            )
+            rules = (
+                [block.strip().removeprefix("- ") for block in added(other.text, best.text)] if better else []
+            )
+            text = self._pruned(with_rules(best.text, rules), best) if rules else ""
+            if text:
+                return await self._raced([self._prompt(text, best)], best)
+        return False
+
+    async def _shortened(self) -> None:
+        """Drop blocks that the best has beside the start, as long as no row is worse without one."""
+        assert self.start is not None
+        for block in added(self.best.text, self.start.text):
+            best = self.best
+            left = self.context.meter.left("rollouts")
+            others = [new for new in added(best.text, self.start.text) if new != block]
+            # The only thing that it has more than the start: without it it is the start.
+            if not others or block not in best.text or (left is not None and left < len(self.rows)):
+                continue
+            text = self._pruned(without(best.text, [block]), best)
+            if text:
+                await self._raced([self._prompt(text, best)], best, no_worse=True)
+
+    def _tell(self, what: str, prompt: _Prompt) -> None:
+        ran = [row for row in self.rows if row.id in prompt.values]
+        self.context.progress(
+            f"prompt {prompt.number} {what}",
+            len(ran),
+            len(self.rows),
+            score=round(prompt.mean(ran), 4),
+            best=round(self.best.mean(self.rows), 4) if self.pool else 0.0,
+            reflections=self.asked,
+        )
+
+    def update(self) -> Update:
+        """The best prompt, and how it came about."""
+        assert self.start is not None
+        best = self.best
+        before, after = self.start.mean(self.rows), best.mean(self.rows)
+        if after <= before + _EQUAL:
+            best = self.start
+        metrics = {
+            "start": before,
+            "best": max(before, after),
+            "rows": float(len(self.rows)),
+            "asked": float(self.asked),
+            "useless": float(self.useless),
+            "tried": float(self.tried - 1),
+            "memorised": float(self.memorised),
+        }
+        moved = (
+            f"{before:.3f} → {after:.3f}" if best is not self.start else f"nothing better than {before:.3f}"
+        )
+        return Update(
+            bundle=best.bundle,
+            metrics=metrics,
+            done=True,
+            reason=f"{self.ended}; {moved}",
+        )
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w{3,}", text.casefold()))
+
+
+def _bare(block: str) -> str:
+    """A block without the mark of a list item."""
+    return ITEM.sub("", block.strip(), count=1)

@@ -1,0 +1,459 @@
+"""One prompt and a table of examples: read, said, improved, proven, written.
+
+`plan_prompt` reads everything and spends nothing; its `sentences` say what can change, from which evidence, what the
+gate can prove and what it costs.  `improve_prompt` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError
+from ...judge.metrics import SCORE, JudgeMetric, Metric, metric_named, shown, suited
+from ...models import Price, RecordedModel
+from ...models.base import Model, ModelRequest
+from ...models.budget import Meter
+from ...models.spending import estimate
+from ...record.columns import Columns, Missing
+from ...record.store import Log, Store
+from ...record.store.bundles import BUNDLE_FILE, write_bundle
+from ...record.tables import RowTable, read_table
+from ...repository.text import as_written, diff, plain
+from ...types import Budget, Bundle, Split, Task, Verdict, Version, digest
+from ..datasets.division import standing
+from ..datasets.examples import divided, merged
+from ..datasets.signatures import Signature
+from ..experiment import Experiment
+from ..improvement import Improvement
+from ..loop import Progress, means, quiet
+from .prompted import PromptAgent, messages_of
+from .reflecting import Reflect, ReflectOptions
+from .settings import folder_in_git
+
+_PROOF = 0.35
+"""Share of the calls that the gate may take: each of its rows is asked before and after."""
+_LEAST = 24
+"""Runs that a search needs at least: six rows as they stand, and three candidates."""
+_CONTRADICTIONS = 3
+"""Contradictions that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInput:
+    """A table of examples, and which of its columns is what."""
+
+    data: Path | RowTable
+    """A file: CSV, TSV, JSON, JSON Lines or Parquet; or a table that was read already."""
+    input: tuple[str, ...] = ()
+    """Column of the input; several are given by name. Guessed and shown if omitted."""
+    expected: str | None = None
+    """Column of the right answer. Guessed and shown if omitted."""
+    group: str | None = None
+    """Column of the person, session or document of a row; such rows stay on one side of the proof."""
+    missing: Missing | None = None
+    """An empty expected cell: none (nothing is the right answer) or unknown (nobody knows it)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSettings:
+    """How one prompt is improved."""
+
+    metric: str | None = None
+    """One of whet.judge.metrics.METRICS; chosen from the look of the expected answers if None."""
+    rubric: str = ""
+    """What makes an answer good, for the metric judge."""
+    calls: int = 200
+    """Most model calls: of search, proposals, judge and proof together."""
+    price: Price | None = None
+    temperature: float | None = None
+    seed: int = 0
+    alpha: float = 0.05
+    output: Path = Path("whet_output")
+    store: Path | None = None
+    """The record; OUTPUT/runs.db if None. Answers in it are not asked for again."""
+    write: bool = False
+    """Put a proven prompt into its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The rows of a table, divided, and what there is to say about them."""
+
+    table: RowTable
+    columns: Columns
+    tasks: Sequence[Task]
+    sentences: Sequence[str]
+
+
+def read_examples(
+    source: TableInput, *, missing: Missing, signature: Signature | None = None, seed: int = 0
+) -> Intake:
+    """The rows of a table as Tasks with their splits.
+
+    Repeated inputs are merged and counted; contradictions are told and left out.
+
+    Args:
+        missing: what an empty cell means where the source does not say.
+        signature: of the function that is called: cells of CSV are numbers and truth values then, but for what it
+            takes or gives as `str`.  None leaves all text.
+
+    Raises:
+        InputError: nothing to read, or nothing left.
+    """
+    table = source.data if isinstance(source.data, RowTable) else read_table(source.data)
+    columns = Columns.of(
+        table,
+        input=source.input,
+        expected=source.expected,
+        group=source.group,
+        parameters=[parameter.name for parameter in signature.parameters] if signature is not None else (),
+    )
+    if signature is not None:
+        table = table.typed(text=_texts(columns, signature))
+    rows, notes = columns.tasks(table, missing=source.missing or missing)
+    said: list[str] = []
+    distinct = merged(rows, said.append)
+    contradictions = [sentence for sentence in said if sentence.startswith("contradiction")]
+    others = [sentence for sentence in said if sentence not in contradictions]
+    if len(contradictions) > _CONTRADICTIONS:
+        rest = len(contradictions) - _CONTRADICTIONS
+        contradictions = [*contradictions[:_CONTRADICTIONS], f"and {rest} more inputs with several answers"]
+    if not distinct:
+        raise InputError(f"{table.path} holds no row that is not contradicted: " + "; ".join(contradictions))
+    tasks = divided(distinct, seed=seed)
+    if len(tasks) < len(distinct):
+        others.append(
+            f"{len(distinct) - len(tasks)} rows are left out, which nearly repeat one on the other side of the proof"
+        )
+    sentences = [*table.notes, *columns.sentences(table), *notes, *others, *contradictions]
+    return Intake(table, columns, tasks, sentences)
+
+
+def _texts(columns: Columns, signature: Signature) -> list[str]:
+    """Columns that a function takes or gives as text, by its annotations."""
+    annotated = {parameter.name: parameter.annotation for parameter in signature.parameters}
+    if len(columns.input) == 1 and columns.input[0] not in annotated and signature.parameters:
+        annotated[columns.input[0]] = signature.parameters[0].annotation
+    texts = [name for name in columns.input if annotated.get(name) == "str"]
+    return [*texts, columns.expected] if signature.returns == "str" else texts
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """What will be done, before anything is spent."""
+
+    path: Path
+    text: str
+    intake: Intake
+    metric: Metric | JudgeMetric
+    tasks: Sequence[Task]
+    """Those that the search and the gate use."""
+    rollouts: int
+    """Runs of the prompt that the search may make."""
+    reflections: int
+    settings: PromptSettings
+    sentences: Sequence[str]
+
+    @property
+    def gate(self) -> Sequence[Task]:
+        return [task for task in self.tasks if task.split is Split.GATE]
+
+
+def plan_prompt(
+    path: Path, source: TableInput, settings: PromptSettings, model: Model, judge: Model | None = None
+) -> PromptPlan:
+    """Read prompt and table, choose the metric, and share out the calls.
+
+    Args:
+        judge: of the metric judge; the model itself if None.
+
+    Raises:
+        InputError: an unreadable file, an unclear column, too few rows or calls, or a metric that cannot tell.
+    """
+    text = _read(path)
+    intake = read_examples(source, missing="unknown", seed=settings.seed)
+    known = [task for task in intake.tasks if task.answer_known]
+    if len(known) < 10:
+        raise InputError(
+            f"{intake.table.path}: {len(known)} different rows with an expected answer are too few to learn from and "
+            "to prove anything on; give at least 10, better 100"
+        )
+    name, why = (settings.metric, "") if settings.metric else suited(known)
+    metric = metric_named(name, known, model=judge or model, rubric=settings.rubric)
+    tried = shown(metric, known)
+    per_run = 2 if isinstance(metric, JudgeMetric) else 1
+    reflections = min(ReflectOptions().rounds, max(3, settings.calls // 40))
+    held = [task for task in known if task.split is Split.GATE]
+    behind = min(len(held), int(_PROOF * settings.calls / (2 * per_run)))
+    rollouts = (settings.calls - 2 * per_run * behind - reflections) // per_run
+    if rollouts < _LEAST or not behind:
+        raise InputError(
+            f"--calls {settings.calls}: {2 * per_run * behind} of them prove and {reflections} propose, which leaves "
+            f"{max(0, rollouts)} runs to search with, and {_LEAST} are needed"
+        )
+    kept = {task.id for task in _spread(held, behind)}
+    tasks = [task for task in known if task.split is not Split.GATE or task.id in kept]
+    sentences = [
+        f"{path} can change ({len(text):,} characters); {model.name} answers under it",
+        *intake.sentences,
+        metric.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
+        *(f"  {line}" for line in tried.lines),
+        standing(tasks).sentence,
+        _cost(settings, model, text, tasks, per_run, behind, rollouts, reflections),
+    ]
+    return PromptPlan(path, text, intake, metric, tasks, rollouts, reflections, settings, sentences)
+
+
+def _read(path: Path) -> str:
+    try:
+        return plain(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"cannot read the prompt {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the prompt {path} is not UTF-8: {error}") from error
+
+
+def _spread(held: Sequence[Task], count: int) -> list[Task]:
+    """So many of the gate's rows, of as many groups as possible: by the place in their group, then by hash."""
+    place: dict[str, int] = {}
+    ranked = []
+    for task in sorted(held, key=lambda task: digest(["gate", task.id])):
+        key = task.group or task.id
+        place[key] = place.get(key, -1) + 1
+        ranked.append((place[key], task))
+    ranked.sort(key=lambda entry: entry[0])
+    return [task for _, task in ranked[:count]]
+
+
+def _cost(
+    settings: PromptSettings,
+    model: Model,
+    text: str,
+    tasks: Sequence[Task],
+    per_run: int,
+    behind: int,
+    rollouts: int,
+    reflections: int,
+) -> str:
+    """A sentence on the most that it costs."""
+    sizes = [
+        estimate(ModelRequest.of(messages_of(text, task.initial_state["input"]), {})).prompt_tokens
+        for task in tasks[:50]
+    ]
+    prompt_tokens = int(settings.calls * sum(sizes) / len(sizes))
+    money = "its price is unknown (--price)"
+    if settings.price is not None:
+        money = (
+            f"about ${settings.price.of(prompt_tokens, settings.calls * 100):.2f} with answers of 100 tokens"
+        )
+    judged = ", each with one of the judge" if per_run == 2 else ""
+    return (
+        f"at most {settings.calls} calls of {model.name}: {rollouts * per_run} to search, {reflections} to propose, "
+        f"{2 * per_run * behind} to prove ({behind} rows before and after{judged}); about {prompt_tokens:,} prompt "
+        f"tokens, {money}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImprovedPrompt:
+    """What became of a prompt."""
+
+    path: Path
+    before: str
+    after: str
+    """The best prompt found, whether it is proven or not; equal to `before` where none was better."""
+    proven: bool
+    reason: str
+    """How the search ended."""
+    dev: tuple[float, float]
+    """Mean score before and after, on the rows that it was searched on."""
+    dev_rows: int
+    gate: tuple[float, float] | None
+    """The same on the gate's rows, which nothing was chosen on; None where nothing changed."""
+    verdict: Verdict | None
+    causes: Sequence[str]
+    """Root causes that the model named."""
+    spent: dict[str, float]
+    """Calls, tokens and dollars."""
+    written: Path | None
+    """The file that holds the better prompt, or the refused patch."""
+    patch: str = ""
+    plan: Sequence[str] = ()
+
+    @property
+    def promote(self) -> bool:
+        """True if the gate proved the better prompt better."""
+        return self.proven
+
+    def diff(self) -> str:
+        """The change as a patch for `git apply`."""
+        return self.patch
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
+    def sentences(self) -> list[str]:
+        """The result in words."""
+        lines = [f"search: {self.reason}"]
+        lines += [f"  cause: {cause}" for cause in list(dict.fromkeys(self.causes))[:5]]
+        lines.append(
+            f"on the {self.dev_rows} rows that were searched: {self.dev[0]:.3f} → {self.dev[1]:.3f} "
+            f"({self.dev[1] - self.dev[0]:+.3f})"
+        )
+        if self.gate is not None and self.verdict is not None:
+            before, after = self.gate
+            lines.append(
+                f"on {self.verdict.n} rows that nothing was chosen on: {before:.3f} → {after:.3f} "
+                f"({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of "
+                f"{100 * before:.0f} are right"
+            )
+            lines += [f"  {reason}" for reason in self.verdict.reasons]
+            if not self.proven and self.verdict.effect > 0 and self.verdict.needed:
+                lines.append(
+                    f"likely better, and not proven: it takes about {self.verdict.needed} rows behind the gate; give "
+                    "more rows, or more --calls"
+                )
+        dollars = f", ${self.spent['dollars']:.4f}" if self.spent.get("dollars") else ""
+        lines.append(f"spent: {self.spent['calls']:.0f} calls, {self.spent['tokens']:,.0f} tokens{dollars}")
+        return lines
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "prompt": str(self.path),
+            "promote": self.proven,
+            "before": self.before,
+            "after": self.after,
+            "reason": self.reason,
+            "causes": list(self.causes),
+            "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
+            "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
+            "verdict": self.verdict,
+            "spent": self.spent,
+            "written": None if self.written is None else str(self.written),
+            "diff": self.patch,
+        }
+
+
+async def improve_prompt(
+    plan: PromptPlan,
+    model: Model,
+    *,
+    proposer: Model | None = None,
+    meter: Meter | None = None,
+    progress: Progress = quiet,
+) -> ImprovedPrompt:
+    """Search, prove and write.
+
+    Args:
+        model: answers under the prompt.
+        proposer: writes better prompts; the model itself if None.
+        meter: of both and of the judge, for what was spent.
+
+    Raises:
+        TrainingRefused: the model cannot be asked.
+    """
+    settings, resource = plan.settings, plan.path.name
+    settings.output.mkdir(parents=True, exist_ok=True)
+    with Store(settings.store or settings.output / "runs.db") as store:
+        answers = RecordedModel(model, Log(store, f"answers/{resource}"))
+        agent = PromptAgent(resource, plan.text, answers, temperature=settings.temperature)
+        start = Bundle([Version(resource=resource, content=plan.text, kind="prompt")])
+        # Another prompt, table or setting is another experiment: checkpoints of the one say nothing of the other.
+        identity = digest(
+            [plan.text, [task.id for task in plan.tasks], plan.metric.version, settings.calls], 12
+        )
+        experiment = Experiment(
+            env=agent,
+            tasks=plan.tasks,
+            rewards=[plan.metric],
+            store=store,
+            seed=settings.seed,
+            name=f"improve/{resource}/{identity}",
+            concurrency=8,
+            folder=settings.output / "artifacts",
+            progress=progress,
+        )
+        options = ReflectOptions(rounds=plan.reflections, seed=settings.seed)
+        reflect = Reflect(resource, SCORE, model=proposer or model, right=plan.metric.right, options=options)
+        improvement = await experiment.improve(
+            reflect,
+            bundle=start,
+            rounds=1,
+            budget=Budget(rollouts=plan.rollouts),
+            watch=lambda number, metrics: None,
+        )
+        verdict: Verdict | None = None
+        gate: tuple[float, float] | None = None
+        if improvement.bundle != start:
+            verdict = await experiment.gate(
+                improvement, metric=SCORE, alpha=settings.alpha, label="the prompt as it is"
+            )
+            sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
+            gate = (means(sides[0]).get(SCORE, 0.0), means(sides[1]).get(SCORE, 0.0))
+    return _written(plan, improvement, verdict, gate, reflect.causes, meter)
+
+
+def _written(
+    plan: PromptPlan,
+    improvement: Improvement,
+    verdict: Verdict | None,
+    gate: tuple[float, float] | None,
+    causes: Sequence[str],
+    meter: Meter | None,
+) -> ImprovedPrompt:
+    """The result, with the files of it."""
+    settings, resource = plan.settings, plan.path.name
+    after = str(improvement.bundle[resource].content)
+    proven = verdict is not None and verdict.promote
+    metrics = dict(improvement.metrics[-1])
+    original = plan.path.read_bytes().decode("utf-8-sig")
+    new = as_written(original, after)
+    patch = diff(folder_in_git(plan.path.resolve().parent) + plan.path.name, original, new)
+    output, written = settings.output, None
+    # What an earlier run left would be taken for this one's.
+    for name in ("agent.patch", "refused.patch", resource, BUNDLE_FILE):
+        if output / name != plan.path:
+            (output / name).unlink(missing_ok=True)
+    if proven and settings.write:
+        plan.path.write_bytes(new.encode())
+        written = plan.path
+    elif proven:
+        written = output / resource
+        written.write_bytes(new.encode())
+    if patch:
+        file = output / ("agent.patch" if proven else "refused.patch")
+        file.write_bytes(patch.encode())
+        written = written or file
+    if proven:
+        record = (settings.store or output / "runs.db").resolve()
+        write_bundle(
+            output / BUNDLE_FILE,
+            improvement.bundle,
+            baseline=improvement.parent,
+            verdict=verdict,
+            store=record,
+        )
+    result = ImprovedPrompt(
+        path=plan.path,
+        before=plan.text,
+        after=after,
+        proven=proven,
+        reason=improvement.reason,
+        dev=(metrics["start"], metrics["best"]),
+        dev_rows=int(metrics["rows"]),
+        gate=gate,
+        verdict=verdict,
+        causes=causes,
+        spent={kind: (meter or Meter()).spent[kind] for kind in ("calls", "tokens", "dollars")},
+        written=written,
+        patch=patch,
+        plan=plan.sentences,
+    )
+    (output / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(result.json()), indent=2))
+    return result

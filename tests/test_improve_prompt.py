@@ -1,0 +1,337 @@
+"""One prompt and a table: improved, proven on rows that nothing was chosen on, and written; or left, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from processes import whet as whet_command
+
+import whet
+from whet.errors import InputError, TrainingRefused
+from whet.learn.evolution.failures import Failures, case_of
+from whet.learn.evolution.prompted import messages_of
+from whet.learn.evolution.reflecting import Reflect, ReflectOptions
+from whet.learn.evolution.reflection import PromptTrial, RowMemory, pruned, read, request
+from whet.models import ScriptedModel
+from whet.models.base import ModelRequest
+from whet.models.fakes import Reply, ScriptedServer
+from whet.models.fakes.clerk import RULES, Clerk
+from whet.record.rows import row
+from whet.types import Failure, Fault, Score, Step
+
+PROMPT = "Sort the letter.\n"
+
+
+@pytest.fixture
+def clerk() -> Clerk:
+    return Clerk(4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, clerk: Clerk) -> Path:
+    """A prompt, and 200 letters of 200 people."""
+    write(tmp_path / "examples.csv", clerk.rows(200, seed=4))
+    (tmp_path / "prompt.txt").write_text(clerk.prompt)
+    return tmp_path
+
+
+@pytest.fixture
+def server(clerk: Clerk) -> Iterator[ScriptedServer]:
+    with ScriptedServer(clerk) as running:
+        yield running
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def truth(clerk: Clerk, prompt: str) -> float:
+    """Share of 300 letters that nobody has seen which the clerk answers right under a prompt."""
+    fresh = clerk.rows(300, seed=99)
+    asked = [ModelRequest.of(messages_of(prompt, letter["question"]), {}) for letter in fresh]
+    return sum(letter["answer"] in clerk(ask) for letter, ask in zip(fresh, asked, strict=True)) / len(fresh)
+
+
+def improve(folder: Path, server: ScriptedServer, *words: str) -> tuple[int, str, str]:
+    model = ("--model", "scripted", "--base-url", server.base_url)
+    done = whet_command("improve", "prompt.txt", "--data", "examples.csv", *model, *words, folder=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_prompt_and_a_csv_end_in_a_proven_prompt(
+    folder: Path, server: ScriptedServer, clerk: Clerk
+) -> None:
+    code, out, err = improve(folder, server, "--input", "question", "--expected", "answer", "--write")
+    assert code == 0, err
+    assert "input: question = 'Letter 0" in out
+    assert "metric label: " in out
+    assert "expected 'billing': 'billing' → 1" in out
+    assert "enough to prove a gain of" in out
+    assert "at most 200 calls" in out
+    assert "proven better, and written to prompt.txt" in out
+    # 200 is what was said, and what was spent; a resumed run would spend nothing.
+    asked = len(server.requests)
+    assert asked <= 200
+    better = (folder / "prompt.txt").read_text()
+    assert truth(clerk, better) >= truth(clerk, clerk.prompt) + 0.3
+    assert (folder / "whet_output" / "agent.patch").read_text() in out
+    (folder / "prompt.txt").write_text(clerk.prompt)
+    again = improve(folder, server)
+    assert again[0] == 0
+    assert (folder / "whet_output" / "prompt.txt").read_text() == better
+    assert len(server.requests) == asked
+    shown = whet_command("show", "versions", "--store", "whet_output/runs.db", folder=folder)
+    assert "prompt.txt" in shown.stdout
+    assert whet_command("release", "whet_output", folder=folder).returncode == 0
+
+
+def test_with_shuffled_answers_nothing_is_written(folder: Path, server: ScriptedServer, clerk: Clerk) -> None:
+    rows = clerk.rows(200, seed=4)
+    answers = [letter["answer"] for letter in rows]
+    random.Random(1).shuffle(answers)
+    write(
+        folder / "examples.csv",
+        [{**letter, "answer": answer} for letter, answer in zip(rows, answers, strict=True)],
+    )
+    code, out, err = improve(folder, server, "--write")
+    assert code == 1, err
+    assert (folder / "prompt.txt").read_text() == clerk.prompt
+    assert "stays as it is" in out
+    assert not (folder / "whet_output" / "agent.patch").exists()
+    assert not (folder / "whet_output" / "bundle.json").exists()
+
+
+def test_a_perfect_prompt_is_not_asked_about(folder: Path, server: ScriptedServer) -> None:
+    clerk = Clerk(4, noise=0)
+    rules = "\n".join(f"- {rule.text}" for rule in RULES)
+    (folder / "prompt.txt").write_text(f"{clerk.prompt}\n{rules}\n")
+    with ScriptedServer(clerk) as other:
+        code, out, err = improve(folder, other)
+    assert code == 1, err
+    assert "are right already, so no change was asked for" in out
+    assert "nothing better was found" in out
+    assert clerk.proposed == 0
+
+
+def test_a_dry_run_says_all_and_spends_nothing(folder: Path, server: ScriptedServer) -> None:
+    code, out, err = improve(folder, server, "--dry-run", "--price", "1", "2", "--metric", "exact")
+    assert code == 0, err
+    assert "about $" in out
+    assert "metric exact" in out
+    assert not server.requests
+    assert not (folder / "whet_output").exists()
+
+
+def test_what_is_missing_is_one_sentence_and_nothing_is_spent(folder: Path, server: ScriptedServer) -> None:
+    bare = whet_command("improve", "prompt.txt", folder=folder)
+    assert bare.returncode == 2
+    assert "give --data FILE" in bare.stderr
+    nobody = whet_command("improve", "prompt.txt", "--data", "examples.csv", folder=folder)
+    assert "a prompt is tried on a model: give --model" in nobody.stderr
+    assert "it has question, answer, customer" in improve(folder, server, "--input", "letter")[2]
+    assert "is exact meant?" in improve(folder, server, "--metric", "exat")[2]
+    assert "24 are needed" in improve(folder, server, "--calls", "30")[2]
+    (folder / "examples.csv").write_text("question,answer\n" + "".join(f"q{n},{n}\n" for n in range(5)))
+    assert "5 different rows with an expected answer are too few" in improve(folder, server)[2]
+    assert not server.requests
+
+
+def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, clerk: Clerk) -> None:
+    with ScriptedServer(clerk, api_key="right") as closed:
+        code, _, err = improve(folder, closed)
+    assert code == 7
+    assert "not one of 20 rows could be run and judged" in err
+    assert "401" in err
+    words = "lorem ipsum dolor " * 200
+
+    def nonsense(request: ModelRequest) -> str | Reply:
+        return words if "```" in request.text else clerk(request)
+
+    with ScriptedServer(nonsense) as server:
+        code, out, err = improve(folder, server)
+    assert code == 1, err
+    assert "nothing better was found" in out
+
+
+def test_json_has_the_plan_the_evidence_and_the_verdict(folder: Path, server: ScriptedServer) -> None:
+    code, out, err = improve(folder, server, "--json")
+    assert (code, err) == (0, "")
+    report = msgspec.json.decode(out)
+    assert report["promote"]
+    assert report["gate"]["after"] > report["gate"]["before"]
+    assert report["dev"]["rows"] > 10
+    assert report["spent"]["calls"] <= 200
+    assert report["plan"][0].startswith("prompt.txt can change")
+
+
+def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk: Clerk) -> None:
+    def improved(output: str) -> whet.learn.evolution.tabled.ImprovedPrompt:  # type: ignore[name-defined]
+        return whet.improve(
+            folder / "prompt.txt",
+            data=clerk.rows(200, seed=4),
+            model=ScriptedModel(clerk),
+            output=folder / output,
+            say=None,
+        )
+
+    async def cell() -> object:
+        return improved("two")
+
+    one, two = improved("one"), asyncio.run(cell())
+    assert one.proven
+    assert one.after == two.after  # type: ignore[attr-defined]
+    assert (folder / "one" / "prompt.txt").read_text() == one.after
+    assert "+" in one.diff()
+    with pytest.raises(InputError, match="--base-url"):
+        whet.improve(folder / "prompt.txt", data=folder / "examples.csv", model="small", say=None)
+
+
+def scored(number: int, value: float, reason: str = "", **more: object) -> whet.Trajectory:
+    task = row(f"question {number}", expected=f"right {number}")
+    return whet.Trajectory(task=task, scores={"s": Score("s", value, reason)}, **more)  # type: ignore[arg-type]
+
+
+def test_failures_are_shown_by_cause_with_tools_and_what_was_said() -> None:
+    tool = Step(kind="tool", name="look_up", action={"id": 7}, observation="nothing")
+    said = whet.Feedback(comment="far too long", value=-1)
+    runs = [
+        scored(1, 0.0, "missing: 'a'; too much: 'b'", output="a long answer to the question that was asked"),
+        scored(
+            2,
+            0.0,
+            "missing: 'c'; too much: 'd'",
+            output="another long answer to what was asked",
+            feedback=[said],
+        ),
+        scored(3, 0.2, output="it was not found, nor was it looked for", steps=[tool]),
+        scored(4, 0.0, error=Failure(Fault.AGENT, "KeyError", "'x'")),
+        scored(5, 0.9, output="right 5"),
+        scored(
+            6,
+            0.0,
+            error=Failure(Fault.MODEL, "ModelError", "down"),
+            outcome=whet.Outcome.INFRASTRUCTURE_ERROR,
+        ),
+    ]
+    cases = [case for run in runs if (case := case_of(run, "s")) is not None]
+    assert len(cases) == 5
+    failures = Failures.of(cases, right=0.8)
+    assert [len(group) for group in failures.by_cause.values()] == [2, 1, 1]
+    text = failures.text(8, random.Random(0))
+    assert "2 of 5 rows: missing" in text
+    assert "far too long" in text
+    assert 'tool call: look_up({"id":7}) → nothing' in text
+    assert "it failed: KeyError" in text
+    assert "1 of 5 rows are right and must stay right" in text
+    assert "wanted: right 1" in text
+    tried = PromptTrial("- Be nice.", -1.0, 6)
+    chat = request(PROMPT, failures, [tried], count=2, shown=8, rng=random.Random(0), longest=900)
+    asked = str(chat[1]["content"])
+    assert asked.index("CAUSE") < asked.index("write 2 new versions")
+    assert "-1 of 6 rows: - Be nice." in asked
+
+
+def test_prompts_are_read_from_whatever_shape_the_answer_has() -> None:
+    whole = "CAUSE: it says nothing of parcels\n```\nSort.\n- Parcels first.\n```\nor\n```text\nSort it.\n```"
+    assert read(whole, PROMPT).prompts == ["Sort.\n- Parcels first.\n", "Sort it.\n"]
+    assert read(whole, PROMPT).causes == ["it says nothing of parcels"]
+    change = "<<<<<<< SEARCH\nSort the letter.\n=======\nSort the letter well.\n>>>>>>> REPLACE"
+    assert read(change, PROMPT).prompts == ["Sort the letter well.\n"]
+    assert read("- Parcels go first.\n- Be brief.", PROMPT).prompts == [
+        "Sort the letter.\n\n- Parcels go first.\n- Be brief.\n"
+    ]
+    assert read("word " * 500, PROMPT).prompts == []
+    assert read("", PROMPT).prompts == []
+    assert read(f"```\n{PROMPT}```", PROMPT).prompts == []
+    assert read("```\nNo slot\n```", "Answer {input}").prompts == []
+
+
+def test_rules_that_memorise_rows_are_dropped_before_anything_is_run() -> None:
+    inputs = [
+        f"my order {number} of the {thing} is late"
+        for number, thing in enumerate(["lamp", "sofa", "tent"] * 7)
+    ]
+    memory = RowMemory.of(
+        [*(row(text, expected="shipping") for text in inputs), row("where are the sofas", expected="dunno")]
+    )
+    proposal = (
+        f"{PROMPT}\n- What is late goes to shipping.\n"
+        '- When the input mentions "sofas", the answer is dunno.\n- If it says "my order 3 of the lamp", be brief.\n'
+    )
+    text, dropped = pruned(proposal, PROMPT, memory)
+    assert text == f"{PROMPT}\n- What is late goes to shipping.\n"
+    assert len(dropped) == 2
+
+
+def test_a_prompt_with_slots_is_filled_in_and_other_braces_stay() -> None:
+    assert messages_of('Sort {input} as {"a": 1}', "it") == [
+        {"role": "user", "content": 'Sort it as {"a": 1}'}
+    ]
+    assert messages_of("{a} or {b}?", {"a": "x", "b": 2}) == [{"role": "user", "content": "x or 2?"}]
+    assert [message["role"] for message in messages_of("Sort.", "it")] == ["system", "user"]
+
+
+def test_reflect_learns_from_any_reward_with_a_text() -> None:
+    """Thumbs, say: rows without an expected answer, a score in [0, 1] and what people said."""
+
+    def agent(question: str) -> str:
+        return "Dear friend, good day." if "polite" in str(tone) else "hm"
+
+    def thumb(run: whet.Trajectory) -> Score:
+        kind = run.output == "Dear friend, good day."
+        return Score("thumb", 0.9 if kind else 0.1, "" if kind else "people call it rude")
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nBe polite.\n```" if "people call it rude" in call.text else "```\nBe loud.\n```"
+
+    tone = whet.resource("reflect_tone", default="Be brief.")
+    model = ScriptedModel(answer)
+    tasks = [whet.Task(instruction=f"customer {n}", group=f"shop {n}") for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[thumb])
+    reflect = Reflect("reflect_tone", "thumb", model=model, right=0.8, options=ReflectOptions(tasks=12))
+    better = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=200)))
+    assert better.bundle["reflect_tone"].content == "Be polite."
+    assert len(model.calls) == 1
+    assert better.rollouts <= 12 * 2
+    assert asyncio.run(experiment.gate(better, metric="thumb")).promote
+
+
+def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(tmp_path: Path) -> None:
+    def agent(question: str) -> bool:
+        return int(question) % 2 == 0 and "bad" not in str(rule)
+
+    rule = whet.resource("reflect_rule", default="start")
+    answers = iter([f"```\n{word} {number}\n```" for number, word in enumerate(["bad", "idle"] * 20)])
+    tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+
+    def works(run: whet.Trajectory) -> bool:
+        return bool(run.output)
+
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[works])
+    options = ReflectOptions(tasks=20, first=3, rounds=6, prompts=1)
+    model = ScriptedModel(lambda call: next(answers))
+    done = asyncio.run(experiment.improve(Reflect("reflect_rule", "works", model=model, options=options)))
+    assert done.bundle["reflect_rule"].content == "start"
+    assert len(model.calls) == options.patience
+    assert done.rollouts <= 20 + 3 * len(model.calls)
+
+
+def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
+    def agent(question: str) -> str:
+        return str(mute)
+
+    mute = whet.resource("reflect_mute", default="start")
+    tasks = [whet.Task(instruction=str(n), group=str(n), answer="x") for n in range(30)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])  # type: ignore[attr-defined]
+    model = ScriptedModel([])
+    with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
+        asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))
