@@ -202,7 +202,7 @@ def scored(number: int, value: float, reason: str = "", **more: object) -> whet.
 
 
 def test_failures_are_shown_by_cause_with_tools_and_what_was_said() -> None:
-    tool = Step(kind="tool", name="look_up", action={"id": 7}, observation="nothing")
+    tool = Step(kind="tool", name="look_up", observation={"id": 7}, action="nothing")
     said = whet.Feedback(comment="far too long", value=-1)
     runs = [
         scored(1, 0.0, "missing: 'a'; too much: 'b'", output="a long answer to the question that was asked"),

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
 from .app import Print, Record, command, content_of, counted, existing, print_json, say_redacted
+from .conversation import spoken
 
 if TYPE_CHECKING:
     from ..record.store import Erased
 
 
+THUMBS = {"up": 1.0, "+1": 1.0, "1": 1.0, "👍": 1.0, "down": -1.0, "-1": -1.0, "👎": -1.0, "undo": 0.0}
+"""Words for a thumb. 0 is none of them: some count it as a thumb down, others as none."""
+
+
 @command("feedback")
 def feedback(
     run: str | None = None,
+    said: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
     *,
     store: Record,
     value: float | None = None,
     comment: str = "",
-    correction: str | None = None,
+    correction: Annotated[str | None, Parameter(name=("--correction", "--correct"))] = None,
     correction_file: Path | None = None,
     kind: Literal["thumb", "rating", "correction", "demonstration", "preference", "comment"] | None = None,
     step: str | None = None,
@@ -31,7 +38,7 @@ def feedback(
 ) -> int:
     """Record a person's feedback on a run: a thumb, a correction, or a comment.
 
-    For example: whet feedback RUN --store runs.db --correction "Paris, not Rome". From then on, rows, tasks and
+    For example: whet feedback RUN down --store runs.db --correct "Paris, not Rome". From then on, rows, tasks and
     rewards take it into account. Works whether or not the server is running.
 
     Parameters
@@ -39,8 +46,10 @@ def feedback(
     run
         Id of the run or trajectory, as whet show trajectories prints it. Feedback on a run that is not recorded yet is
         kept until the run arrives.
+    said
+        up or down, as 1 and -1 are too; undo, which takes the thumbs before it back; or a comment in words.
     value
-        A thumb, 1 or -1, or any number.
+        A thumb, 1 or -1, or any other number as a rating. A rating of 0 needs --kind rating.
     comment
         A comment.
     correction
@@ -63,6 +72,12 @@ def feedback(
 
     if correction is not None and correction_file is not None:
         raise InputError("give either --correction or --correction-file")
+    if said and (value is not None or comment):
+        raise InputError(f"{said!r} is feedback already: leave out --value and --comment")
+    if said.strip().casefold() in THUMBS:
+        value, kind = THUMBS[said.strip().casefold()], kind or "thumb"
+    else:
+        comment = comment or said
     answer = content_of(correction_file) if correction_file is not None else correction
     corrects = correction is not None or correction_file is not None
     if corrects and answer is None:
@@ -85,7 +100,7 @@ def feedback(
         print_json(entry)
         return 0
     late = "" if recorded else "; that run is not recorded yet: the feedback is joined to it when it arrives"
-    print(f"{store}: {entry.kind} {entry.id} of {run or session}{late}")
+    print(f"{store}: {spoken(entry)} on {run or session} ({entry.id}){late}")
     say_redacted(batch.redacted)
     return 0
 

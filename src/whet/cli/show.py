@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..types import Bundle, Trajectory
 from .app import AtLeastOne, Print, Record, Reward, app, command, counted, existing, named_store, print_json
+from .conversation import RunFilter, judgement, thumb_counts, transcript
 from .named import judged, refuse_two_rewards
 from .train_input import read_trajectories
 
@@ -71,6 +73,8 @@ def check(
 
 @command("show")
 def show(
+    run: str | None = None,
+    /,
     *,
     store: Annotated[
         Path | None, Parameter(env_var="WHET_STORE", help="The record: a file, such as runs.db.")
@@ -83,10 +87,13 @@ def show(
 ) -> int:
     """Print what a store holds: counts of each kind, what is live, and the history of releases.
 
-    With --trainable: which recorded runs can be trained on, and why the others cannot.
+    With RUN: that run as a conversation, with its tools, what people said of it, and its cost. With --trainable: which
+    recorded runs can be trained on, and why the others cannot.
 
     Parameters
     ----------
+    run
+        Id of a run, trajectory or trace, as whet show trajectories prints it.
     trainable
         Check each run instead: that calls, token ids and a reward were recorded, that each prompt extends the last one,
         and that the masks fit. Exits 1 if no run can be trained on.
@@ -100,6 +107,8 @@ def show(
         )
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")
+    if run is not None:
+        return trajectories(store=named_store(store), run=run, json=json, whole=True)
     from ..record.store import Store
     from ..record.store.call_tally import counts
     from ..record.tracing.progress import read_progress
@@ -109,7 +118,7 @@ def show(
         progress, unread = read_progress(opened)
         calls = counts(opened)
         holdings: dict[str, Any] = {
-            "counts": opened.counts(),
+            "counts": opened.counts() | thumb_counts(opened.feedback()),
             "assembly": {
                 "open": progress.open,
                 "unassembled": progress.unassembled,
@@ -158,11 +167,19 @@ def trajectories(
     run: str | None = None,
     since: str | None = None,
     session: str | None = None,
-    subject: str | None = None,
+    subject: Annotated[str | None, Parameter(name=("--subject", "--user"))] = None,
+    up: bool = False,
+    down: bool = False,
+    unrated: bool = False,
+    failing: bool = False,
+    contains: str = "",
     limit: AtLeastOne | None = None,
+    whole: bool = False,
     json: Print = False,
 ) -> int:
     """List the recorded runs of a store, in the order of recording.
+
+    For example, what users did not like: whet show trajectories --store runs.db --down --whole
 
     Parameters
     ----------
@@ -174,8 +191,20 @@ def trajectories(
         Only runs of this conversation.
     subject
         Only runs of this person.
+    up
+        Only runs that people liked last.
+    down
+        Only runs that people disliked last.
+    unrated
+        Only runs that nobody said anything about.
+    failing
+        Only runs that failed.
+    contains
+        Only runs with these words in the question, the answer or a comment.
     limit
         At most this many runs.
+    whole
+        Print each as a conversation.
     json
         Print one JSON object per line: task, outcome, error, feedback and steps, with everything that was captured.
     """
@@ -183,15 +212,19 @@ def trajectories(
     from ..record.tracing.dialects import form
     from ..record.tracing.signals import hear
 
+    chosen = RunFilter(up, down, unrated, failing, contains)
     with Store(existing(store)) as opened:
         hear(opened)
         ids = None if run is None else [run]
+        runs = opened.trajectories(
+            ids=ids, since=moment(since), session=session, subject=subject, limit=None if chosen else limit
+        )
         count = 0
-        for trajectory in opened.trajectories(
-            ids=ids, since=moment(since), session=session, subject=subject, limit=limit
-        ):
+        for trajectory in islice(filter(chosen, runs) if chosen else runs, limit):
             count += 1
-            if json:
+            if whole and not json:
+                print("\n" * (count > 1) + "\n".join(transcript(trajectory)))
+            elif json:
                 sys.stdout.write(msgspec.json.encode(form(trajectory)).decode() + "\n")
             else:
                 print(_line(trajectory))
@@ -228,7 +261,7 @@ def _line(trajectory: Trajectory) -> str:
     steps = counted(len(trajectory.steps), "step")
     error = trajectory.error
     why = "" if error is None else f"  ({' '.join(f'{error.type}: {error.message}'.split())[:80]})"
-    return f"{started}  {trajectory.id:32}  {trajectory.outcome:20}  {steps:>9}  {shown}{why}"
+    return f"{started}  {trajectory.id:32}  {judgement(trajectory):20}  {steps:>9}  {shown}{why}"
 
 
 @app["show"].command

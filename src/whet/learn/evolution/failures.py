@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from ...record.columns import META_SAID
 from ...record.rows import as_text
+from ...record.tracing.tool_calls import arguments, bare, tool_steps
 from ...types import Json, Trajectory
 from ..loop import value_of
 
@@ -97,13 +98,16 @@ def case_of(run: Trajectory, score: str) -> Case | None:
         value=value,
         # Where the metric only repeats both answers, its words are left out.
         said="; ".join(note for note in notes if note and not note.startswith("answered ")),
-        tools=[
-            f"{step.name}({as_text(step.action)}) → {as_text(step.observation)}"
-            for step in run.steps
-            if step.kind == "tool"
-        ],
+        tools=tool_lines(run),
         error=f"{run.error.type}: {run.error.message}" if run.error is not None else "",
     )
+
+
+def tool_lines(run: Trajectory) -> list[str]:
+    """Each tool call of a run, however it was recorded, as `name(arguments) → answer`."""
+    return [
+        f"{bare(step.name)}({as_text(arguments(step))}) → {as_text(step.action)}" for step in tool_steps(run)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

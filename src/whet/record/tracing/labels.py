@@ -23,7 +23,7 @@ def feedback_kind(kind: Kind | None, value: float | None, correction: Json) -> s
         correction: UNSET if omitted. With `kind="correction"` None is a correction: the right answer is None.
 
     Raises:
-        InputError: the kind takes a correction and none is given.
+        InputError: the kind takes a correction and none is given, or a value of 0 without a kind.
     """
     if kind in ("correction", "demonstration", "preference") and correction is UNSET:
         raise InputError(
@@ -31,6 +31,12 @@ def feedback_kind(kind: Kind | None, value: float | None, correction: Json) -> s
         )
     if kind is not None:
         return kind
+    if value == 0:
+        # Whoever counts thumbs as 1 and 0 means a thumb down, and a rating of 0 would not be one.
+        raise InputError(
+            'feedback: a value of 0 is not clear: a thumb down is -1; a rating of 0 has kind="rating"; with '
+            'kind="thumb" 0 takes the thumbs before it back'
+        )
     if value is not None:
         return "thumb" if value in (1, -1) else "rating"
     return "comment" if correction is UNSET or correction is None else "correction"
@@ -54,8 +60,8 @@ def check_feedback(feedback: Feedback) -> None:
         wrong = "name either a run or a session"
     elif feedback.step is not None and not feedback.run:
         wrong = "a step belongs to a run: name the run too"
-    elif feedback.kind == "thumb" and feedback.value not in (1, -1):
-        wrong = f"a thumb has the value 1 or -1, not {feedback.value!r}"
+    elif feedback.kind == "thumb" and feedback.value not in (1, 0, -1):
+        wrong = f"a thumb has the value 1, -1, or 0 to take it back, not {feedback.value!r}"
     elif feedback.kind == "rating" and (feedback.value is None or not math.isfinite(feedback.value)):
         wrong = "a rating needs a value"
     elif feedback.kind == "comment" and not feedback.comment:
