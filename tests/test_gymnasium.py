@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import sys
 import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import gymnasium
@@ -11,12 +18,16 @@ import numpy
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
+from methods_toys import WORDS, beginning
 
-from whet.errors import ContractError, EnvError, InputError
+from whet.cli import app
+from whet.errors import ContractError, EnvError, GateError, InputError, NotFoundError
 from whet.learn.experiment import Experiment
 from whet.record.env import StepResult, check_env, rollout
 from whet.record.gym import adapted, as_gymnasium, as_json, episodes, factory_of
 from whet.record.policy import FunctionPolicy
+from whet.record.store import Store
+from whet.record.store.bundles import read_bundle
 from whet.types import Fault, Outcome, Split, Task, Trajectory
 from whet.worlds.qa import QAEnv
 
@@ -373,3 +384,138 @@ def test_there_and_back_again_is_the_same_episode() -> None:
     played = play(back, lambda seen: seen, Task(initial_state={"seed": 1, "task": "q3"}))
     assert played.steps[0].observation == "User: Name 3"
     assert (played.outcome, played.error) == (Outcome.SUCCESS, None)
+
+
+# -- from an environment to weights that are proven --------------------------------------------
+
+WORLD = """
+import random
+
+import gymnasium
+from gymnasium import spaces
+
+
+class Next(gymnasium.Env):
+    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.digit = int(self.np_random.integers(4))
+        return str(self.digit), {}
+
+    def step(self, action):
+        return "", float(action == (self.digit + 1) % 4), True, False, {}
+
+
+CHANCE = random.Random(0)
+
+
+class Chance(Next):
+    # Any text is an action: where some are refused, even these rewards teach which.
+    action_space = spaces.Text(9)
+
+    def step(self, action):
+        won = action == str((self.digit + 1) % 4)
+        return "", float(CHANCE.random() < 0.25), True, False, {"success": won}
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with two environments and a tiny model whose vocabulary is digits."""
+    (tmp_path / "digits_world.py").write_text(WORLD)
+    monkeypatch.chdir(tmp_path)
+    beginning(tmp_path)
+    WORDS.save(tmp_path / "start" / "vocabulary.json")
+    yield tmp_path
+    sys.modules.pop("digits_world", None)
+
+
+def train(env: str, *words: Any, model: str = "start", output: str = "out") -> Any:
+    given = ["train", "grpo", "--env", f"digits_world:{env}", "--model", model, "--answer-tokens", 1]
+    given += ["--output", output, "--optim.learning-rate", 0.02, *words]
+    return app([str(word) for word in given], result_action="return_value")
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(row) for row in (folder / "metrics.jsonl").read_bytes().splitlines()]
+
+
+def test_one_command_from_an_environment_to_weights_that_are_proven_and_live(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("Next", "--episodes", 40, "--steps", 20) == 0
+    said = capsys.readouterr()
+    rows = metrics(world / "out")
+    assert rows[-1]["success"] > rows[0]["success"] + 0.4
+    assert re.search(
+        r"grpo 20/20 reward [\d.]+ success [\d.]+ entropy .* tokens_per_second .* left 0:00", said.err
+    )
+    assert "PROMOTE: shown to be better than baseline" in said.out
+    assert "next: whet release out" in said.out
+    written = read_bundle(world / "out")
+    assert written.verdict is not None
+    assert (written.verdict.promote, written.verdict.n) == (True, 200)
+    with Store(world / "out" / "runs.db") as store:
+        splits = {run.task.initial_state["seed"]: run.task.split for run in store.trajectories()}
+    assert Counter(splits.values()) == {Split.TRAIN: 40, Split.VALIDATION: 64, Split.GATE: 200}
+    for command in ("release out", "rollback --store out/runs.db"):
+        assert app(command.split(), result_action="return_value") == 0
+
+
+def test_rewards_by_chance_teach_nothing_that_the_gate_lets_through(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("Chance", "--episodes", 40, "--steps", 20, "--json") == 0
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert not verdict["promote"]
+    with pytest.raises(GateError, match="does not promote it"):
+        app(["release", "out"], result_action="return_value")
+    assert mean(row["success"] for row in metrics(world / "out")[-5:]) < 0.35
+
+
+def test_a_run_that_a_budget_cut_short_goes_on_to_the_same_weights(world: Path) -> None:
+    words = (
+        "--episodes",
+        20,
+        "--round-tasks",
+        8,
+        "--checkpoint-every",
+        2,
+        "--steps",
+        6,
+        "--no-gate",
+        "--json",
+    )
+    assert train("Next", *words, output="whole") == 0
+    assert train("Next", *words, "--rollouts", 4 * 8 * 8, output="parts") == 0
+    assert len(metrics(world / "parts")) == 4
+    with pytest.raises(InputError, match="holds a run already; go on with --resume"):
+        train("Next", *words, output="parts")
+    assert train("Next", *words, "--resume", output="parts") == 0
+    whole, part = (read_bundle(world / name) for name in ("whole", "parts"))
+    assert whole.verdict is None
+    assert part.bundle["policy"].id == whole.bundle["policy"].id
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "said"),
+    [
+        (["--tasks-file", "t.jsonl", "--episodes", 3], "start", "tasks or a number of episodes, not both"),
+        (
+            ["--policy", "digits_world:Next", "--system", "hm"],
+            "start",
+            "--system is of the chat with the model",
+        ),
+        ([], "tiny", "no policy to sample with: give a model with a tokenizer"),
+        ([], "out", "there is no folder out"),
+        (["--system", "be brief"], "start", "token 'be' is not among the 8 of this vocabulary"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_sampled(
+    world: Path, words: list[Any], model: str, said: str
+) -> None:
+    (world / "t.jsonl").write_text('{"id": "a"}\n')
+    with pytest.raises((InputError, NotFoundError), match=said):
+        train("Next", *words, model=model)
+    assert not (world / "out" / "runs.db").exists()
