@@ -43,7 +43,7 @@ import whet
 from whet.cli import app
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import ScriptedServer
-from whet.record.env import FourValueEnv, StepResult, rollout
+from whet.record.env import StepResult, rollout
 from whet.record.policy import Action
 from whet.record.store import Store
 from whet.record.tracing import flush
@@ -447,7 +447,7 @@ GROUPS: dict[str, dict[str, Callable[[Path], dict[str, str]]]] = {
     "Environments": {
         "Env": lambda path: acted(Warmer, Acting, path),
         "whet.calls": called,
-        "FourValueEnv": lambda path: acted(lambda: FourValueEnv(Classic()), Acting, path),
+        "Gymnasium": lambda path: acted(Classic, Acting, path),
     },
 }
 ENTRANCES = {name: entrance for group in GROUPS.values() for name, entrance in group.items()}

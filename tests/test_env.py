@@ -13,7 +13,7 @@ import pytest
 from whet.errors import BudgetExceeded, ContractError, EnvError, ModelError
 from whet.models import ScriptedModel
 from whet.models.budget import Meter
-from whet.record.env import Env, FourValueEnv, StepResult, Transition, check_env, rollout
+from whet.record.env import Env, StepResult, Transition, check_env, rollout
 from whet.record.policy import Action, FunctionPolicy
 from whet.types import Budget, Failure, Fault, Outcome, Step, Task, Tokens, Trajectory, Usage
 
@@ -281,59 +281,6 @@ def test_usage_is_summed_and_what_is_inside_a_step_is_not_counted_twice() -> Non
     )
     assert Trajectory(task=TASK, steps=steps).usage == Usage(15, 15, 1.5, 3)
     assert Trajectory(task=TASK).usage == Usage()
-
-
-# -- the four-value adapter ------------------------------------------------------------------
-
-
-class Classic:
-    """A four-value environment of the old kind."""
-
-    def __init__(self, info: dict[str, Any] | None = None, reward: Any = 1) -> None:
-        self.info, self.reward = info or {}, reward
-        self.given: list[str] = []
-
-    def reset(self, task_id: str) -> str:
-        self.given.append(task_id)
-        return "begin"
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, dict[str, Any]]:
-        return "end", self.reward, True, self.info
-
-
-@pytest.mark.parametrize(
-    ("info", "outcome"),
-    [
-        ({"correct": True}, Outcome.SUCCESS),
-        ({"correct": False}, Outcome.FAILURE),
-        ({"correct": True, "success": False}, Outcome.FAILURE),
-        ({"TimeLimit.truncated": True}, Outcome.TRUNCATED),
-        ({}, Outcome.UNKNOWN),
-    ],
-)
-def test_a_four_value_env_plays_as_an_env(info: dict[str, Any], outcome: Outcome) -> None:
-    classic = Classic(info)
-    played = play(FourValueEnv(classic))
-    assert (played.outcome, played.reward) == (outcome, 1.0)
-    assert classic.given == [TASK.id]
-    assert info in ({"correct": True}, classic.info)
-
-
-def test_a_four_value_reward_of_none_stays_none() -> None:
-    assert play(FourValueEnv(Classic(reward=None))).reward is None
-
-
-def test_reset_parameters_that_have_defaults_are_left_alone() -> None:
-    class Gym(Classic):
-        def reset(self, seed: Any = None, **options: Any) -> str:  # type: ignore[override]
-            assert seed is None
-            return "begin"
-
-    assert play(FourValueEnv(Gym())).error is None
-
-
-def test_the_adapter_keeps_the_contract_that_the_old_env_did_not() -> None:
-    asyncio.run(check_env(lambda: FourValueEnv(Classic()), TASK, ["any"]))
 
 
 def test_a_transition_holds_the_five_of_the_classic_loop() -> None:

@@ -144,13 +144,14 @@ def test_on_a_terminal_each_step_is_a_row_under_a_heading(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "70")
     monkeypatch.setenv("NO_COLOR", "1")
     show = ProgressPrinter()
-    show("grpo", 1, 100, **FIGURES, kl=0.0)
+    show("grpo", 1, 100, **FIGURES, kl=0.0, tokens=100)
     for number in range(2, 23):
-        show("grpo", number, 100, **FIGURES)
+        show("grpo", number, 100, **FIGURES, tokens=100)
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in capsys.readouterr().err.splitlines()]
-    assert lines[0].split() == ["reward", "answered", "entropy", "KL", "clipped"]  # what fits in 70 columns
-    assert lines[1].split() == ["grpo", "1/100", "0.5", "0.75", "1.25", "0", "0.125"]
-    assert lines[2].split() == ["grpo", "2/100", "0.5", "0.75", "1.25", "·", "0.125"]
+    assert lines[0].split() == ["reward", "answered", "entropy", "KL", "tokens/s"]  # what fits in 70 columns
+    assert lines[1].split() == ["grpo", "1/100", "0.5", "0.75", "1.25", "0", "·"]
+    assert lines[2].split()[:-1] == ["grpo", "2/100", "0.5", "0.75", "1.25", "·"]
+    assert float(lines[2].split()[-1]) > 0
     assert len(lines) == 22 + 2
     assert max(map(len, lines)) <= 70
 
@@ -162,7 +163,11 @@ def test_in_a_log_each_round_is_a_line_and_updates_are_a_tenth(capsys):
         show("cloning", number, 30, loss=1.0)
     lines = capsys.readouterr().err.splitlines()
     rounds = [line for line in lines if line.startswith("grpo")]
-    assert rounds[2] == "grpo 3/30 reward 0.5 answered 0.75 entropy 1.25 clip_share 0.125 gradient_norm 2"
+    assert (
+        rounds[2]
+        == "grpo 3/30 reward 0.5 answered 0.75 entropy 1.25 clip_share 0.125 gradient_norm 2 left 0:00"
+    )
+    assert rounds[0].endswith("gradient_norm 2"), "how long a round takes is not known before the second"
     assert len(rounds) == 30
     assert len(lines) - len(rounds) == 10
 

@@ -141,7 +141,11 @@ def test_in_an_environment_it_samples_as_it_learns(world, tmp_path, capsys):
     with Store(tmp_path / "out" / "runs.db") as store:
         runs = list(store.trajectories())
     assert len(runs) > rows[-1]["rollouts"], "those and the baseline's are in the record"
-    assert not [one for one in runs if one.task.split is Split.GATE]
+    judged = [one for one in runs if one.task.split is Split.GATE]
+    assert len(judged) == 2 * done["verdict"]["n"] > 0, (
+        "of the gate's tasks both sides were run once, after training"
+    )
+    assert min(one.started for one in judged) > max(one.started for one in runs if one not in judged)
 
 
 def test_in_an_environment_a_budget_ends_it_with_weights_and_a_kill_is_gone_on_from(world, tmp_path, capsys):

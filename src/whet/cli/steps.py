@@ -8,6 +8,7 @@ which are many and say little each, about every tenth part of the way.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 
 from ..escapes import neutral
@@ -19,6 +20,8 @@ COLUMNS = {
     "loss": "loss",
     "entropy": "entropy",
     "kl": "KL",
+    "tokens_per_second": "tokens/s",
+    "left": "left",
     "clip_share": "clipped",
     "gradient_norm": "gradient",
     "no_signal": "no signal",
@@ -27,6 +30,7 @@ COLUMNS = {
     "staleness": "stale",
 }
 """Figure → heading, the more telling first: a narrow terminal shows those."""
+PACE = ("tokens_per_second", "left")
 HEADING_EVERY = 20
 WIDTH = 9
 
@@ -41,10 +45,14 @@ class ProgressPrinter:
         self._what = ""
         self._columns: list[str] = []
         self._lines = 0
+        self._pace: dict[str, _Pace] = {}
 
     def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
         """Show a step that is worth a line."""
         shown = _answered(figures)
+        if "reward" in shown:
+            pace = self._pace.setdefault(what, _Pace(done))
+            shown |= pace.figures(done, total, shown.get("tokens"))
         every = 1 if "reward" in shown else max(1, (total or 10) // 10)
         if done % every and done != total:
             return
@@ -56,7 +64,9 @@ class ProgressPrinter:
 
     def _row(self, what: str, done: int, total: int | None, figures: Mapping[str, float | str]) -> None:
         first = f"{what} {done}/{total or '?'}"
-        columns = [name for name in COLUMNS if name in figures]
+        # The pace is known from the second round on, and has its columns from the first.
+        paced = PACE if "reward" in figures else ()
+        columns = [name for name in COLUMNS if name in figures or name in paced]
         columns += [name for name in figures if name not in COLUMNS]
         if what != self._what or not set(columns) <= set(self._columns) or self._lines % HEADING_EVERY == 0:
             # a figure that is measured now and then, as the KL, keeps its column
@@ -78,6 +88,37 @@ class ProgressPrinter:
 
     def _print(self, line: str, style: str | None) -> None:
         self._console.print(neutral(line), style=style, no_wrap=True, crop=True, overflow="crop")
+
+
+class _Pace:
+    """How fast rounds come, sampling and learning together.
+
+    Args:
+        first: number of the first round that was seen; a resumed run begins later than 1.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._first, self._begun = first, time.monotonic()
+        self._last = self._begun
+
+    def figures(self, done: int, total: int | None, tokens: float | str | None) -> dict[str, float | str]:
+        """Tokens per second of the last round, and the time that is left at the pace so far."""
+        now, before = time.monotonic(), self._last
+        self._last = now
+        if done <= self._first or now <= before:
+            return {}  # the first round is seen at its end, and its beginning is not known
+        shown: dict[str, float | str] = {}
+        if isinstance(tokens, (int, float)):
+            shown["tokens_per_second"] = float(round(tokens / (now - before)))
+        if total is not None:
+            shown["left"] = _duration((total - done) * (now - self._begun) / (done - self._first))
+        return shown
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _answered(figures: Mapping[str, float | str]) -> dict[str, float | str]:

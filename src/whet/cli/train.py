@@ -131,7 +131,10 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
-    "In an environment": ("env", "tasks_file", "policy", "rollouts", "round_tasks"),
+    "In an environment": (
+        *("env", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
+        *("rollouts", "round_tasks", "gate"),
+    ),
 }
 """Options by topic; those under "" come first, and what is not here under Advanced."""
 
@@ -264,6 +267,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     from ..learn.loop import quiet
     from ..learn.training import processes, running
     from ..learn.training.huggingface import LoRAOptions
+    from ..learn.training.sampling_world import ROUND_TASKS
     from ..record.store import Store
     from ..types import Budget
     from .steps import ProgressPrinter
@@ -272,6 +276,13 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     module = None if method.plugin else import_module(f"whet.{method.module}")
     make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
+    drawn = common.env is not None and common.tasks_file is None
+    if drawn:
+        settings |= {
+            "episodes": common.episodes,
+            "system": common.system,
+            "answer_tokens": common.answer_tokens,
+        }
     with processes.joined(common.output) as folder:
         first = processes.place().first  # of several processes, only this one prints and records
         job = running.TrainingJob(
@@ -286,7 +297,8 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             rl=method.rl,
             preferences=training.preferences,
             world=_world(method, module, training, common),
-            tasks=common.round_tasks,
+            tasks=common.round_tasks if common.round_tasks or not drawn else ROUND_TASKS,
+            gate=common.gate and common.env is not None,
             budget=None if common.rollouts is None else Budget(rollouts=common.rollouts),
             settings=(msgspec.to_builtins(options) or {}) | settings,
             seed=getattr(options, "seed", 0),
@@ -333,9 +345,9 @@ def _world(
     method: Method, module: Any, training: TrainingInput, common: TrainArguments
 ) -> SamplingWorld | None:
     """Environment and tasks that the method samples from; None if it learns from the record only."""
-    from ..judge import name_of
     from ..learn.training.dataset import grouped
-    from ..learn.training.running import SamplingWorld, success, trained_on
+    from ..learn.training.running import SamplingWorld, trained_on
+    from ..learn.training.sampling_world import SamplingPlan
     from ..record.tasks import from_jsonl
 
     if method.samples and training.trajectories:
@@ -344,13 +356,21 @@ def _world(
         return SamplingWorld(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
     if common.env is None:
         return None
-    assert common.tasks_file is not None
-    policy = None if common.policy is None else named(common.policy)
-    rewards = [success] if common.reward_function is None else [named(common.reward_function)]
-    if all(name_of(reward) != "success" for reward in rewards):
-        rewards.append(success)
-    return SamplingWorld(
-        env=named(common.env), tasks=from_jsonl(common.tasks_file), policy=policy, rewards=rewards
+    options = training.options
+    return SamplingPlan(
+        env=named(common.env),
+        tasks=None if common.tasks_file is None else from_jsonl(common.tasks_file),
+        episodes=common.episodes,
+        policy=None if common.policy is None else named(common.policy),
+        rewards=[] if common.reward_function is None else [named(common.reward_function)],
+        system=common.system,
+        answer_tokens=common.answer_tokens,
+        gate=common.gate,
+    ).world(
+        common.model,
+        resource=getattr(options, "resource", "policy"),
+        temperature=getattr(options, "temperature", 1.0),
+        seed=getattr(options, "seed", 0),
     )
 
 
@@ -359,6 +379,8 @@ def _say(name: str, method: Method, trained: Trained, common: TrainArguments) ->
     if common.json:
         versions = {key: version.content for key, version in trained.bundle.items()}
         result = {"method": name, "rounds": trained.rounds, "reason": trained.reason, "bundle": versions}
+        if trained.verdict is not None:
+            result["verdict"] = msgspec.to_builtins(trained.verdict)
         print_json({**result, "metrics": figures})
         return
     if trained.survey is not None:
@@ -370,6 +392,14 @@ def _say(name: str, method: Method, trained: Trained, common: TrainArguments) ->
         content = version.content if isinstance(version.content, dict) else {}
         inner = content.get("network", content)
         print(f"{resource}: {version.id} {inner.get('path', '') if isinstance(inner, dict) else ''}".rstrip())
+    if trained.verdict is not None:
+        from ..prove.verdict import render
+
+        print(render(trained.verdict))
+        if trained.verdict.promote:
+            print(f"next: whet release {common.output}; whet rollback takes it back")
+    elif trained.ungated:
+        print(f"the gate could not judge: {trained.ungated}")
     if method.own and not method.plugin and common.env is None:
         store = common.store or "STORE"
         print(

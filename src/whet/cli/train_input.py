@@ -69,18 +69,29 @@ class TrainArguments:
     resume: bool = False
     """Resume the run in the output folder; the result is bit-identical to an uninterrupted run."""
     env: str | None = None
-    """Environment to sample from while learning, instead of a record: a module:function that makes a new one for each
-    rollout. Needs --tasks-file; only for methods that learn from their own trajectories."""
+    """Environment to sample from while learning, instead of a record: a module:function or module:class that makes a
+    new one for each rollout, with Gymnasium's methods or whet's. Only for methods that learn from their own
+    trajectories."""
     tasks_file: Path | None = None
     """Tasks of the environment, one JSON object per line; divided by their group."""
+    episodes: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
+    """In place of --tasks-file: learn from so many seeds of the environment; others measure the baseline (64) and
+    prove the result (200). 100 if omitted, for an environment with Gymnasium's methods."""
     policy: str | None = None
-    """Policy in the environment: a module:function of (bundle, seed) that samples from the weights in the bundle. Can
-    be omitted if the environment brings one."""
+    """Policy in the environment: a module:function of (bundle, seed) that samples from the weights in the bundle. If
+    omitted, the environment's own, else a chat with the model: an observation is a message, the answer the action."""
+    system: str = ""
+    """System message of that chat: what the task is, and which actions there are."""
+    answer_tokens: Annotated[int, Parameter(validator=AT_LEAST_ONE)] = 64
+    """Most tokens of an answer in that chat."""
+    gate: bool = True
+    """After training in an environment, compare the new weights with the old on tasks that nothing learned from. A
+    release asks for the Verdict, which is in bundle.json."""
     rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """Most fresh rollouts; if omitted, as many as the method asks for."""
     round_tasks: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
-    """Tasks per round, for methods that learn from their own trajectories; all if omitted. From a record, each round
-    takes the next ones, and each is learned from once."""
+    """Tasks per round, for methods that learn from their own trajectories; if omitted, all, or 16 of --episodes. From a
+    record, each round takes the next ones, and each is learned from once."""
     ids_only: bool = False
     """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
     and chat template."""
@@ -103,8 +114,10 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
     """
     own = methods[name].own
     if common.env is None:
-        if common.tasks_file or common.policy or common.rollouts:
-            raise InputError("--tasks-file, --policy and --rollouts need an environment: give it with --env")
+        if common.tasks_file or common.policy or common.rollouts or common.episodes or common.system:
+            raise InputError(
+                "--tasks-file, --episodes, --policy, --system and --rollouts need an environment: give it with --env"
+            )
         if common.round_tasks and not own:
             raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
         return
@@ -113,8 +126,8 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
         raise InputError(f"{name} learns from a record; --env is for {able}")
     if common.data is not None or common.store is not None:
         raise InputError("give a record (--data or --store) or an environment (--env), not both")
-    if common.tasks_file is None:
-        raise InputError("--env needs tasks: give --tasks-file, with one JSON object per line")
+    if common.policy is not None and common.system:
+        raise InputError("--system is of the chat with the model; a --policy of your own has its own")
 
 
 @dataclass(frozen=True, slots=True)

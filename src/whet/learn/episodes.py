@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from ..errors import InputError, MissingExtra, SandboxError, TrainingRefused
+from ..errors import ContractError, InputError, MissingExtra, SandboxError, TrainingRefused
 from ..judge import Reward, ajudged, is_async, judged
 from ..record.env import EnvFactory, failed, held, rollout
 from ..record.faults import fault_of
+from ..record.gym import adapted
 from ..record.policy import PolicyFactory
 from ..record.store import Store
 from ..record.store.codec import recordable
@@ -22,7 +23,7 @@ from ..types import Budget, Bundle, Fault, Group, Json, Task, Trajectory, digest
 
 CHUNK = 256
 """Episodes that are recorded together; one that is interrupted loses none that has ended."""
-_ENDS_ALL = (MissingExtra, SandboxError, TrainingRefused)
+_ENDS_ALL = (ContractError, MissingExtra, SandboxError, TrainingRefused)
 """Errors that are not an episode's own and would recur in every one: they end the run."""
 
 
@@ -75,6 +76,7 @@ class Episodes:
         Raises:
             StoreError: they could not be recorded.
             MissingExtra, SandboxError: from the environment or the policy, as it is made.
+            ContractError: the environment lacks a method.
         """
         ended: list[Trajectory | None] = [None] * (len(tasks) * n)
         jobs = iter(range(len(ended)))
@@ -128,7 +130,7 @@ class Episodes:
     ) -> Trajectory:
         fault: Fault | None = Fault.ENVIRONMENT
         try:
-            env = self.env()
+            env = adapted(self.env())
             fault = None  # a policy that cannot be made is the candidate's own doing, unless a machine failed
             policy = self.policy(bundle, seed)
         except Exception as error:

@@ -23,6 +23,7 @@ from ..prove.gate import only_errors, refuse_broken
 from ..prove.guardrails import Guardrail, directed
 from ..record import lineage
 from ..record.env import EnvFactory
+from ..record.gym import factory_of
 from ..record.policy import PolicyFactory
 from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
@@ -51,7 +52,8 @@ class Experiment:
     `improve` goes on where it stopped.
 
     Args:
-        env: makes a fresh Env per rollout; `whet.calls(agent)` is one, and brings its policy.
+        env: makes a fresh Env per rollout; `whet.calls(agent)` is one, and brings its policy. An environment with
+            Gymnasium's methods will do, or what makes one; the environment itself is copied for each rollout.
         tasks: all tasks; those without a split are split by the hash of their group.
         rewards: named functions Trajectory → Score, float, bool or None, plain or async.
         policy: makes the Policy of one rollout; may be omitted where `env` brings one.
@@ -83,6 +85,7 @@ class Experiment:
         progress: Progress = quiet,
         preferences: Sequence[Preference] | None = None,
     ) -> None:
+        env = factory_of(env)
         maker = policy or getattr(env, "policy", None)
         if maker is None:
             raise InputError(

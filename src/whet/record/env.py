@@ -9,7 +9,6 @@ is what tests, ours and yours, hold an Env to.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 from ..errors import ContractError, EnvError
 from ..types import Budget, Bundle, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
 from .faults import fault_of
+from .gym import adapted
 from .policy import Action, FunctionPolicy, Policy, placed
 from .tracing.trace import in_rollout
 
@@ -59,7 +59,7 @@ class Env(Protocol):
 
 
 EnvFactory = Callable[[], Env]
-"""Makes a fresh Env per rollout.  A factory may besides have
+"""Makes a fresh Env per rollout, or a fresh environment with Gymnasium's methods.  A factory may besides have
 
 - `policy(bundle, seed)`: makes the Policy, where env and policy are one (`whet.calls`);
 - `held(bundle)`: an async context manager that an Experiment enters around the rollouts of one bundle, where
@@ -117,6 +117,7 @@ async def rollout(
     """Let `policy` act in `env` on `task` until the end, a limit or a failure.
 
     Args:
+        env: an Env, or an environment with Gymnasium's methods (`whet.record.gym.adapted`).
         seed: of this rollout alone; given to the env.
         budget: `steps` and `seconds` are limits of this rollout. A policy that awaits is cut
             off when the time is up; one that computes is stopped after its action.
@@ -153,6 +154,7 @@ async def _episode(
     forced = list(prefix)
 
     try:
+        env = adapted(env)
         observation = await _resolved(env.reset(task, seed))
     except Exception as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
@@ -279,7 +281,7 @@ def _five(result: Any) -> StepResult:
     if not isinstance(result, tuple) or len(result) != 5:
         raise EnvError(
             f"step must return observation, reward, terminated, truncated, info; it returned "
-            f"{result!r:.100}. FourValueEnv adapts an env of four values."
+            f"{result!r:.100}. Of four values it is Gym's, and is adapted if reset takes no Task."
         )
     return StepResult(*result)
 
@@ -290,48 +292,6 @@ def _outcome(result: StepResult) -> Outcome:
     if "success" in result.info:
         return Outcome.SUCCESS if result.info["success"] else Outcome.FAILURE
     return Outcome.TRUNCATED if result.truncated and not result.terminated else Outcome.UNKNOWN
-
-
-class FourValueEnv:
-    """Adapts an environment whose `step` returns `(obs, reward, done, info)` to the Env protocol.
-
-    Args:
-        env: has `reset()` or `reset(task_id)` and a four-value `step(action)`. Parameters of
-            `reset` that have a default, such as Gym's `seed`, are left alone unless they are
-            named `task` or `task_id`.
-    """
-
-    def __init__(self, env: Any) -> None:
-        self.env = env
-        self._running = False
-
-    def reset(self, task: Task, seed: int) -> Json:
-        """The wrapped env's first observation."""
-        takes_task = any(
-            parameter.name in ("task", "task_id") or parameter.default is parameter.empty
-            for parameter in inspect.signature(self.env.reset).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        )
-        observation = self.env.reset(task.id) if takes_task else self.env.reset()
-        self._running = True
-        return observation
-
-    def step(self, action: Json) -> StepResult:
-        """The wrapped env's step; `info["correct"]` decides success where there is no `success`.
-
-        Raises:
-            EnvError: stepped before reset or after the end.
-        """
-        if not self._running:
-            raise EnvError(f"{type(self.env).__name__} was stepped before reset or after the end.")
-        observation, reward, done, info = self.env.step(action)
-        info = dict(info)
-        truncated = bool(info.pop("TimeLimit.truncated", False))
-        if "correct" in info and "success" not in info:
-            info["success"] = bool(info["correct"])
-        self._running = not (done or truncated)
-        value = None if reward is None else float(reward)
-        return StepResult(observation, value, bool(done) and not truncated, truncated, info)
 
 
 async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, seed: int = 0) -> None:
@@ -358,6 +318,7 @@ async def check_env(make: EnvFactory, task: Task, actions: Sequence[Json], *, se
 
 async def _held(make: EnvFactory, task: Task, actions: Sequence[Json], seed: int) -> None:
     # An env of its own: one that failed before reset may be in any state.
+    made, make = make, lambda: adapted(made())
     await _must_refuse(make(), actions[0], "before reset")
     env = make()
     first = await _played(env, task, actions, seed)
@@ -425,7 +386,6 @@ __all__ = [
     "Env",
     "EnvError",
     "EnvFactory",
-    "FourValueEnv",
     "StepResult",
     "Transition",
     "check_env",

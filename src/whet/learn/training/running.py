@@ -17,13 +17,10 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InputError, TrainingRefused
+from ...errors import GateError, InputError, TrainingRefused
 from ...escapes import read_json
-from ...judge import Reward
-from ...record.env import EnvFactory
-from ...record.policy import PolicyFactory
 from ...record.store import Store
-from ...record.store.bundles import BUNDLE_FILE, read_bundle, write_bundle
+from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...types import (
     Budget,
     Bundle,
@@ -34,6 +31,7 @@ from ...types import (
     Split,
     Task,
     Trajectory,
+    Verdict,
     Version,
     digest,
     new_id,
@@ -43,10 +41,12 @@ from ..improvement import Improvement
 from ..loop import Optimizer, Progress, means, quiet
 from . import templates
 from .capture import CaptureSurvey, require
+from .chat import ChatPolicy, starting_weights
 from .dataset import grouped, vocabulary_size
 from .huggingface import LoRAOptions, within_reach
 from .local import adopted, fresh
 from .model import ModelOptions
+from .sampling_world import SamplingWorld as SamplingWorld
 
 STORE, METRICS = "runs.db", "metrics.jsonl"
 RECORD, CURVES = "run.json", "curves.jsonl"
@@ -56,19 +56,6 @@ BEGUN = f"{NAME}/begun"
 """Key of what a run has in common with the one that goes on from it."""
 LARGEST_VOCABULARY = 2**20
 """Of a fresh model."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingWorld:
-    """Where a method samples as it learns."""
-
-    env: EnvFactory
-    tasks: Sequence[Task]
-    policy: PolicyFactory | None = None
-    """None where the environment brings one."""
-    rewards: Sequence[Reward] = ()
-    groups: Sequence[Group] | None = None
-    """Recorded groups to learn from beside it; None to sample them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +80,8 @@ class TrainingJob:
     """Tasks of a round, for a method that learns from its own trajectories; all if None."""
     budget: Budget | None = None
     """Of fresh rollouts."""
+    gate: bool = False
+    """End with the gate, on the world's tasks that nothing learned from."""
     ids_only: bool = False
     """True if the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
@@ -111,6 +100,10 @@ class Trained:
     rounds: int
     reason: str
     survey: CaptureSurvey | None
+    verdict: Verdict | None = None
+    """Of the gate; None if it was not asked, or could not judge."""
+    ungated: str = ""
+    """Why the gate could not judge."""
 
 
 async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool = False) -> Trained:
@@ -130,7 +123,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
         pass  # it learns from something else
     elif job.model or not job.trajectories:
         surveyed = require(job.trajectories, score=job.score, rl=job.rl)
-    if job.model not in ("tiny", "") and _output_of(job.model) is None:
+    if job.model not in ("tiny", "") and not (Path(job.model) / BUNDLE_FILE).is_file():
         within_reach(job.model)
         if not job.ids_only:
             templates.require(job.model, job.trajectories)
@@ -144,34 +137,48 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
         view = _View(job, _rounds(store, optimizer))
         record = _recorded(job)
         try:
-            done = await _improved(job, store, optimizer, parent, view)
+            experiment = _experiment(job, store, view)
+            done = await _improved(job, experiment, optimizer, parent, view)
+            verdict, ungated = await _gated(job, experiment, done) if job.gate else (None, "")
         except BaseException as error:
             # Ctrl-C and cancelling too: only a process that lives or was killed leaves `running`.
             _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
             raise
         store.put_versions(*parent.values(), *done.bundle.values())
     # Last, with its Versions in the store: by this file a folder is a run that ended, and a model to others.
-    write_bundle(job.output / BUNDLE_FILE, done.bundle, baseline=parent)
+    write_bundle(
+        job.output / BUNDLE_FILE,
+        done.bundle,
+        baseline=parent,
+        verdict=verdict,
+        # The Verdict is in the run's own record, and a release asks for it there.
+        store=STORE if verdict is not None else None,
+    )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
     _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
-    return Trained(done.bundle, done.metrics[-1] if done.metrics else {}, done.rounds, done.reason, surveyed)
+    metrics = done.metrics[-1] if done.metrics else {}
+    return Trained(done.bundle, metrics, done.rounds, done.reason, surveyed, verdict, ungated)
 
 
-async def _improved(
-    job: TrainingJob, store: Store, optimizer: Optimizer, parent: Bundle, view: _View
-) -> Improvement:
-    groups: Sequence[Group] | None = grouped(job.trajectories)
-    world = job.world or SamplingWorld(
-        env=_nowhere, tasks=trained_on([group.task for group in groups or ()]), policy=_nobody
-    )
-    if job.world is not None:
-        groups = world.groups
-    experiment = Experiment(
+def _experiment(job: TrainingJob, store: Store, view: Progress, *, greedy: bool = False) -> Experiment:
+    """The run as an Experiment.
+
+    Args:
+        greedy: take a policy's likeliest answers, where it can.
+    """
+    world = job.world
+    if world is None:
+        tasks = trained_on([group.task for group in grouped(job.trajectories)])
+        world = SamplingWorld(env=_nowhere, tasks=tasks, policy=_nobody)
+    policy = world.policy
+    if greedy and isinstance(policy, ChatPolicy):
+        policy = policy.greedy()
+    return Experiment(
         env=world.env,
         tasks=world.tasks,
         rewards=world.rewards,
-        policy=world.policy,
+        policy=policy,
         seed=job.seed,
         store=store,
         name=NAME,
@@ -179,6 +186,12 @@ async def _improved(
         preferences=job.preferences,
         progress=view,
     )
+
+
+async def _improved(
+    job: TrainingJob, experiment: Experiment, optimizer: Optimizer, parent: Bundle, view: _View
+) -> Improvement:
+    groups = grouped(job.trajectories) if job.world is None else job.world.groups
     if groups is not None:
         experiment.baseline = _baseline(groups)
     one_pass = groups is not None and optimizer.on_policy and job.tasks is None
@@ -197,9 +210,24 @@ async def _improved(
     )
 
 
-def success(trajectory: Trajectory) -> float | None:
-    """1 or 0 by its outcome, None where nothing has judged it; the score that a baseline is measured by."""
-    return float(trajectory.outcome is Outcome.SUCCESS) if trajectory.outcome.counts else None
+async def _gated(job: TrainingJob, experiment: Experiment, done: Improvement) -> tuple[Verdict | None, str]:
+    """The gate's Verdict on what was learned against what it began with, or why there is none.
+
+    Of a chat both sides are decoded alike, greedily or sampled: as the weights before training do better on
+    validation. Else what training does to the temperature would pass for what it taught.
+    """
+    assert experiment.store is not None
+    judge = experiment
+    if job.world is not None and isinstance(job.world.policy, ChatPolicy):
+        likeliest = _experiment(job, experiment.store, quiet, greedy=True)
+        greedy = (await likeliest.record_baseline(done.parent)).get("success", 0.0)
+        if greedy >= (experiment.baseline or {}).get("success", 0.0):
+            judge = likeliest
+    try:
+        return await judge.gate(done), ""
+    except GateError as error:
+        # The weights are trained all the same; they are released with --unproven or gated on other tasks.
+        return None, str(error)
 
 
 def trained_on(tasks: Sequence[Task]) -> list[Task]:
@@ -319,11 +347,8 @@ def _start(job: TrainingJob) -> Bundle:
     if not job.model:
         return job.start
     folder = job.output / "start"
-    before = _output_of(job.model)
-    if before is not None:
-        return _continued(job, before)
     if job.model != "tiny":
-        return Bundle([adopted(job.resource, job.model, folder, lora=job.lora)])
+        return starting_weights(job.model, job.resource, folder, lora=job.lora)
     size = vocabulary_size(job.trajectories)
     if not size:
         raise TrainingRefused("a tiny model needs trajectories with token ids to know its vocabulary by")
@@ -345,29 +370,6 @@ def _start(job: TrainingJob) -> Bundle:
         return Bundle([adopted(job.resource, folder, folder)])
     options = ModelOptions(max_length=max(64, 2 * longest))
     return Bundle([fresh(job.resource, folder, options=options, vocab_size=size, seed=job.seed)])
-
-
-def _output_of(model: str) -> Path | None:
-    """The file of Versions, if the model is named by the output folder of a run."""
-    path = Path(model) / BUNDLE_FILE
-    return path if path.is_file() else None
-
-
-def _continued(job: TrainingJob, path: Path) -> Bundle:
-    """The weights that another run ended with: what is trained from them names them as its parent.
-
-    Raises:
-        InputError: it has no weights of that name, or LoRA factors are asked for beside them.
-    """
-    versions = read_bundle(path).bundle
-    if job.resource not in versions:
-        raise InputError(f"{path} has no {job.resource!r}, only {sorted(versions)}")
-    if job.lora is not None:
-        raise InputError(
-            f"{path.parent} is a training run, whose weights are trained on as they are; leave out --lora-rank, or "
-            "give the folder of the weights as the model"
-        )
-    return Bundle([versions[job.resource]])
 
 
 # -- views --------------------------------------------------------------------------------------
