@@ -49,7 +49,15 @@ def prepare() -> None:
             # Everything is printed here: recorded text must not move the cursor or turn letters round.
             if "write" not in vars(stream):
                 stream.write = _neutral(stream)  # type: ignore[method-assign]
-                stream.writelines = lambda lines, write=stream.write: [*map(write, lines)]  # type: ignore[assignment]
+                stream.writelines = _one_by_one(stream)  # type: ignore[method-assign]
+
+
+def _one_by_one(stream: io.TextIOWrapper) -> Callable[[Iterable[str]], None]:
+    def written(lines: Iterable[str]) -> None:
+        for line in lines:
+            stream.write(line)
+
+    return written
 
 
 def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:
