@@ -170,15 +170,17 @@ RULES: tuple[Rule, ...] = (
     Rule("telegram-token", r"(?<=bot)[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", screen=r"bot[0-9]{8,10}:AA"),
     Rule(
         "password",
-        r"(?:^|[\s,{])pass[\"']?\s{0,4}[:=]\s{0,4}(?P<quote>[\"'])(?P<secret>(?=[^\"']{0,99}[0-9!@#$%^&+~])[^\"'\n\\]{6,100})(?P=quote)",
+        r"(?:^|[\s,{]|\\n)(?:\\{0,7}[\"'])?pass(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}(?P<quote>\\{0,7}[\"'])"
+        r"(?P<secret>(?=[^\"']{0,99}[0-9!@#$%^&+~])[^\"'\n\\]{6,100})(?P=quote)",
         check=told,
-        screen=r"(?:^|[\s,{])pass[\"']?\s{0,4}[:=]\s{0,4}[\"'][^\"'\n\\]{6}",
+        screen=r"pass(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}\\{0,7}[\"'][^\"'\n\\]{6}",
     ),
     Rule(  # Terraform's
         "password",
-        r"variable\s{1,4}\"[\w-]{0,60}(?:password|secret|token|key)\"\s{0,4}\{[^{}]{0,300}?\bdefault\s{0,20}=\s{0,4}\"(?P<secret>[^\"\n]{6,200})\"",
+        r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{[^{}]{0,300}?\bdefault\s{0,20}=\s{0,4}"
+        r"\\{0,7}\"(?P<secret>[^\"\n\\]{6,200})\\{0,7}\"",
         check=random_looking,
-        screen=r"variable\s{1,4}\"[\w-]{0,60}(?:password|secret|token|key)\"\s{0,4}\{",
+        screen=r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{",
     ),
     *(
         Rule(
