@@ -364,6 +364,43 @@ PLACED: dict[str, tuple[str, Draw]] = {
 }  # fmt: skip
 
 
+FRESH: dict[str, tuple[str, Draw]] = {
+    "fresh-helm": ("helm install x --set auth.rootPassword={},replicas=2", K32),
+    "fresh-yaml-pass": ("db:\n  user: app\n  pass: '{}'\n", password),
+    "fresh-jdbc": ("jdbc:mysql://db/x?user=root&password={}&ssl=true", password),
+    "fresh-odbc": ("Driver=SQL;Server=db;Uid=sa;Pwd={};", password),
+    "fresh-typescript": ('const apiKey: string = "{}";', K32),
+    "fresh-go": ('cfg := Config{{Token: "{}"}}', K40),
+    "fresh-x-auth": ("curl -H 'X-Auth-Token: {}' https://x", H32),
+    "fresh-escaped": ('{{"arguments": "{{\\"api_key\\": \\"{}\\"}}"}}', K32),
+    "fresh-wifi": ("Sure! The wifi password is {} and the guest one is open.", password),
+    "fresh-german": ("Das Passwort lautet {}", lambda d: f"Sommer{d.randrange(1000, 9999)}!"),
+    "fresh-spanish": ("la contraseña es {}", lambda d: f"Verano{d.randrange(1000, 9999)}!"),
+    "fresh-french": ("Mot de passe : {}", lambda d: f"Soleil{d.randrange(1000, 9999)}!"),
+    "fresh-sql": ("CREATE USER 'a'@'%' IDENTIFIED BY '{}';", of(WORD, 12)),
+    "fresh-sql-role": ("ALTER ROLE app WITH PASSWORD '{}';", of(WORD, 12)),
+    "fresh-powershell": ("ConvertTo-SecureString '{}' -AsPlainText -Force", of(WORD, 14)),
+    "fresh-htpasswd": ("admin:{}", lambda d: f"$apr1${of(WORD, 8)(d)}${of(WORD, 22)(d)}"),
+    "fresh-azure-storage": ("AccountName=x;AccountKey={};EndpointSuffix=core.windows.net", of(BASE64, 86)),
+    "fresh-azure-sas": ("https://x.blob.core.windows.net/c?sv=2022&sp=r&sig={}", of(WORD, 42)),
+    "fresh-telegram-url": (
+        "https://api.telegram.org/bot{}/sendMessage",
+        lambda d: f"{d.randrange(10**9, 10**10)}:AA{of(WEB, 33)(d)}",
+    ),
+    "fresh-wandb": ("wandb login {}", H40),
+    "fresh-langsmith": ("LANGCHAIN_API_KEY={}", lambda d: f"lsv2_pt_{H32(d)}_{of(HEX, 10)(d)}"),
+    "fresh-totp": ("otpauth://totp/A:b?secret={}&issuer=A", of(UPPER + "234567", 32)),
+    "fresh-terraform": ('variable "db_password" {{\n  default = "{}"\n}}', K32),
+    "fresh-flag": ("mycli login --token {} --quiet", K40),
+    "fresh-form": ("grant_type=password&username=a&password={}", of(WORD, 12)),
+    "fresh-xml": ("<password>{}</password>", of(WORD, 12)),
+    "fresh-xml-add": ('<add key="ApiKey" value="{}" />', K32),
+    "fresh-spring": ("spring.datasource.password={}", of(WORD, 12)),
+}
+"""Shapes that were written after the rules had been tuned on both halves: of 59 such texts they found .83 when first
+asked, and all after they were mended.  Those that were missed are here, with some of the others."""
+
+
 def labelled(per_shape: int = 3) -> list[Labelled]:
     """The whole set: `per_shape` texts of each shape."""
     rows = []
@@ -371,7 +408,7 @@ def labelled(per_shape: int = 3) -> list[Labelled]:
         for seed, around in zip(range(per_shape), AROUND_KEY, strict=False):
             secret = key(random.Random(f"{vendor} {seed}"))
             rows.append(Labelled(f"key-{vendor}", around.format(secret), secret))
-    for shape, (around, draw) in PLACED.items():
+    for shape, (around, draw) in (PLACED | FRESH).items():
         for seed in range(per_shape):
             secret = draw(random.Random(f"{shape} {seed}"))
             rows.append(Labelled(shape, around.format(secret), secret))
@@ -614,5 +651,14 @@ HARMLESS: list[tuple[str, tuple[Draw, ...]]] = [
     ("Bearer authentication-scheme-not-supported", ()),
     ("user:{}@example.org is not a URL", (of(LOWER, 4),)),
     ("://:@", ()),
+    ("pass: '{}' fail: '{}'", (number(1, 99), number(1, 99))),
+    ("{{'pass': 'second half', 'yards': {}}}", (number(1, 99),)),
+    ('variable "region" {{ default = "eu-west-{}" }}', (number(1, 9),)),
+    ('variable "db_password" {{ type = string }}', ()),
+    ("the user is identified by '{}'", (of(LOWER, 4),)),
+    ("ConvertTo-SecureString $plain -AsPlainText", ()),
+    ("wandb login: logged in as {}", (of(LOWER, 6),)),
+    ("Das Passwort ist falsch, el token es corto, le mot de passe est obligatoire", ()),
+    ("bot{}:AA battery", (number(10**8, 10**9),)),
     ("see RFC{} and CVE-2026-{}", (number(1000, 9999), number(1000, 99999))),
 ]

@@ -13,7 +13,6 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from ..escapes import BOLD, OURS, neutral
 
@@ -50,12 +49,15 @@ def prepare() -> None:
             # Everything is printed here: recorded text must not move the cursor or turn letters round.
             if "write" not in vars(stream):
                 stream.write = _neutral(stream)  # type: ignore[method-assign]
-                stream.writelines = partial(_write_lines, stream)  # type: ignore[method-assign]
+                stream.writelines = _one_by_one(stream)  # type: ignore[method-assign]
 
 
-def _write_lines(stream: io.TextIOWrapper, lines: Iterable[str]) -> None:
-    for line in lines:
-        stream.write(line)
+def _one_by_one(stream: io.TextIOWrapper) -> Callable[[Iterable[str]], None]:
+    def written(lines: Iterable[str]) -> None:
+        for line in lines:
+            stream.write(line)
+
+    return written
 
 
 def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:

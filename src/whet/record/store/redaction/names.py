@@ -140,7 +140,8 @@ _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 """The quote again, or the end of what was cut off."""
 _BARE = r"[^\s\"'`,;&<>()\[\]{}\\|]"
 _EOL = r"(?=\s*(?:[\r\n,;}\\\"'<|]|\Z))"
-_VERB = r"\s{1,2}(?i:is|was|to|are)\s{1,2}(?i:now\s|still\s|set\sto\s|:\s?)?[\"'`]?"
+_VERBS = "is|was|to|are|ist|lautet|est|es"
+_VERB = rf"\s{{1,2}}(?i:{_VERBS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?[\"'`]?"
 
 
 def _screen(words: str, least: int, line: bool = False) -> str:
@@ -149,7 +150,7 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     return (
         rf"(?i:{words}{_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
         rf"[rbfu]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}(?:value|val|stringValue|content)"
-        rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:is|was|to|are)\s|['\"]?{letters}))"
+        rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters}))"
     )
 
 
@@ -194,7 +195,7 @@ def _header(name: str, words: str, check: Callable[[str], bool]) -> Named:
 
 
 _ = r"[_\-. ]?"
-_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrase(?:ñ|n)a|mot_de_passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw)|(?<=[_-])pass"
+_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrase(?:ñ|n|\\{1,8}u00f1)a|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw)|(?<=[_-])pass"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
     r"credentials?"

@@ -148,8 +148,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "password-hash",
-        r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|[156y]\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
-        screen=r"\$(?:2[abxy]\$|argon2|[156y]\$[^\s$]{1,40}\$)",
+        r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|(?:[156y]|apr1)\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
+        screen=r"\$(?:2[abxy]\$|argon2|(?:[156y]|apr1)\$[^\s$]{1,40}\$)",
     ),
     Rule(
         "netrc",
@@ -160,10 +160,27 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "command-password",
         r"(?:\bcurl\b[^\n]{0,300}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:|\bsshpass\s+-p\s?[\"']?|"
-        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?)"
+        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?|"
+        r"\bwandb\s+login\s+(?:--\w+\s+)?|\bConvertTo-SecureString\s+(?:-String\s+)?[\"']|(?i:\b(?:create|alter|grant)\b[^\n;]{0,200}?\bidentified\s+(?:with\s+\S{1,40}\s+)?by)\s+[\"'])"
         r"(?P<secret>[^\s\"'\\]{4,200})",
         check=told,
-        screen=r"curl[^\n]{0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli",
+        screen=r"curl[^\n]{0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
+    ),
+    # Behind the word that begins every bot's address.
+    Rule("telegram-token", r"(?<=bot)[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", screen=r"bot[0-9]{8,10}:AA"),
+    Rule(
+        "password",
+        r"(?:^|[\s,{]|\\n)(?:\\{0,7}[\"'])?pass(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}(?P<quote>\\{0,7}[\"'])"
+        r"(?P<secret>(?=[^\"']{0,99}[0-9!@#$%^&+~])[^\"'\n\\]{6,100})(?P=quote)",
+        check=told,
+        screen=r"pass(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}\\{0,7}[\"'][^\"'\n\\]{6}",
+    ),
+    Rule(  # Terraform's
+        "password",
+        r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{[^{}]{0,300}?\bdefault\s{0,20}=\s{0,4}"
+        r"\\{0,7}\"(?P<secret>[^\"\n\\]{6,200})\\{0,7}\"",
+        check=random_looking,
+        screen=r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{",
     ),
     *(
         Rule(
