@@ -21,7 +21,7 @@ from otlp_spans import decoded, one, pairs
 
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
-from whet.record.tracing.dialects.unread import CONTENT, PLUMBING, READ, leaves
+from whet.record.tracing.dialects.unread import CONTENT, PLUMBING, READ, texts
 from whet.record.tracing.otlp import decode
 from whet.types import Span
 
@@ -416,12 +416,12 @@ def sentences(spans: Sequence[Span]) -> set[str]:
     for span in spans:
         for key, value in content(span).attributes.items():
             if key not in READ and not key.startswith(PLUMBING) and key.startswith(CONTENT):
-                found.update(leaf for leaf in leaves(value) if " " in leaf.strip())
+                found.update(leaf for leaf in texts(value) if " " in leaf.strip())
     return found
 
 
 def told(spans: list[Span]) -> str:
-    return "\0".join(leaves(shown(spans)))
+    return "\0".join(texts(shown(spans)))
 
 
 def of_steps(spans: list[Span]) -> list[Span]:

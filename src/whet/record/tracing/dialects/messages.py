@@ -19,8 +19,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -136,18 +136,42 @@ def _turns(raw: Json) -> tuple[Sequence[Message], bool]:
     return message(raw), item
 
 
-_raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
+T = TypeVar("T")
+raw_messages = msgspec.json.Decoder(list[msgspec.Raw]).decode
+"""The members of a JSON array as they stand in it."""
 _KNOWN_BYTES = 8 * 1024 * 1024
-"""Bytes of messages that are remembered: a model call repeats the whole conversation before it."""
 _LONG = 16 * 1024
-_known_turns: dict[bytes, tuple[Sequence[Message], bool]] = {}
-_known_size = [0]
+
+
+class Remembered(Generic[T]):
+    """A reading of messages that does not read one again: a model call repeats the whole conversation before it.
+
+    Args:
+        read: from the JSON of a message.
+    """
+
+    def __init__(self, read: Callable[[bytes], T]) -> None:
+        self._read = read
+        self._known: dict[bytes, T] = {}
+        self._size = 0
+
+    def __call__(self, raw: bytes) -> T:
+        known = self._known.get(raw)
+        if known is None:
+            known = self._read(raw)
+            if len(raw) <= _LONG:
+                if self._size > _KNOWN_BYTES:
+                    self._known.clear()
+                    self._size = 0
+                self._size += len(raw)
+                self._known[raw] = known
+        return known
 
 
 def _turns_of_text(text: str) -> Iterator[tuple[Sequence[Message], bool]]:
     """The messages of a JSON text, of which those that were read before are not read again."""
     try:
-        read = [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
+        read = [_remembered(bytes(raw)) for raw in raw_messages(text)]
     except (msgspec.DecodeError, RecursionError, ValueError):
         return
     for turns, item in read:
@@ -155,17 +179,7 @@ def _turns_of_text(text: str) -> Iterator[tuple[Sequence[Message], bool]]:
         yield [turn.copy() for turn in turns], item
 
 
-def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
-    turned = _known_turns.get(raw)
-    if turned is None:
-        turned = _turns(msgspec.json.decode(raw))
-        if len(raw) <= _LONG:
-            if _known_size[0] > _KNOWN_BYTES:
-                _known_turns.clear()
-                _known_size[0] = 0
-            _known_size[0] += len(raw)
-            _known_turns[raw] = turned
-    return turned
+_remembered = Remembered(lambda raw: _turns(msgspec.json.decode(raw)))
 
 
 def message(value: Json) -> list[Message]:

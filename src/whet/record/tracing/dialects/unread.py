@@ -7,13 +7,16 @@ in the step: a field that no reader knows, or a message of a form that none has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from ....types import Json
 from ..content import Content
-from .messages import parsed, structure
+from .messages import Remembered, parsed, raw_messages, structure
 from .reading import SpanReading
 
+_encode = msgspec.json.Encoder().encode
 EVALUATION = "gen_ai.evaluation.result"
 READ = frozenset(
     {
@@ -167,11 +170,42 @@ def unread(contents: Iterable[Content], reading: SpanReading) -> dict[str, Json]
                 spoken += [(f"{event.name}: {key}", value) for key, value in event.attributes.items()]
                 spoken.append((f"{event.name}: body", event.body))
     if spoken:
-        told = "\0".join(leaves([_told(reading), list(kept.values())]))
+        told = _Told([_told(reading), list(kept.values())])
         for key, value in spoken:
-            if any(leaf not in told for leaf in leaves(value) if _prose(leaf)):
+            if not told.holds(value):
                 _keep(kept, key, value)
     return kept
+
+
+class _Told:
+    """The texts in a step, to ask whether it holds those of an attribute.
+
+    Nearly always it does, and that the step's JSON shows: looking at each value of a conversation in Python takes
+    several times as long as writing it and finding a text in it.  Only a text that is not found so may be in
+    JSON that is a text itself, with other escapes, and is looked for among the texts one by one.
+    """
+
+    def __init__(self, values: list[Json]) -> None:
+        self._values = values
+        self._texts: str | None = None
+        try:
+            self._json = _encode(values)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+            self._json = b""
+
+    def holds(self, value: Json) -> bool:
+        """True if every sentence in a value is in the step."""
+        return all(self._said(text) for text in sentences(value))
+
+    def _said(self, text: str) -> bool:
+        try:
+            if _encode(text)[1:-1] in self._json:
+                return True
+        except ValueError:  # half of a character, which no JSON has
+            pass
+        if self._texts is None:
+            self._texts = "\0".join(texts(self._values))
+        return text in self._texts
 
 
 def _keep(kept: dict[str, Json], key: str, value: Json) -> None:
@@ -195,27 +229,46 @@ _JSON = frozenset('"{[')
 """How a text begins that may be JSON."""
 
 
-def leaves(value: Json) -> Iterator[str]:
+def texts(value: Json) -> list[str]:
     """The texts in a value; a text that is JSON is looked into."""
-    # The abstract Mapping last: its check costs more than all others, for each value of a conversation.
+    found: list[str] = []
     pending = [value]
-    while pending:
-        held = pending.pop()
+    for held in pending:  # which grows meanwhile
         if isinstance(held, str):
             if held[:1] not in _JSON:
-                yield held
+                found.append(held)
                 continue
             inner = parsed(held) if held[:1] == '"' else structure(held)
             if inner is None or inner == held:
-                yield held
+                found.append(held)
             else:
                 pending.append(inner)
         elif isinstance(held, dict):
             pending += held.values()
         elif isinstance(held, list | tuple):
             pending += held
+        # The abstract Mapping last: its check costs more than all others, for each value of a conversation.
         elif isinstance(held, Mapping):
             pending += held.values()
+    return found
+
+
+def sentences(value: Json) -> Sequence[str]:
+    """The texts in a value that somebody may have said; a word alone is a role, a type or an id."""
+    if isinstance(value, str) and value[:1] == "[":
+        try:
+            raw = raw_messages(value)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            return _prose([value])
+        return [sentence for message in raw for sentence in _in_message(bytes(message))]
+    return _prose(texts(value))
+
+
+def _prose(found: Sequence[str]) -> tuple[str, ...]:
+    return tuple([text for text in found if " " in text and " " in text.strip()])
+
+
+_in_message = Remembered(lambda raw: _prose(texts(msgspec.json.decode(raw))))
 
 
 def _told(reading: SpanReading) -> list[Json]:
@@ -230,8 +283,3 @@ def _told(reading: SpanReading) -> list[Json]:
         None if reading.error is None else reading.error[1],
         reading.extra,
     ]
-
-
-def _prose(leaf: str) -> bool:
-    """True of a text that somebody may have said; a word alone is a role, a type or an id."""
-    return " " in leaf.strip()
