@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -220,3 +221,22 @@ def test_what_is_only_implied_keeps_no_run_from_retention_and_goes_with_its_pers
         store.erase("ann")
         assert not list(store.feedback())
         assert hear(store) == 0
+
+
+def test_a_long_session_costs_no_more_for_a_message_than_a_short_one() -> None:
+    dice = random.Random(1)
+    words = [f"w{int(dice.paretovariate(0.6))}x" for _ in range(20_000)]
+    turns: list[Turn] = []
+    for number in range(3_200):
+        turns.append(Turn("user", f"What is {' '.join(dice.choices(words, k=8))}?", 60.0 * number))
+        turns.append(Turn("assistant", "It is on Friday.", 60.0 * number + 2, f"run-{number}"))
+
+    def cost(length: int) -> float:
+        taken = []
+        for _ in range(3):
+            began = time.thread_time()
+            assert signals(turns[:length])
+            taken.append((time.thread_time() - began) / length)
+        return min(taken)
+
+    assert cost(6_400) < 1.8 * cost(400)

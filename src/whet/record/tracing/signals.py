@@ -11,6 +11,7 @@ recorded runs before it reads them.  `telling` says which feedback counts where 
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -87,12 +88,13 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
             LEFT_AFTER seconds has left.  None: it is over.
     """
     signs = []
+    questions = _Questions()
+    next_questions = _next_questions(conversation)
     for index, turn in enumerate(conversation):
-        if turn.role != "assistant":
-            continue
-        questions = [message.text for message in conversation[:index] if message.role == "user"]
-        after = next((message for message in conversation[index + 1 :] if message.role == "user"), None)
-        if not questions:
+        if turn.role == "user":
+            questions.add(turn.text)
+        after = next_questions[index]
+        if turn.role != "assistant" or questions.last is None:
             continue
         if after is None:
             gone = ended is None or not turn.at or ended - turn.at > LEFT_AFTER
@@ -100,13 +102,50 @@ def signals(conversation: Sequence[Turn], *, ended: float | None = None) -> list
         else:
             signal = (
                 _sentiment(index, after.text)
-                or _rephrased(index, questions[-1], after.text)
+                or _rephrased(index, questions.last, after.text)
                 or _continued(index, questions, after.text)
             )
         if signal is not None:
             showed = turn.at + LEFT_AFTER if after is None else after.at
             signs.append(replace(signal, at=showed))
     return signs
+
+
+def _next_questions(conversation: Sequence[Turn]) -> list[Turn | None]:
+    """For each message the next one of the user after it."""
+    following: list[Turn | None] = []
+    question: Turn | None = None
+    for turn in reversed(conversation):
+        following.append(question)
+        if turn.role == "user":
+            question = turn
+    return following[::-1]
+
+
+class _Questions:
+    """The user's messages so far, by their words: a session of thousands is not searched whole for each of them."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+        self._words: list[set[str]] = []
+        self._with: dict[str, list[int]] = {}
+
+    def add(self, text: str) -> None:
+        """One more."""
+        self.last = text
+        words = _words(text)
+        for word in words:
+            self._with.setdefault(word, []).append(len(self._words))
+        self._words.append(words)
+
+    def alike(self, words: set[str]) -> bool:
+        """True if one of the messages has `ALIKE` of these words."""
+        most = math.ceil(ALIKE * len(words))
+        # A message with so many of them has one of the rarest: those with none of these need not be looked at.
+        rarest = sorted((self._with.get(word, []) for word in words), key=len)[: len(words) - most + 1]
+        return any(
+            len(self._words[number] & words) >= most for having in rarest for number in reversed(having)
+        )
 
 
 def conversations(runs: Iterable[Trajectory | _HeardRun]) -> dict[str, list[Turn]]:
@@ -342,13 +381,13 @@ _REQUEST = re.compile(
 )
 
 
-def _continued(index: int, questions: Sequence[str], after: str) -> Signal | None:
+def _continued(index: int, questions: _Questions, after: str) -> Signal | None:
     new = _words(after)
     lowered = after.lower()
     asks = lowered.rstrip().endswith("?") or _NEXT.match(lowered) or _REQUEST.match(lowered)
     if len(new) < 2 or not asks or _AGAIN.search(lowered):
         return None
-    if all(len(_words(question) & new) / len(new) < ALIKE for question in questions) or _NEXT.match(lowered):
+    if _NEXT.match(lowered) or not questions.alike(new):
         return Signal("continued", 1.0, index, "the user went on to something else")
     return None
 
