@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from otlp_spans import call
 
 from whet.record.tracing.content import Content
 from whet.record.tracing.dialects.reading import LLM, SpanReading
-from whet.record.tracing.dialects.unread import unread
+from whet.record.tracing.dialects.unread import StepTexts, leaves, unread
 from whet.types import Json
 
 SAID = 'she said "go home", at\n9 o\'clock \\ ten'
@@ -47,3 +48,62 @@ def test_a_sentence_that_is_nowhere_in_the_step_is_kept(value: Json) -> None:
 def test_half_of_a_character_is_looked_for_like_any_text() -> None:
     assert kept("cut \ud83d here", {"note": "cut \ud83d here"}) == {}
     assert kept("cut \ud83d here", {"note": "cut here"}) != {}
+
+
+STEP = [
+    {"role": "user", "text": "where is the invoice"},
+    {"role": "assistant", "tool_calls": [{"name": "search", "arguments": {"query": 'a "red" one'}}]},
+    "line one\nline two",
+    "Größe in cm",
+]
+
+
+def walked(value: object) -> bool:
+    """True if every sentence of a value is in STEP, by walking through both."""
+    told = "\0".join(leaves(STEP))
+    return not any(leaf not in told for leaf in leaves(value) if " " in leaf.strip())
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("where is the invoice", True),
+        ("is the", True),
+        ("where is the order", False),
+        (json.dumps([{"role": "user", "content": "where is the invoice"}]), True),
+        (json.dumps([{"role": "user", "content": "where is the invoice?"}]), False),
+        (json.dumps({"arguments": json.dumps({"query": 'a "red" one'})}), True),
+        (json.dumps({"arguments": json.dumps({"query": 'a "blue" one'})}), False),
+        (json.dumps("line one\nline two"), True),
+        (json.dumps("Größe in cm"), True),
+        ('[{"content": "where is the invoice"}] and more was said', False),
+        ('[{"content": "where is the invoice', False),
+        ('{"content" only begins as JSON "where is the invoice"', False),
+        (["where is the invoice", {"x": ["nothing of it"]}], False),
+        (None, True),
+        (12, True),
+        ("cut \ud83d here", False),
+    ],
+)
+def test_whether_a_step_says_all_of_an_attribute(value: object, said: bool) -> None:
+    assert StepTexts(STEP).says(value) is said
+
+
+def test_the_quick_way_and_walking_agree() -> None:
+    chance = random.Random(0)
+    told = StepTexts(STEP)
+    texts = [*leaves(STEP), "is it", "one\nline", 'a "red', "\\", '"', "not a word of it", "[", "{ }", "é à"]
+
+    def made(depth: int) -> object:
+        kind = chance.randrange(5 if depth else 2)
+        if kind < 2:
+            return chance.choice(texts)
+        if kind == 2:
+            return [made(depth - 1) for _ in range(chance.randrange(3))]
+        if kind == 3:
+            return {str(key): made(depth - 1) for key in range(chance.randrange(3))}
+        return json.dumps(made(depth - 1), ensure_ascii=chance.random() < 0.5)
+
+    for _ in range(3_000):
+        value = made(3)
+        assert told.says(value) is walked(value), value
