@@ -86,6 +86,10 @@ def numbers(rng: random.Random) -> dict[str, Any]:
     return {"values": [rng.randint(0, 30) for _ in range(rng.randint(1, 6))]}
 
 
+def words(rng: random.Random) -> str:
+    return rng.choice(("tea", "pot", "x")) + str(rng.randint(0, 60))
+
+
 def every_row(report: EvolutionReport) -> list[float]:
     scores = next(iter(report.json()["scores"].values()))
     return [part["after"] for part in scores.values() if part["n"]]
@@ -297,3 +301,56 @@ def test_a_version_that_hangs_or_dies_takes_no_other_along() -> None:
 
     told = [report["told"] for report in asyncio.run(use())]
     assert told == [["v2", "v3"], [], [], ["xIndexError"] * 2, ["xSyntaxError"] * 2, ["v3", "v4"]]
+
+
+def test_a_text_in_an_answer_is_corrected_by_what_stands_beside_it_in_the_right_one(tmp_path: Path) -> None:
+    text = 'def tag(word):\n    return "<em" + word.strip() + "</em>"\n'
+    report = mend(
+        tmp_path,
+        text,
+        "tag",
+        lambda rng: {"word": " " * rng.randint(0, 2) + words(rng)},
+        lambda word: f"<em>{word.strip()}</em>",
+    )
+    assert set(every_row(report)) == {1.0}
+    assert report.found.tried < 200
+
+
+def test_an_answer_that_is_returned_no_more_is_made_of_the_names_of_the_function(tmp_path: Path) -> None:
+    text = "def parts(total, size):\n    whole = total // size\n    rest = total - whole * size\n    return None\n"
+    report = mend(
+        tmp_path,
+        text,
+        "parts",
+        lambda rng: {"total": rng.randint(0, 90), "size": rng.randint(2, 9)},
+        lambda total, size: list(divmod(total, size)),
+    )
+    assert set(every_row(report)) == {1.0}
+
+
+def test_a_name_that_nothing_sets_is_set(tmp_path: Path) -> None:
+    unset = "def mean(values):\n    for value in values:\n        total += value\n    return total / len(values)\n"
+    report = mend(tmp_path, unset, "mean", numbers, lambda values: sum(values) / len(values))
+    assert set(every_row(report)) == {1.0}
+    assert report.found.start.score == 0.0
+
+
+def test_an_edit_that_answers_the_rows_of_the_search_alone_is_not_the_end_of_it(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    rng = random.Random(2)
+    splits = {"train": (30, 1), "validation": (6, 3), "gate": (20, 3)}
+    rows = [
+        # Where the search looks b is c, and a name as good as the other.
+        {"input": {"a": -3 * number, "b": number * apart, "c": number}, "expected": number, "split": split}
+        for split, (count, apart) in splits.items()
+        for number in rng.sample(range(10**6, 10**9), count)
+    ]
+    (repository / "shop.py").write_text("def pick(a, b, c):\n    return a\n")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = RepositoryInput(targets=("shop:pick",), repository=repository, data=tmp_path / "rows.jsonl")
+    settings = Settings(offline=True, seed=1, timeout=1.0, output=tmp_path / "output", cpu_seconds=20.0)
+    report = asyncio.run(evolve_targets(source, settings))
+    assert report.found.stopped == "target"
+    assert set(every_row(report)) == {1.0}
+    assert "return c" in report.patch

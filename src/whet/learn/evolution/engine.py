@@ -193,6 +193,8 @@ class Search:
     _replayed: int = 0
     _rollouts: float | None = None
     """Left when the first proposal was made, None without a limit."""
+    _reached: Judged | None = None
+    """Has the target, and is as good where nothing was searched."""
     _used: int = 0
     """Rollouts of the proposals that are committed."""
     _spent: bool = False
@@ -275,6 +277,7 @@ class Search:
             first = _Child(0, "start", Draw(Judged(0, self.start, 0.0), None), self.start)
             recorded = self._record(first, judged, parent=None)
         self._enter(recorded)
+        await self._confirm(0)
         for island, seed in enumerate(self.seeds, 1):
             recorded = self.records.load(-island)
             if recorded is None:
@@ -284,6 +287,7 @@ class Search:
             else:
                 self.meter.settle(rollouts=recorded.rollouts)  # spent before it was stopped
             self._enter(recorded)
+            await self._confirm(-island)
 
     def _over(self, number: int) -> str:
         """The reason to propose nothing more, "" without one."""
@@ -293,7 +297,7 @@ class Search:
         cpu = self.options.cpu_seconds
         if cpu is not None and self.judge.cpu_seconds + time.process_time() - self._began >= cpu:
             return "budget"
-        if self.options.target is not None and best[1] >= self.options.target:
+        if self._reached is not None:
             return "target"
         patience = self.options.patience
         return "patience" if patience is not None and number - best[0] > patience else ""
@@ -439,7 +443,7 @@ class Search:
                     continue
                 first, judged = await self._judged(child, program)
                 evaluated += judged.score is not None
-                if judged.score is not None and (best.score is None or judged.score > best.score):
+                if await self._better(judged, program, best, child.program):
                     best, smoked, child.program = judged, first, program
             twin = await self._gate(child.number, smoked.behaviour)
         child.cost += 1.0
@@ -452,6 +456,16 @@ class Search:
         if twin:
             return self._record(child, smoked, status="duplicate", parts=None, **tried)
         return self._record(child, best, behaviour=smoked.behaviour, evaluated=True, **tried)
+
+    async def _better(
+        self, judged: Judgement, program: Program, best: Judgement, rival: Program | None
+    ) -> bool:
+        """True if one edit of a batch is better than the best before it; of two at the target, the one confirmed."""
+        if judged.score is None or best.score is None or rival is None:
+            return judged.score is not None
+        if judged.score != best.score or not self._at_target(judged.score):
+            return judged.score > best.score
+        return not await self.judge.confirm(rival) and await self.judge.confirm(program)
 
     async def _screened(self, batch: EditBatch) -> tuple[dict[int, float], list[int]]:
         """Edits of a batch that may win, with their gains, and those that are perhaps half of a repair."""
@@ -543,6 +557,16 @@ class Search:
         record = await tasks.pop(number)
         self._used += record.rollouts
         self._enter(record)
+        await self._confirm(record.number)
+
+    async def _confirm(self, number: int) -> None:
+        """See whether the search is done with what a proposal made."""
+        member = self._members.get(number)
+        if self._reached is None and member is not None and self._at_target(member.score):
+            self._reached = member if await self.judge.confirm(member.program) else None
+
+    def _at_target(self, score: float | None) -> bool:
+        return self.options.target is not None and score is not None and score >= self.options.target
 
     def _enter(self, record: ProposalRecord) -> None:
         """Make a record part of the search: the only place where its state changes for later proposals."""
@@ -585,7 +609,7 @@ class Search:
 
     def _found(self, stopped: str, number: int) -> SearchOutcome:
         return SearchOutcome(
-            best=self._members[self._history[-1][0]],
+            best=self._reached or self._members[self._history[-1][0]],
             start=self._members[0],
             history=self._history,
             records=self._entered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...repository.text import Span
 from .scopes import COMPOUND, Place, SingleEdit
@@ -76,6 +76,21 @@ for _family in _COUNTERPARTS:
     for _name in _family.split():
         others = [other for other in _family.split() if other != _name and other not in _TWINS.get(_name, [])]
         _TWINS[_name] = [*_TWINS.get(_name, []), *others]
+_CONVERSIONS = [
+    "tuple",
+    "dict",
+    "ord",
+    "chr",
+    "repr",
+    "any",
+    "all",
+    "min",
+    "max",
+    "next",
+    "iter",
+    "enumerate",
+]
+"""Calls that are seldom left out."""
 _LOOSE = (ast.stmt, ast.Call, ast.Subscript, ast.List, ast.keyword, ast.Slice, ast.Dict)
 """Parents in which an expression needs no parentheses."""
 _BUILT_IN = frozenset(dir(builtins))
@@ -203,7 +218,7 @@ class _Expressions:
     def _at_constant(self, place: Place) -> Iterator[SingleEdit]:
         node = place.node
         assert isinstance(node, ast.Constant)
-        old = node.value
+        old, corrections = node.value, place.scope.corrections
         likely: list[object] = []
         rest: list[object] = []
         if isinstance(old, bool):
@@ -213,6 +228,8 @@ class _Expressions:
             rest = [0, 1, -1, 2, -old, *place.scope.numbers]
             if abs(old) >= 10:
                 rest += [old * 10, old // 10, old * 2, old // 2]
+            likely += [old + offset for offset in corrections.offsets]
+            rest += [old * factor for factor in corrections.factors]
         elif isinstance(old, float):
             rest = [
                 0.0,
@@ -228,11 +245,22 @@ class _Expressions:
                 old - 1,
             ]
             rest += place.scope.numbers
+            likely += [old + offset for offset in corrections.offsets]
+            likely += [old * factor for factor in corrections.factors]
         elif isinstance(old, str) and not isinstance(place.parent, ast.Expr):
             likely = [word for word in ("", " ", old.strip(), old.lower(), old.upper()) if word != old]
-            rest = [*place.scope.texts, *place.scope.words, f"{old} ", f" {old}"]
+            likely += corrections.texts(old)
+            rest = [*place.scope.texts, *corrections.words, f"{old} ", f" {old}"]
+            for spelling in corrections.spellings(old):
+                yield self.edit("text", 0.25, place, _literal(spelling), compound=False)
         elif old is None:
             rest = [0, False, True, "", 1]
+        if (
+            isinstance(place.parent, ast.Compare)
+            and isinstance(old, (int, float))
+            and not isinstance(old, bool)
+        ):
+            rest += corrections.given
         for prior, values in ((0.8, likely), (0.4, rest)):
             for new in values:
                 if new != old or type(new) is not type(old):
@@ -240,6 +268,33 @@ class _Expressions:
         if old is None:
             yield self.edit("constant", 0.3, place, "[]", compound=False)
             yield self.edit("constant", 0.3, place, "{}", compound=False)
+
+    def _at_joinedstr(self, place: Place) -> Iterator[SingleEdit]:
+        """Texts and names in a formatted string, found by their text: they have no positions before Python 3.12."""
+        node, scope = place.node, place.scope
+        assert isinstance(node, ast.JoinedStr)
+        whole = self.source.segment(node)
+        for part in node.values:
+            if (
+                isinstance(part, ast.Constant)
+                and isinstance(part.value, str)
+                and whole.count(part.value) == 1
+            ):
+                corrections = scope.corrections
+                for prior, texts in (
+                    (0.8, corrections.texts(part.value)),
+                    (0.2, corrections.spellings(part.value)),
+                ):
+                    for text in texts:
+                        if not set(text) & set("{}\\\n'\""):
+                            yield self.edit(
+                                "text", prior, place, whole.replace(part.value, text), compound=False
+                            )
+            elif isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
+                old = f"{{{part.value.id}"
+                for name in scope.names[:8]:
+                    if name != part.value.id and whole.count(old) == 1:
+                        yield self.edit("name", 0.5, place, whole.replace(old, f"{{{name}"), compound=False)
 
     def _at_name(self, place: Place) -> Iterator[SingleEdit]:
         node, scope = place.node, place.scope
@@ -325,11 +380,28 @@ class _Expressions:
             yield from self._range(place, args)
         elif called == "enumerate" and len(args) == 1:
             yield self.edit("arguments", 0.6, place, call([*args, "1"], named), compound=False)
-        elif (
-            called in ("round", "pop", "get", "split", "sum", "strip", "join") or called in place.scope.called
-        ):
-            for extra in ("1", "0", "-1", "2", *place.scope.names[:6]):
-                yield self.edit("arguments", 0.25, place, call([*args, extra], named), compound=False)
+        elif len(args) < 3 and not generator:
+            yield from self._further(place, called, args, call, named)
+
+    def _further(
+        self,
+        place: Place,
+        called: str,
+        args: Sequence[str],
+        call: Callable[[Sequence[str], Sequence[str]], str],
+        named: Sequence[str],
+    ) -> Iterator[SingleEdit]:
+        """One more argument, after the others or before them."""
+        scope = place.scope
+        often = called in ("round", "pop", "get", "split", "sum", "strip", "join") or called in scope.called
+        texts = dict.fromkeys((*scope.texts[:8], *scope.corrections.words[:8]))
+        extras = ["1", "0", "-1", "2", *scope.names[:6], *map(_literal, texts), "None", "True", "False"]
+        extras += [text for text, _ in scope.expressions[:8]]
+        for rank, extra in enumerate(extras):
+            prior = 0.25 if often and rank < 10 else 0.12
+            yield self.edit("arguments", prior, place, call([*args, extra], named), compound=False)
+            if args and scope.called:
+                yield self.edit("arguments", 0.08, place, call([extra, *args], named), compound=False)
 
     def _range(self, place: Place, args: Sequence[str]) -> Iterator[SingleEdit]:
         stop = args[0] if len(args) == 1 else args[1] if len(args) > 1 else ""
@@ -525,6 +597,9 @@ class _Expressions:
         text, inner = self.text(node), self.source.segment(node)
         if isinstance(node, (ast.Tuple, ast.GeneratorExp)):
             return
+        if isinstance(place.parent, ast.Return):
+            for frame in scope.corrections.frames:
+                yield self.edit("frame", 0.6, place, frame.format(text))
         named = place.parent.targets[0] if isinstance(place.parent, ast.Assign) else None
         if isinstance(named, (ast.Name, ast.Subscript, ast.Attribute)) and not isinstance(node, ast.List):
             target = self.source.segment(named)
@@ -552,6 +627,8 @@ class _Expressions:
             ]
             for form in forms:
                 yield self.edit("wrap", 0.2, place, form.format(inner), compound=False)
+            for called in _CONVERSIONS:
+                yield self.edit("wrap", 0.1, place, f"{called}({inner})", compound=False)
             yield self.edit("negation", 0.3, place, f"-{text}")
             yield self.edit("negation", 0.3, place, f"not {text}")
             for end in ("[1:]", "[:-1]", "[::-1]", "[0]", "[-1]", "[1]", ".copy()"):

@@ -148,8 +148,15 @@ class Pieces(Searching):
         tasks = self._tasks(name)
         return [task for task in tasks if task.split is not Split.VALIDATION] or tasks
 
-    def _judge_on(self, name: str, tasks: Sequence[Task], bundle_of: Callable[[Program], Bundle]) -> RowJudge:
-        return RowJudge(self._context.rollout, tasks, bundle_of, name, self.env, self.comparers[name])
+    def _judge_on(
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        bundle_of: Callable[[Program], Bundle],
+        held: Sequence[Task] = (),
+    ) -> RowJudge:
+        comparer = self.comparers[name]
+        return RowJudge(self._context.rollout, tasks, bundle_of, name, self.env, comparer, held=held)
 
     def _judge_of(
         self, name: str, pieces: Sequence[Piece], rest: Program
@@ -168,7 +175,9 @@ class Pieces(Searching):
         def bundle_of(program: Program) -> Bundle:
             return self.env.form.bundle(Program({**rest.parts, **program.parts}, rest.main))
 
-        return self._judge_on(name, train, bundle_of), train, shown
+        searched = {task.id for task in train}
+        held = [task for task in self._open_tasks(name) if task.id not in searched]
+        return self._judge_on(name, train, bundle_of, held), train, shown
 
     def _around(self, name: str, start: Program) -> str:
         """Digest of the code that runs with a candidate: after a change of it old answers count for nothing."""
@@ -232,12 +241,9 @@ class Pieces(Searching):
             meter=self._context.meter,
         )
         outcome = self.searches[name] = await search.run()
-        finalists = [outcome.start.program, *(judged.program for judged in population.members())][
-            : FINALISTS + 1
-        ]
-        searched = {task.id for task in judge.tasks}
-        unseen = [task for task in self._open_tasks(name) if task.id not in searched]
-        return await finalist(judge, finalists, unseen)
+        members = [outcome.start, outcome.best, *population.members()]
+        finalists = list({judged.program.id: judged.program for judged in members}.values())[: FINALISTS + 1]
+        return await finalist(judge, finalists, judge.held)
 
     async def _take(self, piece: Piece, best: Program, own: tuple[float, float], through: str | None) -> None:
         """Adopt a piece, unless its own gain is lost end to end."""

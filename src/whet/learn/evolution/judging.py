@@ -75,6 +75,10 @@ class Judging(Protocol):
         """Versions of a spectrum's program, side by side on a few rows; in the order of the versions."""
         raise NotImplementedError
 
+    async def confirm(self, program: Program) -> bool:
+        """True if a program at the target is as good where nothing was searched: the search is done."""
+        return True
+
     async def score(self, program: Program, benches: list[Benched] | None = None) -> Judgement:
         """`Benched.score` on a bench for it alone; the machine's failures are tried again.
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import UNSET
+
 from ...types import Bundle, Json, Task
 from ..datasets.callee import RUNNER, staged
+from .corrections import Corrections, WrongAnswer
 from .outside import Comparer, Targets
 from .population import Judged
 from .program import Program
@@ -133,9 +136,16 @@ class RowScreen(Screen):
             [reports[index].answer for index in chosen],
             [scores[index] for index in chosen],
             weights,
-            words_of([traced[index] for index in wrong]),
+            self._corrections([(traced[index], reports[index].answer) for index in wrong]),
             _FINALISTS,
         )
+
+    def _corrections(self, failing: Sequence[tuple[Task, str]]) -> Corrections:
+        rows: list[WrongAnswer] = []
+        for task, told in failing:
+            answered, answer = value_of_answer(told)
+            rows.append(WrongAnswer(task.initial_state["input"], answer if answered else UNSET, task.answer))
+        return Corrections(words_of([task for task, _ in failing]), rows)
 
     async def screened(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
         """Its versions on the rows of a spectrum."""

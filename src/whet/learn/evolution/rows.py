@@ -82,6 +82,8 @@ class RowJudge(Judging):
     env: Targets | None = None
     comparer: Comparer | None = None
     score_name: str = "score"
+    held: Sequence[Task] = ()
+    """With a goal; a search that answers all of `tasks` goes on until it answers these."""
     first: dict[str, float] = field(default_factory=dict)
     """Task → score of the start, where candidates are compared with it before they are judged whole."""
 
@@ -149,6 +151,15 @@ class RowJudge(Judging):
     async def spectrum(self, judged: Judged) -> Spectrum | None:
         """See `Judging`; None for candidates whose answers vary."""
         return await self._screen.spectrum(judged, self.tasks) if self._screen is not None else None
+
+    async def confirm(self, program: Program) -> bool:
+        """See `Judging`: it answers every row of `held`, too."""
+        if self.varies or not self.held:
+            return True
+        scores = [
+            value_of(run, self.score_name) for run in await self.runs(self.bundle_of(program), self.held)
+        ]
+        return all(score is not None and score >= 1.0 - _EQUAL for score in scores)
 
     async def screen(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
         """See `Judging`."""

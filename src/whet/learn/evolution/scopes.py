@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ...repository.syntax import FunctionNode
 from ...repository.text import Span
+from .corrections import NO_CORRECTIONS, Corrections
 from .source import PythonSource
 
 COMPOUND = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp, ast.Lambda, ast.NamedExpr)
@@ -47,7 +48,7 @@ class Scope:
     numbers: list[int | float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
-    words: Sequence[str] = ()
+    corrections: Corrections = NO_CORRECTIONS
     """Of the rows that it is judged by."""
     wordy: bool = False
     """It works with text."""

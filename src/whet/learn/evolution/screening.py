@@ -17,6 +17,7 @@ import msgspec
 
 from ...sandbox import CallResult, Pool
 from ...types import Json, Task
+from .corrections import NO_CORRECTIONS, Corrections
 from .program import Program
 
 Row = TypeVar("Row")
@@ -153,8 +154,8 @@ class Spectrum:
     """Of the program on these rows."""
     weights: Sequence[float] = ()
     """Rows that each of them stands for."""
-    words: Sequence[str] = ()
-    """Of failing rows: what a wrong text in the program may have been meant to be."""
+    corrections: Corrections = NO_CORRECTIONS
+    """Of failing rows: what a wrong constant in the program may have been meant to be."""
     finalists: int = 1
     """Versions of one screen that are judged whole; one where a screen sees all that a judge does."""
 

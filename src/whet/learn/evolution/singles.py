@@ -9,24 +9,23 @@ a prior by how few alternatives it leaves, and is told apart by the blame of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...repository.text import Span
+from .corrections import NO_CORRECTIONS, Corrections
 from .expressions import expression_edits
 from .scopes import SingleEdit, scopes
 from .source import PythonSource
 from .statements import statement_edits
 
 
-def single_edits(source: PythonSource, words: Sequence[str] = ()) -> list[SingleEdit]:
+def single_edits(source: PythonSource, corrections: Corrections = NO_CORRECTIONS) -> list[SingleEdit]:
     """All single edits of what may change in a text, each change once, in the order of kind and place.
 
     Args:
-        words: tried in the place of texts, beside those of the same function.
+        corrections: what failing rows suggest, beside what the function itself says.
     """
     edits: dict[tuple[tuple[Span, str], ...], SingleEdit] = {}
     for scope, places in scopes(source):
-        scope.words = words
+        scope.corrections = corrections
         for edit in (*expression_edits(source, places), *statement_edits(source, scope)):
             known = edits.get(edit.changes)
             if known is None or known.prior < edit.prior:

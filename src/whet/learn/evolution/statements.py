@@ -10,6 +10,7 @@ from ...repository.syntax import FunctionNode
 from ...repository.text import Span
 from .scopes import Scope, SingleEdit
 from .source import PythonSource
+from .synthesis import answers, unset_names
 
 _SIMPLE = (
     ast.Assign,
@@ -79,6 +80,7 @@ class _Statements:
         for spot in self.spots:
             yield from self._own(spot)
         if self.function:
+            yield from self._set()
             yield from self._inserted()
             yield from self._guards()
 
@@ -159,9 +161,9 @@ class _Statements:
         if isinstance(node, ast.Return) and spot.loop:
             yield self.edit("jump", 0.4, node, [(span, "break")])
             yield self.edit("jump", 0.4, node, [(span, "continue")])
-        if isinstance(node, ast.Return) and node.value is None:
-            for name in (*self.scope.names[:8], "True", "False", "0", "[]"):
-                yield self.edit("return", 0.3, node, [(span, f"return {name}")])
+        if isinstance(node, ast.Return) and (node.value is None or isinstance(node.value, ast.Constant)):
+            for prior, text in answers(self.scope):
+                yield self.edit("return", prior, node, [(span, f"return {text}")])
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and self.function:
             call = source.segment(node.value)
             yield self.edit("return", 0.4, node, [(span, f"return {call}")])
@@ -222,6 +224,25 @@ class _Statements:
         changes = [(self.source.span(spot.node), second), (self.source.span(after), first)]
         yield self.edit("order", 0.4, spot.node, changes, after.lineno)
 
+    def _set(self) -> Iterator[SingleEdit]:
+        """A statement that sets a name which nothing sets, before the first that reads it."""
+        for name in unset_names(self.source, self.scope):
+            reading = [
+                spot
+                for spot in self.spots
+                if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(spot.node))
+            ]
+            values = ["0", "1", "[]", '""', "{}", "None", "False", "True", "set()"]
+            values += [other for other in self.scope.names[:8] if other != name]
+            values += [f"len({other})" for other in self.scope.names[:6] if other != name]
+            values += [text for text, _ in self.scope.expressions if name not in text]
+            values += [text for _, text in answers(self.scope) if name not in text]
+            for spot in reading[:3]:
+                for value in dict.fromkeys(values):
+                    place = self.before(spot.node, f"{name} = {value}")
+                    if place is not None:
+                        yield self.edit("set", 0.45, spot.node, place)
+
     def _inserted(self) -> Iterator[SingleEdit]:
         """A statement of the function, or one made of its names, put before or after another."""
         copies: dict[str, _Spot] = {}
@@ -278,6 +299,13 @@ class _Statements:
             made += [
                 (0.2, f"{holder}.{method}({name})", "") for name in self.scope.names[:8] if name != holder
             ]
+            made += [(0.07, f"{name} += {other}", "") for other in self.scope.names[:6] if other != name]
+            made += [(0.07, f"{name} = {called}({name})", "") for called in self.scope.called[:4]]
+            if self.scope.wordy:
+                made += [
+                    (0.07, f"{name} = {name}{end}", "")
+                    for end in (".strip()", ".lower()", ".upper()", ".rstrip()")
+                ]
         for name in stored:
             made += [(0.1, f"{name} = {other}", "") for other in self.scope.names[:8] if other != name]
             made += [(0.06, f"{name} = {text}", "") for text, _ in self.scope.expressions[:10]]

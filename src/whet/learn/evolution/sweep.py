@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .corrections import NO_CORRECTIONS
 from .judging import Judging
 from .population import Judged
 from .program import Program
@@ -58,11 +59,15 @@ class Sweep:
 
     def __post_init__(self) -> None:
         ranked: list[tuple[float, int, str, SingleEdit]] = []
+        self._edits = []
+        if self.spectrum is not None and self.spectrum.rows and min(self.spectrum.scores) >= 1.0:
+            return  # no row is left to be answered better
         for part, text in self.base.program.parts.items():
             if not part.endswith(".py") or len(text) > _EDITED:
                 continue
             try:
-                edits = single_edits(parsed(text), self.spectrum.words if self.spectrum is not None else ())
+                corrections = self.spectrum.corrections if self.spectrum is not None else NO_CORRECTIONS
+                edits = single_edits(parsed(text), corrections)
             except (SyntaxError, ValueError, RecursionError):
                 continue
             ranked += [(-edit.prior * self._blame(part, edit), len(ranked), part, edit) for edit in edits]
