@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from .learn.improvement import Improvement
     from .learn.loop import Context, Optimizer, Update
     from .learn.loop_checks import check_optimizer
+    from .learn.optimizers.dpo import DPO
     from .learn.optimizers.evolve import Evolve
     from .learn.optimizers.grpo import GRPO
     from .learn.optimizers.head import Head
+    from .learn.optimizers.kto import KTO
+    from .learn.optimizers.ppo import PPO
+    from .learn.optimizers.sft import SFT
+    from .learn.training.chat import ChatPolicy
     from .models import Model, ScriptedModel
     from .prove.gate import compare
     from .prove.guardrails import Guardrail
@@ -51,7 +56,9 @@ _HOME = {
     "Action": "record.policy",
     "Budget": "types",
     "Bundle": "types",
+    "ChatPolicy": "learn.training.chat",
     "Context": "learn.loop",
+    "DPO": "learn.optimizers.dpo",
     "Env": "record.env",
     "Evolve": "learn.optimizers.evolve",
     "Experiment": "learn.experiment",
@@ -61,11 +68,14 @@ _HOME = {
     "Guardrail": "prove.guardrails",
     "Head": "learn.optimizers.head",
     "Improvement": "learn.improvement",
+    "KTO": "learn.optimizers.kto",
     "Model": "models",
     "Optimizer": "learn.loop",
     "Outcome": "types",
+    "PPO": "learn.optimizers.ppo",
     "Policy": "record.policy",
     "Preference": "types",
+    "SFT": "learn.optimizers.sft",
     "Score": "types",
     "ScriptedModel": "models",
     "Step": "types",
@@ -97,10 +107,15 @@ _HOME = {
 """Public name → module that defines it."""
 
 __all__ = [
+    "DPO",
     "GRPO",
+    "KTO",
+    "PPO",
+    "SFT",
     "Action",
     "Budget",
     "Bundle",
+    "ChatPolicy",
     "Context",
     "Env",
     "Evolve",

@@ -21,7 +21,7 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
-from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, encoder, refuse_mixed
+from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
 if TYPE_CHECKING:
@@ -337,6 +337,8 @@ def _maker(method: Method, module: Any, training: TrainingInput, model: str) -> 
             labels = module.of_record(training.options, grouped(training.trajectories))
         make = partial(make, labelled=labels)
     if training.preferences:
+        from ..learn.training.templates import encoder
+
         make = partial(make, encode=encoder(model))
     return make
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -198,6 +198,7 @@ def _preferences(name: str, method: Method, common: TrainArguments) -> Sequence[
     if not preferences or method.plugin:
         return preferences
     from ..learn.training.pairs import of_ids
+    from ..learn.training.templates import encoder
 
     if encoder(common.model) is not None:
         return preferences
@@ -206,16 +207,6 @@ def _preferences(name: str, method: Method, common: TrainArguments) -> Sequence[
         unreadable = counted(len(preferences) - len(readable), "preference")
         print(f"left out: {unreadable} in text, for which this model has no tokenizer", file=sys.stderr)
     return readable
-
-
-def encoder(model: str) -> Callable[[Any], Sequence[int]] | None:
-    """Token ids of a preference's text, by the model's tokenizer; None if it has no tokenizer."""
-    from ..learn.training.templates import tokenizer_of
-
-    tokenizer = None if model == "tiny" else tokenizer_of(model)
-    if tokenizer is None:
-        return None
-    return lambda text: list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
 
 def _labelled(method: Method, data: Path | None, model: str) -> Sequence[Any] | None:
@@ -234,11 +225,12 @@ def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any
     refuse_two_rewards(getattr(options, "score", None), score)
     if getattr(options, "judged_by", "outcome") == "thumbs":
         raise InputError("give either --judged-by thumbs, or --reward-function, which judges instead of them")
+    if options is None:
+        return None
+    from ..learn.training.options import learning_from
+
     has_success = any(run.outcome.counts or "success" in run.scores for run in trajectories)
-    changes = {"score": score, "judged_by": "score"} | ({} if has_success else {"success": score})
-    names = _names(options)
-    changes = {name: value for name, value in changes.items() if name in names}
-    return replace(options, **changes) if changes else options
+    return learning_from(options, score, has_success=has_success)
 
 
 def _names(options: Any) -> set[str]:

@@ -21,6 +21,7 @@ from ...types import Bundle, Json, Version, digest
 from .huggingface import LoRAOptions, within_reach
 from .local import LocalModels, adopted
 from .serving.text import IdText, TemplateText, TextCodec, text_of
+from .text_rows import stop_of
 
 ANSWER_TOKENS = 64
 
@@ -67,7 +68,7 @@ class ChatPolicy:
         self.resource, self._temperature, self._likeliest = resource, temperature, greedy
         self._models = models or LocalModels.shared()
         self._start: Bundle | None = None
-        self._text = _codec(self.model, resource)
+        self._text = codec_of(self.model, resource)
         self._folds = self._refuses_system()
 
     @property
@@ -154,7 +155,7 @@ class ChatSession:
             seed = self._seed if not self._turns else int(digest([self._seed, self._turns], 12), 16)
             self._session, self._written = self._sampler.session(seed), ""
         fresh = self._text.encode(prompt[len(self._written) :])
-        sampled = await self._session.generate(fresh, stop_id=self._stop(), max_new_tokens=self._limit)
+        sampled = await self._session.generate(fresh, stop_id=stop_of(self._text), max_new_tokens=self._limit)
         output = sampled.output_ids
         self._written = self._text.joined(prompt, self._text.decode(output, special=True))
         ended = bool(output) and output[-1] in self._text.eos
@@ -163,11 +164,6 @@ class ChatSession:
         self._messages.append(_message("assistant", raw))
         self._turns += 1
         return Action(self._text.decode(output).strip(), sampled.tokens, sampled.usage)
-
-    def _stop(self) -> int | None:
-        if isinstance(self._text, TemplateText) and self._text.tokenizer.eos_token_id is not None:
-            return int(self._text.tokenizer.eos_token_id)
-        return min(self._text.eos, default=None)
 
 
 def starting_weights(
@@ -201,7 +197,12 @@ def _ended_with(path: Path, resource: str) -> Version:
     return versions[resource]
 
 
-def _codec(model: str, resource: str) -> TextCodec:
+def codec_of(model: str, resource: str = "policy") -> TextCodec:
+    """The TextCodec of a model: folder, hub name, or output folder of a training run.
+
+    Raises:
+        InputError: it has neither tokenizer nor vocabulary.
+    """
     folder = Path(model)
     if (folder / BUNDLE_FILE).is_file():
         content = _ended_with(folder / BUNDLE_FILE, resource).content

@@ -21,6 +21,7 @@ from ...types import Bundle, Group, Json, Version, digest
 from ..loop import Context, Update
 from .learner import Learner
 from .local import LocalModels
+from .one_call import Trainable
 from .optim import OptimOptions
 from .options import CloneOptions
 
@@ -48,7 +49,7 @@ def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Le
     return models.learn(models.decoder(version), optim, policy_version=policy_version)
 
 
-class Offline(ABC, Generic[Options]):
+class Offline(Trainable, ABC, Generic[Options]):
     """An Optimizer that learns from given groups alone; one `step` is the whole training.
 
     Interrupted, it is run again from the same seed to the same weights.
@@ -63,7 +64,7 @@ class Offline(ABC, Generic[Options]):
     ordered = False
 
     def __init__(self, options: Options, *, models: LocalModels | None = None) -> None:
-        self.options = options
+        self.options: Options = options
         self.models = models or LocalModels.shared()
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:

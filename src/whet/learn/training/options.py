@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 from ...errors import InputError
@@ -47,6 +47,18 @@ Scale = Literal["none", "group"]
 Assignment = Literal["broadcast", "to_go", "agent", "decomposition"]
 Aggregation = Literal["grpo", "bnpo", "dr_grpo", "dapo"]
 Ratio = Literal["token", "sequence", "trajectory"]
+
+
+def learning_from(options: Any, score: str, *, has_success: bool) -> Any:
+    """The options, set to learn from this score.
+
+    Args:
+        has_success: something else says what went well; otherwise the competence floor is applied to the score too.
+    """
+    changes = {"score": score, "judged_by": "score"} | ({} if has_success else {"success": score})
+    names = {field.name for field in fields(options)}
+    changes = {name: value for name, value in changes.items() if name in names}
+    return replace(options, **changes) if changes else options
 
 
 Schedule = Literal["constant", "linear", "cosine"]

@@ -38,6 +38,7 @@ from .epochs import starting
 from .learner import Learner, chosen_logprobs
 from .local import LocalModels
 from .network import Network
+from .one_call import Trainable
 from .options import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
 
@@ -73,7 +74,7 @@ class RoundState:
     resumable: bool = False
 
 
-class Rounds(Generic[Options]):
+class Rounds(Trainable, Generic[Options]):
     """The shared part of an on-policy Optimizer; one `step` is one round of trajectories.
 
     Args:

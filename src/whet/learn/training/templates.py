@@ -10,7 +10,7 @@ It mends nothing, and says nothing of an agent that sends token ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,14 @@ def tokenizer_of(source: str | Path) -> Any | None:
         if not folder.is_dir():
             return None  # a name whose weights are in the cache alone
         raise InputError(f"the tokenizer in {folder} cannot be read: {error}") from error
+
+
+def encoder(model: str) -> Callable[[Any], Sequence[int]] | None:
+    """Token ids of a preference's text, by the model's tokenizer; None if it has no tokenizer."""
+    tokenizer = None if model == "tiny" else tokenizer_of(model)
+    if tokenizer is None:
+        return None
+    return lambda text: list(tokenizer(str(text), add_special_tokens=False)["input_ids"])
 
 
 def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
