@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -150,7 +154,7 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
     with ScriptedServer(clerk, api_key="right") as closed:
         code, _, err = improve(folder, closed)
     assert code == 7
-    assert "not one of 20 rows could be run and judged" in err
+    assert "rows could be run and judged" in err
     assert "401" in err
     words = "lorem ipsum dolor " * 200
 
@@ -161,6 +165,37 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
         code, out, err = improve(folder, server)
     assert code == 1, err
     assert "nothing better was found" in out
+
+
+def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) -> None:
+    def slow(request: ModelRequest) -> Reply:
+        return Reply(answer=clerk(request), delay=0.03)
+
+    with ScriptedServer(slow) as server:
+        words = [
+            "improve",
+            "prompt.txt",
+            "--data",
+            "examples.csv",
+            "--model",
+            "scripted",
+            "--base-url",
+            server.base_url,
+        ]
+        first = subprocess.Popen(
+            [sys.executable, "-m", "whet", *words], cwd=folder, stderr=subprocess.PIPE, text=True
+        )
+        while len(server.requests) < 40 and first.poll() is None:
+            time.sleep(0.01)
+        first.send_signal(signal.SIGINT)
+        _, err = first.communicate(timeout=30)
+        assert first.returncode == 130
+        assert "To resume, run the same command" in err
+        code, _, err = improve(folder, server)
+        assert code == 0, err
+        asked = [msgspec.json.encode(received.body) for received in server.requests]
+    # Those under way when it was stopped may have been answered to nobody.
+    assert len(asked) - len(set(asked)) <= 8
 
 
 def test_json_has_the_plan_the_evidence_and_the_verdict(folder: Path, server: ScriptedServer) -> None:

@@ -30,11 +30,10 @@ from ...errors import BudgetExceeded, ModelError, TrainingRefused
 from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
-from ...record.rows import as_text
 from ...record.tracing.resources import FunctionResource, resources
 from ...types import Budget, Bundle, Group, Outcome, Task, Trajectory, Version, digest
 from ..loop import Context, Update, value_of
-from .blocks import ITEM
+from .blocks import ITEM, blocks
 from .failures import Failures, case_of
 from .reflection import PromptTrial, RowMemory, added, pruned, read, request, with_rules, without
 
@@ -368,6 +367,8 @@ class _Search:
         """A proposal without what memorises rows; "" if nothing new is left of it."""
         text, dropped = pruned(text, parent.text, self.memory)
         self.memorised += len(dropped)
+        if _repeats(text) > _repeats(parent.text):  # it says something once more
+            return ""
         if not text.strip() or text.strip() in self.seen or len(text) > self._longest:
             return ""
         self.seen.add(text.strip())
@@ -384,8 +385,14 @@ class _Search:
         before = self.best
         for prompt in prompts:
             await self._race(prompt, parent, no_worse, laps=1 if len(prompts) > 1 else None)
-        live = [prompt for prompt in prompts if prompt.gain(parent, self._ran(prompt)) > _EQUAL]
-        live.sort(key=lambda prompt: -prompt.gain(parent, self._ran(prompt)))
+        gains = {prompt.number: prompt.gain(parent, self._ran(prompt)) for prompt in prompts}
+        live = [prompt for prompt in prompts if gains[prompt.number] > _EQUAL]
+        live.sort(key=lambda prompt: -gains[prompt.number])
+        if live and not no_worse:
+            # A block whose rows stay right without it may be in the way of what is added.
+            live += [
+                p for p in prompts if p not in live and gains[p.number] > -_EQUAL and not _adds(p, parent)
+            ]
         union = self._union(live, parent) if len(live) > 1 else None
         if union is not None:
             await self._race(union, parent, no_worse)
@@ -444,10 +451,11 @@ class _Search:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
 
         A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
-        that share the most words with what the prompt adds, or whose answers do with what it drops: what does not help
-        where it speaks helps nowhere.
+        that share the most words with what the prompt adds: what does not help where it speaks helps nowhere.
         """
         shuffled = random.Random(f"race:{self.options.seed}:{parent.text}").sample(self.rows, len(self.rows))
+        # A prompt that only drops something is tried where that may be missed, on rows that are right with it.
+        dropping = not _adds(prompt, parent)
         words = _words("\n".join(added(prompt.text, parent.text)))
         gone = _words("\n".join(added(parent.text, prompt.text)))
         causes: dict[str, list[Task]] = {}
@@ -460,8 +468,10 @@ class _Search:
             causes.setdefault(case.cause if case is not None else "", []).append(row)
         # One of each cause in turn: a rule that mends one cause shows early.
         wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
-        answered = {row.id: _words(as_text(parent.runs[row.id].output)) for row in wrong}
-        wrong.sort(key=lambda row: -self._shared(words, row) - len(gone & answered[row.id]))
+        wrong.sort(key=lambda row: -self._shared(words, row))
+        if dropping:
+            right.sort(key=lambda row: -self._shared(gone, row))
+            return [*right, *wrong]
         order: list[Task] = []
         while wrong or right:
             order += wrong[:2] + right[:1]
@@ -542,6 +552,16 @@ class _Search:
             done=True,
             reason=f"{self.ended}; {moved}",
         )
+
+
+def _adds(prompt: _Prompt, parent: _Prompt) -> bool:
+    return bool(added(prompt.text, parent.text))
+
+
+def _repeats(text: str) -> int:
+    """Blocks of a prompt that stand in it before."""
+    own = [_bare(block) for block in blocks(text)]
+    return len(own) - len(set(own))
 
 
 def _words(text: str) -> frozenset[str]:

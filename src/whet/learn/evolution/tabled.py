@@ -35,7 +35,7 @@ from .prompted import PromptAgent, messages_of
 from .reflecting import Reflect, ReflectOptions
 from .settings import folder_in_git
 
-_PROOF = 0.35
+_PROOF = 0.3
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
 _LEAST = 24
 """Runs that a search needs at least: six rows as they stand, and three candidates."""
