@@ -1,0 +1,478 @@
+"""A reward fitted to people's thumbs: how likely it is that a person likes an answer to an input.
+
+Gaussian process regression (Rasmussen and Williams 2006, chapter 2) over pairs of an input and an answer.  The kernel
+is a product: an answer speaks for another as far as both answers and both inputs are alike, so praise for "I do not
+know" where nothing is known says little of it elsewhere.  An answer like none that was rated has the prior's wide
+spread, and the score is a lower bound, so strangeness never pays.
+
+Thumbs are wrong now and then.  Where several people rated the same answer their disagreement says how often
+(`Noise`); each rated answer then counts as likely right or wrong as its thumbs together make it (forward correction,
+Patrini et al. 2017, arXiv 1609.03683), by people who err differently.
+
+Nothing that it was fitted to shows that it can be trusted: `agreement` asks it about inputs that it was not fitted to,
+and compares it with rules that look at nothing but the length, the input, or at nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from operator import mul
+
+from ..stats import ClusterMean, Interval
+from ..types import digest
+
+MOST = 500
+"""Rated answers that it is fitted to: the time it takes grows with their third power."""
+_PESSIMISM = 0.5
+"""Standard deviations below the mean that a score lies."""
+_JITTER = 0.05
+"""Variance of a rated answer beside that of its thumbs: two like ones are not judged alike."""
+_NOISE = 0.1
+"""Share of wrong thumbs where nobody rated what another rated, and its weight in cells elsewhere."""
+_NOISE_WEIGHT = 10.0
+_PERSON_WEIGHT = 8.0
+"""Thumbs that a person's own error rate needs to weigh as much as everybody's."""
+_LEAST_NOISE, _MOST_NOISE = 0.02, 0.45
+_WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
+_ITEM = re.compile(r"(?:^|\s)(?:\d+[.)]|[-*•])\s")
+
+Vector = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """One thumb: what was asked, what was answered, and who liked it or not."""
+
+    input: str
+    answer: str
+    up: bool
+    person: str = ""
+    """Of whom; "" for somebody of whom nothing else is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How often thumbs are wrong: everybody's, and each person's as far as it is known."""
+
+    rate: float
+    by_person: Mapping[str, float] = field(default_factory=dict)
+    compared: int = 0
+    """Thumbs beside another one on the same answer, which it was estimated from."""
+
+    def of(self, person: str) -> float:
+        return self.by_person.get(person, self.rate)
+
+    @classmethod
+    def estimated(cls, thumbs: Sequence[Rated]) -> Noise:
+        """From people who rated the same answer to the same input.
+
+        Two thumbs of error rate r differ with the probability 2r(1 − r).
+        """
+        cells: dict[tuple[str, str], list[Rated]] = defaultdict(list)
+        for thumb in thumbs:
+            cells[thumb.input, thumb.answer].append(thumb)
+        pairs = differing = 0.0
+        against: dict[str, list[float]] = defaultdict(list)
+        compared = 0
+        for cell in cells.values():
+            if len(cell) < 2:
+                continue
+            ups = sum(thumb.up for thumb in cell)
+            compared += len(cell)
+            pairs += len(cell) / 2
+            differing += ups * (len(cell) - ups) / (len(cell) - 1)
+            for thumb in cell:
+                others = (ups - thumb.up) / (len(cell) - 1)
+                against[thumb.person].append(1 - others if thumb.up else others)
+        prior = 2 * _NOISE * (1 - _NOISE)
+        share = (differing + prior * _NOISE_WEIGHT) / (pairs + _NOISE_WEIGHT)
+        rate = _between((1 - math.sqrt(max(0.0, 1 - 2 * share))) / 2)
+        by_person = {person: _between(_own(shares, rate)) for person, shares in against.items() if person}
+        return cls(rate, by_person, compared)
+
+
+def _own(shares: Sequence[float], rate: float) -> float:
+    """A person's error rate: what they differ from others by, less the others' part, drawn towards everybody's."""
+    differs = sum(shares) / len(shares)
+    own = (differs - rate) / (1 - 2 * rate)
+    weight = len(shares) / (len(shares) + _PERSON_WEIGHT)
+    return weight * own + (1 - weight) * rate
+
+
+def _between(rate: float) -> float:
+    return min(_MOST_NOISE, max(_LEAST_NOISE, rate))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One answer to one input, and what its thumbs together say."""
+
+    input: str
+    answer: str
+    mean: float
+    """In [−1, 1]: 1 if it is surely right."""
+    variance: float
+    thumbs: int
+
+
+def _cells(thumbs: Sequence[Rated], noise: Noise) -> tuple[list[_Cell], float]:
+    """The rated answers, and the share of right ones among them."""
+    ups = sum(thumb.up for thumb in thumbs) / len(thumbs)
+    base = min(0.95, max(0.05, (ups - noise.rate) / (1 - 2 * noise.rate)))
+    odds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for thumb in thumbs:
+        rate = noise.of(thumb.person)
+        odds[thumb.input, thumb.answer].append(math.log((1 - rate) / rate) * (1 if thumb.up else -1))
+    cells = []
+    for (input, answer), told in odds.items():
+        # Without the prior: that is the process's own mean, and would count twice.
+        right = 1 / (1 + math.exp(-max(-30.0, min(30.0, sum(told)))))
+        cells.append(_Cell(input, answer, 2 * right - 1, 4 * right * (1 - right) + _JITTER, len(told)))
+    if len(cells) > MOST:
+        cells.sort(key=lambda cell: (-cell.thumbs, digest([cell.input, cell.answer])))
+        cells = cells[:MOST]
+    return cells, base
+
+
+class FittedReward:
+    """The probability that people like an answer, fitted to thumbs; a lower bound of it.
+
+    Args:
+        thumbs: at least one.
+    """
+
+    def __init__(self, thumbs: Sequence[Rated]) -> None:
+        self.noise = Noise.estimated(thumbs)
+        self._cells, self.base = _cells(thumbs, self.noise)
+        """`base`: the share of right answers among those that were rated."""
+        self._features = _Features(self._cells)
+        self._points = [self._features.of(cell.input, cell.answer) for cell in self._cells]
+        self._prior = 2 * self.base - 1
+        gram = [[0.0] * len(self._points) for _ in self._points]
+        for i, point in enumerate(self._points):
+            for j in range(i + 1):
+                gram[i][j] = gram[j][i] = _kernel(point, self._points[j])
+            gram[i][i] += self._cells[i].variance
+        self._inverse = _inverted(gram)
+        residuals = [cell.mean - self._prior for cell in self._cells]
+        self._weights = [_dot(row, residuals) for row in self._inverse]
+        self.version = digest([[cell.input, cell.answer, cell.mean] for cell in self._cells], 12)
+
+    def predict(self, input: str, answer: str) -> tuple[float, float]:
+        """Mean and standard deviation of "right" on the scale from −1 to 1."""
+        point = self._features.of(input, answer)
+        near = [_kernel(point, other) for other in self._points]
+        mean = self._prior + _dot(near, self._weights)
+        spent = _dot(near, [_dot(row, near) for row in self._inverse])
+        return mean, math.sqrt(max(0.0, _kernel(point, point) - spent))
+
+    def __call__(self, input: str, answer: str) -> float:
+        """The probability, as a lower bound, in [0, 1]."""
+        mean, spread = self.predict(input, answer)
+        return min(1.0, max(0.0, (1 + mean - _PESSIMISM * spread) / 2))
+
+    def liked(self, mean: float) -> float:
+        """The probability of a thumb up, whose giver may err, for a mean as `predict` gives it."""
+        right = min(1.0, max(0.0, (1 + mean) / 2))
+        return right * (1 - self.noise.rate) + (1 - right) * self.noise.rate
+
+    def without(self, input: str) -> Callable[[str], float]:
+        """Answer → mean for this input, as if nobody had rated any answer to it."""
+        left_out = [i for i, cell in enumerate(self._cells) if cell.input == input]
+        weights = self._weights
+        if left_out:
+            # The inverse without some rows, by its blocks: A_rr − A_rf A_ff⁻¹ A_fr, times the residuals.
+            block = _inverted([[self._inverse[i][j] for j in left_out] for i in left_out])
+            moved = [_dot(row, [weights[i] for i in left_out]) for row in block]
+            weights = [
+                weight - sum(row[i] * move for i, move in zip(left_out, moved, strict=True))
+                for weight, row in zip(weights, self._inverse, strict=True)
+            ]
+
+        def mean(answer: str) -> float:
+            point = self._features.of(input, answer)
+            return self._prior + _dot([_kernel(point, other) for other in self._points], weights)
+
+        return mean
+
+
+class _Features:
+    """Input and answer as two sparse vectors of length 1.
+
+    A word that only one input or the answers to it hold is like any other such word: it says nothing of the rest,
+    and a new answer is full of them.  So numbered steps are like numbered steps, whatever they are about.
+    """
+
+    def __init__(self, cells: Sequence[_Cell]) -> None:
+        inputs = {cell.input: set(_input_words(cell.input)) for cell in cells}
+        answers: dict[str, set[str]] = defaultdict(set)
+        for cell in cells:
+            answers[cell.input].update(_answer_words(cell.input, cell.answer))
+        self._common = [_shared(inputs.values()), _shared(answers.values())]
+        self._rarity: list[dict[str, float]] = [{}, {}]
+        self._rarity = [
+            _rarity([set(self._counted(0, _input_words(input))) for input in inputs]),
+            _rarity([set(self._answer(cell.input, cell.answer)) for cell in cells]),
+        ]
+        self._known: dict[str, Vector] = {}
+
+    def of(self, input: str, answer: str) -> tuple[Vector, Vector]:
+        if input not in self._known:
+            self._known[input] = _unit(self._counted(0, _input_words(input)), self._rarity[0])
+        return self._known[input], _unit(self._answer(input, answer), self._rarity[1])
+
+    def _answer(self, input: str, answer: str) -> Counter[str]:
+        """Words and pairs of words with the answer's form: its length, a list, what it repeats of the input."""
+        words = _answer_words(input, answer)
+        counts = self._counted(1, ["^", *words, "$"])
+        length = round(2 * math.log2(1 + len(words)))
+        form = [f"length {length}", f"length {length + 1}", f"items {min(4, len(_ITEM.findall(answer)))}"]
+        form += [f"repeats {name}" for name in ("#=", "=", "#") if name in words]
+        return counts + Counter(form * 2)
+
+    def _counted(self, which: int, words: Sequence[str]) -> Counter[str]:
+        common = self._common[which]
+        known = [word if word in common or not word[0].isalnum() else "~" for word in words]
+        return Counter([*known, *(f"{one} {two}" for one, two in pairwise(known))])
+
+
+def _shared(documents: Iterable[set[str]]) -> set[str]:
+    counts = Counter(word for words in documents for word in words)
+    return {word for word, count in counts.items() if count > 1}
+
+
+def _rarity(documents: Sequence[set[str]]) -> dict[str, float]:
+    """Word → weight: the fewer hold it, the more it tells."""
+    counts = Counter(word for words in documents for word in words)
+    return {word: math.log(1 + len(documents) / count) for word, count in counts.items()}
+
+
+def _unit(counts: Mapping[str, int], weights: Mapping[str, float]) -> Vector:
+    rare = max(weights.values(), default=1.0)
+    vector = {word: (1 + math.log(count)) * weights.get(word, rare) for word, count in counts.items()}
+    length = math.sqrt(sum(value * value for value in vector.values()))
+    return {word: value / length for word, value in vector.items()} if length else {}
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _input_words(text: str) -> list[str]:
+    """Words and marks; every number is the same one."""
+    return ["#" if word[0].isdigit() else word for word in _words(text)]
+
+
+def _answer_words(input: str, text: str) -> list[str]:
+    """Words and marks; numbers are alike, and so is what the answer repeats of the input."""
+    asked = set(_words(input))
+    words = []
+    for word in _words(text):
+        if word[0].isdigit():
+            words.append("#=" if word in asked else "#")
+        else:
+            words.append("=" if word in asked and len(word) > 3 else word)
+    return words
+
+
+def _cosine(one: Vector, other: Vector) -> float:
+    if len(other) < len(one):
+        one, other = other, one
+    return sum(value * other[word] for word, value in one.items() if word in other)
+
+
+def _kernel(one: tuple[Vector, Vector], other: tuple[Vector, Vector]) -> float:
+    """Covariance of two judgements: mostly of like answers to like inputs, a little of like answers to any."""
+    inputs, answers = _cosine(one[0], other[0]), _cosine(one[1], other[1])
+    return answers * (0.1 + 0.9 * inputs)
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    total: float = sum(map(mul, one, other))
+    return total
+
+
+def _inverted(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    """The inverse of a symmetric positive definite matrix, by Gauss and Jordan: there is no numpy here."""
+    size = len(matrix)
+    rows = [[*row, *([0.0] * i), 1.0, *([0.0] * (size - i - 1))] for i, row in enumerate(matrix)]
+    for column in range(size):
+        # Positive definite: the diagonal is the pivot.
+        pivot = rows[column]
+        scale = 1 / pivot[column]
+        rows[column] = pivot = [value * scale for value in pivot]
+        for index, row in enumerate(rows):
+            factor = row[column]
+            if factor and index != column:
+                rows[index] = [value - factor * above for value, above in zip(row, pivot, strict=True)]
+    return [row[size:] for row in rows]
+
+
+FEWEST = 40
+"""Thumbs below which nothing is fitted."""
+_FOLDS = 5
+RULES = {
+    "constant": "a rule that likes all answers or none",
+    "length": "a rule that looks at the length of the answer alone",
+    "input": "a rule that looks at the input alone and at no answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How often a fitted reward agrees with thumbs of people, on inputs, of which it was fitted to none."""
+
+    thumbs: int
+    people: int
+    inputs: int
+    share: float
+    """Of the thumbs that it agrees with."""
+    rules: Mapping[str, float]
+    """Rule of RULES → the same share for it."""
+    margins: Mapping[str, Interval]
+    """Rule → 95 % interval of the rule's squared error less its own, by people or by inputs, whichever is lower; for
+    length less that of the mean of both."""
+    noise: float
+    """Share of thumbs that are taken to be wrong: nothing agrees with more than the others."""
+
+    @property
+    def admitted(self) -> bool:
+        """True if it knows more than every rule, beyond chance, and agrees with no fewer thumbs than any."""
+        return (
+            self.thumbs >= FEWEST
+            and self.share >= max(self.rules.values())
+            and all(low > 0 for low, _ in self.margins.values())
+        )
+
+    @property
+    def best_rule(self) -> str:
+        """The rule that is hardest to beat."""
+        return min(self.margins, key=lambda name: self.margins[name][0])
+
+    @property
+    def missing(self) -> int | None:
+        """About how many more thumbs it takes, if further ones are like these; None if no number of them would do."""
+        if self.thumbs < FEWEST:
+            return FEWEST - self.thumbs
+        if self.share < max(self.rules.values()):
+            return None
+        low, high = self.margins[self.best_rule]
+        gain = (low + high) / 2
+        if gain < 0.002 or low > 0:
+            return None if low <= 0 else 0
+        # The half width shrinks with the square root of the number.
+        return math.ceil(self.thumbs * (((high - low) / 2 / gain) ** 2 * 1.2 - 1))
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words."""
+        told = ", ".join(f"{RULES[name]}: {share:.0%}" for name, share in self.rules.items())
+        return (
+            f"a reward fitted to the thumbs agrees with {self.share:.0%} of {self.thumbs} thumbs of other people on "
+            f"other inputs ({told}); about {self.noise:.0%} of the thumbs are taken to be wrong"
+        )
+
+
+def agreement(thumbs: Sequence[Rated]) -> Agreement:
+    """Fit to some people's thumbs, and ask about the others', an input at a time that nothing was fitted to.
+
+    The reward and the rules give each thumb up a probability, and are compared by its squared error (Brier 1950):
+    that tells more than the share of thumbs on the right side, which is what `share` reports.
+
+    Raises:
+        ValueError: no thumbs.
+    """
+    names = sorted({_person(number, thumb) for number, thumb in enumerate(thumbs)})
+    names.sort(key=lambda name: digest(["fold", name]))
+    fold_of = {name: number % _FOLDS for number, name in enumerate(names)}
+    expected: dict[str, list[float]] = {name: [0.5] * len(thumbs) for name in ("fitted", *RULES)}
+    for fold in range(min(_FOLDS, len(names))):
+        held = [n for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] == fold]
+        rest = [thumb for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] != fold]
+        if not rest:
+            continue
+        for name, likes in _judges(rest, {thumbs[n].input for n in held}).items():
+            for n in held:
+                expected[name][n] = likes(thumbs[n].input, thumbs[n].answer)
+    up = [float(thumb.up) for thumb in thumbs]
+    errors = {
+        name: [(value - liked) ** 2 for value, liked in zip(values, up, strict=True)]
+        for name, values in expected.items()
+    }
+    # Length is evidence too; what has to be shown is that the reward knows something that length does not tell.
+    both = [(one + other) / 2 for one, other in zip(expected["fitted"], expected["length"], strict=True)]
+    beside = [(value - liked) ** 2 for value, liked in zip(both, up, strict=True)]
+    margins = {}
+    for name in RULES:
+        own_errors = beside if name == "length" else errors["fitted"]
+        gains = [other - own for own, other in zip(own_errors, errors[name], strict=True)]
+        by_person = _interval(gains, [_person(n, thumb) for n, thumb in enumerate(thumbs)])
+        margins[name] = min(by_person, _interval(gains, [thumb.input for thumb in thumbs]))
+    shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
+    return Agreement(
+        thumbs=len(thumbs),
+        people=len(names),
+        inputs=len({thumb.input for thumb in thumbs}),
+        share=shares.pop("fitted"),
+        rules=shares,
+        margins=margins,
+        noise=Noise.estimated(thumbs).rate,
+    )
+
+
+def _person(number: int, thumb: Rated) -> str:
+    return thumb.person or f"somebody {number}"
+
+
+def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    mean = ClusterMean()
+    for value, cluster in zip(values, clusters, strict=True):
+        mean.add(value, cluster)
+    return mean.interval(bounds=(-1.0, 1.0))
+
+
+def _judges(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[str, str], float]]:
+    """The fitted reward and each of RULES, as functions of these inputs and any answer: how likely a thumb up is."""
+    fitted = FittedReward(thumbs)
+    blind = FittedReward([replace(thumb, answer="") for thumb in thumbs])
+    seeing = {input: fitted.without(input) for input in inputs}
+    by_input = {input: blind.liked(blind.without(input)("")) for input in inputs}
+    ups = _share([thumb.up for thumb in thumbs])
+    longest, short, long = _length_rule(thumbs)
+    return {
+        "fitted": lambda input, answer: fitted.liked(seeing[input](answer)),
+        "constant": lambda input, answer: ups,
+        "length": lambda input, answer: short if len(answer) <= longest else long,
+        "input": lambda input, answer: by_input[input],
+    }
+
+
+def _share(ups: Sequence[bool]) -> float:
+    """Laplace's rule of succession."""
+    return (sum(ups) + 1) / (len(ups) + 2)
+
+
+def _length_rule(thumbs: Sequence[Rated]) -> tuple[int, float, float]:
+    """The length that divides these answers best, and the share of thumbs up up to it and above it."""
+    ordered = sorted(thumbs, key=lambda thumb: len(thumb.answer))
+    lengths = sorted({len(thumb.answer) for thumb in thumbs})
+    best, rule = math.inf, (0, 0.5, 0.5)
+    ups, below, at = sum(thumb.up for thumb in thumbs), 0, 0
+    for longest in lengths:
+        while at < len(ordered) and len(ordered[at].answer) <= longest:
+            below += ordered[at].up
+            at += 1
+        sides = ((below, at), (ups - below, len(ordered) - at))
+        shares = [(up + 1) / (count + 2) for up, count in sides]
+        error = sum(
+            up * (1 - share) ** 2 + (count - up) * share**2
+            for (up, count), share in zip(sides, shares, strict=True)
+        )
+        if error < best:
+            best, rule = error, (longest, shares[0], shares[1])
+    return rule

@@ -1,0 +1,121 @@
+"""A reward fitted to thumbs: it knows more than rules that look at no answer, or it is not admitted."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from whet.judge.fitted import FEWEST, FittedReward, Noise, Rated, agreement
+
+WRONG = 0.15
+ARTICLES = ["mower", "hose", "trimmer", "pump", "lamp", "barrow", "shredder", "sprayer", "rake", "spade"]
+
+
+def desk(seed: int, people: int = 60, each: int = 4) -> list[Rated]:
+    """Thumbs of customers of a shop; 15 of 100 are mistaken."""
+    draw = random.Random(seed)
+    thumbs = []
+    for person in range(people):
+        for _ in range(each):
+            input, answer, right = asked(draw)
+            thumbs.append(Rated(input, answer, right != (draw.random() < WRONG), f"person-{person}"))
+    return thumbs
+
+
+def asked(draw: random.Random) -> tuple[str, str, bool]:
+    """A question, its answer, and whether that is right."""
+    article, number = draw.choice(ARTICLES), draw.randint(2, 9)
+    right = draw.random() < 0.45
+    kind = draw.choice(["warranty", "order", "price"])
+    if kind == "warranty":
+        answer = f"The warranty is {number} years." if right else f"The warranty is {number}."
+        return f"How long is the warranty of the {article}?", answer, right
+    if kind == "order":
+        order = 4000 + draw.randint(0, 30)
+        return (
+            f"Where is my order {order}?",
+            f"Order {order} is sent." if right else "It is on its way.",
+            right,
+        )
+    answer = "I do not know." if right else "It will be 12 euros."
+    return f"What is the price of a {article} next spring?", answer, right
+
+
+@pytest.fixture(scope="module")
+def thumbs() -> list[Rated]:
+    return desk(1)
+
+
+def test_it_agrees_with_other_people_on_other_inputs(thumbs: list[Rated]) -> None:
+    agreed = agreement(thumbs)
+    assert agreed.admitted
+    assert agreed.share > 0.75
+    assert agreed.share > max(agreed.rules.values()) + 0.1
+    assert agreed.missing == 0
+    assert f"agrees with {agreed.share:.0%} of 240 thumbs" in agreed.sentence
+    assert agreement(thumbs) == agreed
+
+
+def test_shuffled_thumbs_are_not_admitted(thumbs: list[Rated]) -> None:
+    for seed in range(3):
+        ups = [thumb.up for thumb in thumbs]
+        random.Random(seed).shuffle(ups)
+        mixed = [replace(thumb, up=up) for thumb, up in zip(thumbs, ups, strict=True)]
+        assert not agreement(mixed).admitted
+
+
+def test_a_reward_that_knows_the_questions_alone_is_not_admitted(thumbs: list[Rated]) -> None:
+    draw = random.Random(2)
+    liked = {"warranty": 0.9, "order": 0.1}
+    blind = [
+        replace(
+            thumb,
+            up=draw.random() < next((share for word, share in liked.items() if word in thumb.input), 0.5),
+        )
+        for thumb in thumbs
+    ]
+    agreed = agreement(blind)
+    assert agreed.share > agreed.rules["constant"] + 0.1
+    assert not agreed.admitted
+
+
+def test_too_few_thumbs_say_how_many_are_missing(thumbs: list[Rated]) -> None:
+    few = agreement(thumbs[: FEWEST - 10])
+    assert not few.admitted
+    assert few.missing == 10
+
+
+def test_a_better_answer_to_a_new_question_scores_higher(thumbs: list[Rated]) -> None:
+    score = FittedReward(thumbs)
+    question = "How long is the warranty of the wheelbarrow?"
+    assert score(question, "The warranty is 5 years.") > score(question, "The warranty is 5.") + 0.3
+    assert score("Where is my order 777?", "Order 777 is packed.") > score(
+        "Where is my order 777?", "Order 12 is packed."
+    )
+
+
+def test_what_nobody_rated_does_not_pay(thumbs: list[Rated]) -> None:
+    score = FittedReward(thumbs)
+    question = "How long is the warranty of the hose?"
+    right = score(question, "The warranty is 5 years.")
+    for strange in ("", "Wonderful! " * 40, "I do not know.", "5 5 5 years years years"):
+        assert score(question, strange) < right
+    # Praise for an answer where it fits says little of it where it does not.
+    assert (
+        score("What is the price of a rake next spring?", "I do not know.")
+        > 0.5
+        > score(question, "I do not know.")
+    )
+
+
+def test_disagreement_on_one_answer_tells_how_often_thumbs_are_wrong(thumbs: list[Rated]) -> None:
+    assert 0.1 < Noise.estimated(desk(5, 100, 10)).rate < 0.2
+    assert Noise.estimated([replace(thumb, person="") for thumb in thumbs]).by_person == {}
+    contrary = [
+        replace(thumb, up=not thumb.up) if thumb.person == "person-1" else thumb for thumb in desk(3, 10, 40)
+    ]
+    noise = Noise.estimated(contrary)
+    assert noise.of("person-1") > 0.3 > noise.of("person-2")
+    assert noise.of("somebody new") == noise.rate
