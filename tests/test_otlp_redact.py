@@ -361,8 +361,12 @@ def test_a_known_secret_is_found_in_every_spelling(spell: Any, before: str, json
 
 def test_a_short_secret_would_take_words_out_and_is_not_taken() -> None:
     redactor = Redactor()
-    assert not redactor.know("EMPTY")
-    assert redactor.text("EMPTY") == "EMPTY"
+    for short in ("", "abc", "EMPTY", "7 chars"):
+        assert not redactor.know(short)
+    assert redactor.text("EMPTY, 7 chars, abc") == "EMPTY, 7 chars, abc"
+    assert not redactor.knows_of(b"EMPTY abc", json=True)
+    assert redactor.know("8 chars!")
+    assert redactor.text("it has 8 chars!") == "it has [redacted:known-secret]"
 
 
 def test_secrets_are_learned_by_many_threads_at_once_while_others_redact() -> None:

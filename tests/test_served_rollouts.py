@@ -153,12 +153,13 @@ def test_a_trajectory_of_somebody_elses_under_an_attempts_id_stays_and_the_repor
     assert here.get("/api/rollouts/t3")["status"] == "succeeded"
 
 
-def test_a_secret_of_the_task_is_not_recorded_with_what_was_done_about_it(here: World) -> None:
+def test_a_secret_of_a_task_is_taken_out_of_it_and_the_answer_says_so(here: World) -> None:
     task = {"instruction": f"log in with {KEY}"}
-    here.post("/api/rollouts", {"rollouts": [{"id": "secret", "task": task}]})
+    told = here.post("/api/rollouts", {"rollouts": [{"id": "secret", "task": task}]})
+    assert told["redacted"] == {"anthropic-key": 1}
     (lease,) = claim(here)
-    assert lease["rollout"]["task"]["instruction"] == task["instruction"], "the agent needs it"
-    done = finished(here, lease, trajectory={"output": "done"})
+    assert lease["rollout"]["task"]["instruction"] == "log in with [redacted:anthropic-key]"
+    done = finished(here, lease, trajectory={"output": f"done with {KEY}"})
     assert KEY not in json.dumps(done)
     assert done["meta"]["untrainable"]
 

@@ -324,7 +324,8 @@ def standard(
         keep_days: runs older than this are deleted, except those that `Store.retain` keeps; None keeps all.
         upstreams: of the gateway, which is left out without them.
         readers: processes that read what exporters send, beside this one.
-        secrets: taken out of what is recorded, beside those that have a known form: `Access.secrets`.
+        secrets: taken out of what is recorded, beside those that have a known form (`Access.secrets`); not one of fewer
+            than 8 characters, which cannot be told from a word.
         durable_calls: the gateway tells an answer once its record is committed.
     """
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()

@@ -10,7 +10,8 @@ from typing import AnyStr, Generic
 from urllib.parse import quote, quote_plus
 
 SHORTEST = 8
-"""Characters below which a secret cannot be told from a word of ordinary text."""
+"""Characters below which a secret cannot be told from a word of ordinary text, and is not looked for: to take out every
+`abc` would mask half of a record."""
 WINDOW = 6
 """Letters of a spelling that are looked up at each occurrence of the rarest of them."""
 _RARE = "ZQJXzVY@KWGqxHjUB=_FPLkNRMSDO"
