@@ -50,7 +50,7 @@ LOOP = {
     "Record": ("show", "serve", "token", "replay", "feedback", "import", "export", "retain", "erase"),
     "Judge": ("generate-training-data", "generate-evaluators", "audit"),
     "Learn": ("evolve", "extract-targets", "train", "tasks", "work", "sandbox"),
-    "Prove": ("gate", "verdict", "report"),
+    "Prove": ("gate", "verdict", "baseline", "report"),
     "Ship": ("release", "rollback", "serve-policy"),
 }
 """The commands as `whet --help` lists them: along the loop, and in each part those first that one needs first."""

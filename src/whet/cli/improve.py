@@ -27,7 +27,7 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named
+from .named import named, named_rewards
 from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def gate(
     from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
     from ..prove.verdict import render, to_json
 
-    rewards = _rewards(setup.reward)
+    rewards = named_rewards(setup.reward)
     options: dict[str, Any] = {
         "metric": metric or name_of(rewards[0]),
         "margin": margin,
@@ -213,7 +213,7 @@ def gate(
         "label": "live" if b is None else a,
     }
     with _recorded(setup) as store:
-        baseline, candidate = (_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
+        baseline, candidate = (named_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
         data = setup.data
         rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
         if rows:
@@ -282,8 +282,8 @@ def _recorded(setup: Setup) -> Iterator[Store]:
 
 def _work(store: Store, agent: str, setup: Setup, *, name: str) -> _Work:
     """The work of an agent that is imported."""
-    function, rewards = named(agent), _rewards(setup.reward)
-    return _Work(function, store, _tasks(store, function, setup.data), rewards, name=name, seed=setup.seed)
+    function, rewards = named(agent), named_rewards(setup.reward)
+    return _Work(function, store, tasks_of(store, function, setup.data), rewards, name=name, seed=setup.seed)
 
 
 class _Work:
@@ -497,20 +497,15 @@ def _search(rollouts: int) -> EvolveOptions:
     )
 
 
-def _rewards(names: Sequence[str]) -> list[Reward]:
-    from ..learn.plugins import load
-
-    return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
-
-
-def _tasks(store: Store, function: Any, data: Path | None) -> list[Task]:
+def tasks_of(store: Store, function: Any, data: Path | None) -> list[Task]:
+    """The tasks of a file, or those of an agent's recorded runs."""
     from ..judge.replay import runs_of
     from ..record.tasks import from_jsonl, tasks
 
     return from_jsonl(data) if data is not None else tasks(runs_of(function, store.trajectories()))
 
 
-def _bundle(store: Store, name: str) -> Bundle:
+def named_bundle(store: Store, name: str) -> Bundle:
     """The Bundle that `live`, `none`, an id, or a learner's output stands for."""
     from ..record.store import read_bundle, release_of
     from ..types import Bundle

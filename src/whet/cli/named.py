@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    from ..judge import Reward
     from ..types import Trajectory
 
 AT_ONCE = 16
@@ -27,6 +28,17 @@ def named(name: str) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(f"{name!r} is a {type(function).__name__}, not a function")
     return cast("Callable[..., Any]", function)
+
+
+def named_rewards(names: Sequence[str]) -> list[Reward]:
+    """Rewards by their names: whet's own, a plug-in's, or module:function.
+
+    Raises:
+        InputError: there is none of that name.
+    """
+    from ..learn.plugins import load
+
+    return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
 
 
 def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:

@@ -33,6 +33,7 @@ def report(
     session: str | None = None,
     subject: str | None = None,
     experiment: str | None = None,
+    score: str | None = None,
     prices: Path | None = None,
     json: Print = False,
 ) -> int:
@@ -57,6 +58,8 @@ def report(
         Only runs of this person.
     experiment
         Only rollouts of this experiment.
+    score
+        A score in [0, 1] that says which runs are successes: those from a half on. If omitted, their outcomes.
     prices
         A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}. If omitted, only
         dollars that were recorded with the calls are counted.
@@ -64,7 +67,7 @@ def report(
     from ..prove.report import read_prices, relative_errors
     from ..prove.report import report as report_on
 
-    table = {} if prices is None else read_prices(prices)
+    known = {} if prices is None else read_prices(prices)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
@@ -72,36 +75,44 @@ def report(
             if id is None or _under(run, id):
                 yield run
 
-    ours = report_on(runs(version), table)
+    ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))
-    theirs = None if versus is None else report_on(runs(versus), table)
+    theirs = None if versus is None else report_on(runs(versus), known, score=score)
     if theirs is not None and not theirs.runs:
         raise NotFoundError(_nothing(versus))
     change = None if theirs is None else relative_errors(ours, theirs)
     if json:
         print_json(
             {
-                "report": _plain(ours),
-                "versus": None if theirs is None else _plain(theirs),
+                "report": plain(ours),
+                "versus": None if theirs is None else plain(theirs),
                 "relative_errors": None if change is None else {"change": change[0], "interval": change[1]},
             }
         )
         return 0
-    columns = [ours] if theirs is None else [ours, theirs]
     if theirs is not None:
         print(f"{'':26}{(version or 'all runs')[:32]:>34}{(versus or '')[:32]:>34}")
-    for name, *cells in _rows(columns):
-        print(f"{name:26}" + "".join(f"{cell:>34}" for cell in cells))
+    for line in table([ours] if theirs is None else [ours, theirs]):
+        print(line)
     if change is not None:
         low, high = change[1]
         print(
             f"errors: {change[0]:+.0%} [{low:+.0%}, {high:+.0%}] against {versus}, on other tasks; "
             "whet gate proves which is better"
         )
-    for name in sorted({model for column in columns for model in column.unpriced}):
-        print(f"no price for {name}: give --prices FILE to know what it costs")
     return 0
+
+
+def table(columns: list[Report]) -> Iterator[str]:
+    """Reports side by side, line by line."""
+    for name, *cells in _rows(columns):
+        yield f"{name:26}" + "".join(f"{cell:>34}" for cell in cells)
+    for column in columns:
+        for said, count in column.errors.items():
+            yield f"{counted(count, 'run')} ended by {said}"
+    for model in sorted({model for column in columns for model in column.unpriced}):
+        yield f"no price for {model}: give --prices FILE to know what it costs"
 
 
 def _nothing(id: str | None) -> str:
@@ -134,7 +145,8 @@ def _under(run: Trajectory, id: str) -> bool:
     return run.versions.get(name) == version if equals else id in run.versions.values()
 
 
-def _plain(column: Report) -> dict[str, Any]:
+def plain(column: Report) -> dict[str, Any]:
+    """A report as JSON has it."""
     fields = msgspec.to_builtins(column)
     return {**fields, "rate": column.rate, "dollars_per_thousand": column.per_thousand}
 

@@ -24,6 +24,7 @@ from ..stats import Interval, wilson
 from ..types import Outcome, Trajectory
 
 THUMB = "thumb"
+ERRORS, ERROR_LENGTH, KINDS = 3, 120, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class Report:
     scores: dict[str, ScoreMean]
     faults: dict[str, int]
     """Failed runs by whose failure it was."""
+    errors: dict[str, int]
+    """The most frequent errors that ended a run, and how many they ended; `ERRORS` of them at most."""
     blocked: int
     """Runs that a guardrail ended."""
     steps: float
@@ -94,6 +97,7 @@ class _Adding:
     thumbs: Counter[bool] = field(default_factory=Counter)
     values: dict[str, list[float | None]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     calls: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
@@ -102,17 +106,21 @@ class _Adding:
     dollars: float = 0.0
     unpriced: set[str] = field(default_factory=set)
 
-    def add(self, run: Trajectory, prices: Mapping[str, Price]) -> None:
+    def add(self, run: Trajectory, prices: Mapping[str, Price], score: str | None) -> None:
         self.runs += 1
-        self.outcomes[run.outcome.value] += 1
-        for said in run.feedback:
-            if said.kind == THUMB and said.value:
-                self.thumbs[said.value > 0] += 1
-        for name, score in run.scores.items():
+        self.outcomes[_outcome(run, score).value] += 1
+        for word in run.feedback:
+            if word.kind == THUMB and word.value:
+                self.thumbs[word.value > 0] += 1
+        for name, scored in run.scores.items():
             # An answer that broke its evaluator is worth 0, as at the gate.
-            self.values.setdefault(name, []).append(0.0 if score.broke else score.value)
+            self.values.setdefault(name, []).append(0.0 if scored.broke else scored.value)
         if run.error is not None:
             self.faults[run.error.fault.value] += 1
+            said = " ".join(f"{run.error.type}: {run.error.message}".split())[:ERROR_LENGTH]
+            # Errors that name an id or a time are all different, and would fill memory with a record's length.
+            if said in self.errors or len(self.errors) < KINDS:
+                self.errors[said] += 1
         self.steps += len(run.steps)
         self.calls.update(step.kind for step in run.steps)
         usage = run.usage
@@ -142,6 +150,7 @@ class _Adding:
             thumbs_down=self.thumbs[False],
             scores=scores,
             faults=dict(self.faults.most_common()),
+            errors=dict(self.errors.most_common(ERRORS)),
             blocked=self.outcomes[Outcome.BLOCKED.value],
             steps=self.steps / self.runs if self.runs else 0.0,
             model_calls=self.calls[LLM],
@@ -154,16 +163,33 @@ class _Adding:
         )
 
 
-def report(trajectories: Iterable[Trajectory], prices: Mapping[str, Price] | None = None) -> Report:
+def report(
+    trajectories: Iterable[Trajectory],
+    prices: Mapping[str, Price] | None = None,
+    *,
+    score: str | None = None,
+) -> Report:
     """Add up runs, reading each once.
 
     Args:
+        score: name of a Score in [0, 1]: runs from a half on are successes. Their outcomes say so if None.
         prices: model → its price; a dated name (`gpt-4o-2024-08-06`) has that of the name it begins with.
     """
     adding = _Adding()
     for run in trajectories:
-        adding.add(run, prices or {})
+        adding.add(run, prices or {}, score)
     return adding.report()
+
+
+def _outcome(run: Trajectory, score: str | None) -> Outcome:
+    if score is None or run.outcome is Outcome.INFRASTRUCTURE_ERROR:
+        return run.outcome
+    given = run.scores.get(score)
+    if given is not None and given.broke:
+        return Outcome.FAILURE
+    if given is None or given.value is None or math.isnan(given.value):
+        return Outcome.UNKNOWN
+    return Outcome.SUCCESS if given.value >= 0.5 else Outcome.FAILURE
 
 
 def dollars_of(run: Trajectory, prices: Mapping[str, Price]) -> tuple[float, set[str]]:

@@ -1,0 +1,114 @@
+"""`whet baseline`: an agent and an environment are measured as they are, and nothing learns from those runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from processes import whet as whet_command
+
+import whet
+
+AGENT = '''
+import whet
+
+limits = whet.resource("limits", default={"senior": 90})
+
+def desk(claim: str) -> str:
+    """Who decides about a claim."""
+    return "senior" if int(claim) % 100 >= limits["senior"] else "junior"
+
+class Coin:
+    """Guess a number from 0 to 3; the seed decides."""
+
+    def reset(self, *, seed=None, options=None):
+        self.right = seed % 4
+        return "guess", {}
+
+    def step(self, action):
+        won = int(action) == self.right
+        return "over", float(won), True, False, {"success": won}
+
+class Two:
+    async def act(self, observation):
+        return whet.Action("2")
+
+def always_two(bundle, seed):
+    return Two()
+
+def no_policy(bundle, seed):
+    return lambda observation: "2"
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An agent that is right on two of three tasks."""
+    (tmp_path / "claims.py").write_text(AGENT)
+    with (tmp_path / "tasks.jsonl").open("w") as file:
+        for number in range(90):
+            amount = (10, 95, 70)[number % 3]
+            answer = "senior" if amount >= 60 else "junior"
+            task = {"id": str(number), "instruction": str(number * 100 + amount), "answer": answer}
+            file.write(json.dumps(task) + "\n")
+    return tmp_path
+
+
+BASELINE = ("baseline", "claims:desk", "--store", "runs.db", "--data", "tasks.jsonl", "--reward", "exact")
+
+
+def test_an_agent_is_measured_on_tasks_and_recorded(folder: Path) -> None:
+    shown = whet_command(*BASELINE, folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    assert "90 runs of claims:desk" in shown.stdout
+    assert "66.7% [56.4%, 75.5%]" in shown.stdout
+    fewer = whet_command(*BASELINE, "--tasks", "30", "--json", folder=folder)
+    told = json.loads(fewer.stdout)["report"]
+    assert (told["runs"], told["judged"]) == (30, 30)
+    with whet.Store(folder / "runs.db") as store:
+        assert store.counts()["trajectories"] == 90, "the thirty are among the ninety"
+
+
+def test_what_is_live_is_what_is_measured(folder: Path) -> None:
+    with whet.Store(folder / "runs.db") as store:
+        limits = whet.Version(resource="limits", content={"senior": 60}, kind="parameters")
+        store.put_versions(limits)
+        store.release(whet.Bundle([limits]), unproven=True, new_names=True, reason="a test")
+    live = json.loads(whet_command(*BASELINE, "--json", folder=folder).stdout)
+    assert live["report"]["rate"] == 1.0
+    none = json.loads(whet_command(*BASELINE, "--bundle", "none", "--json", folder=folder).stdout)
+    assert none["report"]["rate"] == pytest.approx(2 / 3)
+
+
+def test_an_environment_with_gymnasium_s_methods_needs_no_tasks(folder: Path) -> None:
+    words = ("baseline", "--env", "claims:Coin", "--policy", "claims:always_two", "--store", "runs.db")
+    shown = whet_command(*words, "--tasks", "200", "--json", folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    told = json.loads(shown.stdout)["report"]
+    assert told["runs"] == 200
+    assert 0.15 < told["rate"] < 0.35
+
+
+def test_what_ended_all_runs_is_said(folder: Path) -> None:
+    words = ("baseline", "--env", "claims:Coin", "--policy", "claims:no_policy", "--store", "runs.db")
+    shown = whet_command(*words, "--tasks", "20", folder=folder)
+    assert "20 runs ended by AttributeError: 'function' object has no attribute 'act'" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("baseline", "--store", "runs.db"), "one of the two"),
+        (("baseline", "claims:desk", "--store", "runs.db"), "nothing says how good"),
+        (("baseline", "claims:desk", "--store", "runs.db", "--reward", "exact"), "no store at runs.db"),
+        ((*BASELINE[:-1], "nothing_such"), "nothing_such"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_runs(
+    words: tuple[str, ...], said: str, folder: Path
+) -> None:
+    refused = whet_command(*words, folder=folder)
+    assert refused.returncode not in (0, 1), refused.stderr
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
