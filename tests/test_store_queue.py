@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from whet.errors import InputError, NotFoundError, StaleLeaseError, StoreError
 from whet.record.store import Finish, Queue, Store
-from whet.record.store.queue_index import QueuedRollout, QueueIndex
+from whet.record.store.queue_index import Change, Commits, QueuedRollout, QueueIndex
 from whet.types import Failure, Fault, Mode, Outcome, Rollout, Task, Trajectory
 
 
@@ -341,3 +342,21 @@ def test_an_extended_lease_still_ends_after_many_others_have_come_and_gone() -> 
         index.drop(other)
     assert index.due(100.0) == []
     assert index.due(130.0) == [held]
+
+
+def test_a_refusal_under_the_lock_does_not_lose_the_news_of_another_s_commit() -> None:
+    with Store(":memory:") as store:
+        commits, change = Commits(store.database, QueueIndex()), Change()
+        change.add([], [("state", [("key", 1.0, b"{}")])])
+        settled: list[Future[None]] = []
+
+        def refused() -> None:
+            with commits.held():
+                settled.append(commits.submit(change))
+                # Committed while the lock is held: its holder has to say so.
+                store.database.write([("state", [("other", 1.0, b"{}")])]).result()
+                raise ValueError("a stale lease, say")
+
+        with pytest.raises(ValueError, match="stale"):
+            refused()
+        assert settled[0].result(timeout=5) is None

@@ -8,12 +8,11 @@ looked at.  What a change means is `queue.py`'s to decide.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -193,20 +192,9 @@ class Commits:
         self._news.append((apply, None, None))
         self.settle()
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> _Held:
         """Hold the lock; commits that came meanwhile are applied first, their futures settled after its release."""
-        with self._lock:
-            if self.closed:
-                raise StoreError("the queue is closed with its store. Open it again with whet.Store(path).")
-            applied = self._apply()
-            try:
-                yield
-            finally:
-                applied += self._apply()
-                fresh, self._index.fresh = self._index.fresh, False
-        self._tell(applied, fresh)
-        self.settle()
+        return _Held(self)
 
     def _apply(self) -> list[News]:
         """Bring the news of commits, and of those that failed, into the index."""
@@ -265,6 +253,34 @@ class Commits:
             apply(problem)
             raise
         return settled
+
+
+class _Held:
+    """The block of `Commits.held`; written out, for every claim and report enters one."""
+
+    __slots__ = ("_applied", "_commits")
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+
+    def __enter__(self) -> None:
+        commits = self._commits
+        commits._lock.acquire()
+        if commits.closed:
+            commits._lock.release()
+            raise StoreError("the queue is closed with its store. Open it again with whet.Store(path).")
+        self._applied = commits._apply()
+
+    def __exit__(self, *_: object) -> None:
+        commits = self._commits
+        try:
+            self._applied += commits._apply()
+            fresh, commits._index.fresh = commits._index.fresh, False
+        finally:
+            commits._lock.release()
+        # Where the block has raised, too: the news are other callers' commits, and would not come again.
+        commits._tell(self._applied, fresh)
+        commits.settle()
 
 
 @dataclass(slots=True)
