@@ -23,12 +23,15 @@ import ast
 import asyncio
 import itertools
 import json
+import os
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -192,10 +195,12 @@ def table(title: str, outcomes: Sequence[Outcome]) -> None:
             print(f"  missed: {outcome.name} {outcome.scores}: {outcome.why}", flush=True)
 
 
-def measured(cases: Iterator[Case], options: argparse.Namespace, most: int) -> list[tuple[Case, Outcome]]:
+def measured(cases: Sequence[Case], options: argparse.Namespace, most: int) -> list[tuple[Case, Outcome]]:
     """The first cases that a training row catches, each with its outcome."""
     pairs: list[tuple[Case, Outcome]] = []
-    while len(pairs) < most and (case := next(cases, None)) is not None:
+    for case in cases:
+        if len(pairs) == most:
+            break
         outcome = mended(case, options)
         if outcome.caught:
             if not outcome.repaired:
@@ -203,6 +208,28 @@ def measured(cases: Iterator[Case], options: argparse.Namespace, most: int) -> l
             pairs.append((case, outcome))
             print(f"{'mended' if outcome.repaired else 'MISSED':7} {outcome}", file=sys.stderr, flush=True)
     return pairs
+
+
+def measurements(
+    options: argparse.Namespace, pool: ProcessPoolExecutor
+) -> dict[str, list[tuple[Case, Outcome]]]:
+    """Title → cases and outcomes, several at a time."""
+    if options.folder:
+        units = {"Programs": [[case] for case in written(options.folder, options.names)]}
+    else:
+        classics = [
+            Case(
+                classic.name, "algorithm", classic.text, classic.rows(), f"prog:{classic.name}", classic.right
+            )
+            for classic in CLASSICS[: options.classics]
+        ]
+        units = {
+            f"One-edit bugs in functions of the standard library ({options.part})": list(injected(options)),
+            "Classic algorithms with a bug of one line": [[case] for case in classics],
+        }
+    measure = partial(measured, options=options, most=options.mutants)
+    outcomes = {title: pool.map(measure, cases) for title, cases in units.items()}
+    return {title: list(itertools.chain.from_iterable(pairs)) for title, pairs in outcomes.items()}
 
 
 def main() -> None:
@@ -217,30 +244,17 @@ def main() -> None:
     parser.add_argument("--classics", type=int, default=len(CLASSICS), help="algorithms")
     parser.add_argument("--controls", type=int, default=12, help="searches with the answers of other rows")
     parser.add_argument("--cpu", type=float, default=20.0, help="CPU seconds of one search")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="searches at a time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="wrong programs that somebody else wrote")
     parser.add_argument("--names", nargs="*", help="of that folder")
     parser.add_argument("--output", type=Path, help="JSON lines")
     options = parser.parse_args()
-    if options.folder:
-        groups = {"Programs": measured(written(options.folder, options.names), options, 10_000)}
-    else:
-        bugs = [measured(iter(cases), options, options.mutants) for cases in injected(options)]
-        wrong = (
-            Case(
-                classic.name, "algorithm", classic.text, classic.rows(), f"prog:{classic.name}", classic.right
-            )
-            for classic in CLASSICS[: options.classics]
-        )
-        groups = {
-            f"One-edit bugs in functions of the standard library ({options.part})": list(
-                itertools.chain.from_iterable(bugs)
-            ),
-            "Classic algorithms with a bug of one line": measured(wrong, options, 10_000),
-        }
-    cases = [case for pairs in groups.values() for case, _ in pairs]
-    step = max(1, len(cases) // max(1, options.controls))
-    controls = [mended(case, options, control=True) for case in cases[::step][: options.controls]]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        groups = measurements(options, pool)
+        cases = [case for pairs in groups.values() for case, _ in pairs]
+        chosen = cases[:: max(1, len(cases) // max(1, options.controls))][: options.controls]
+        controls = list(pool.map(partial(mended, options=options, control=True), chosen))
     for title, pairs in groups.items():
         table(title, [outcome for _, outcome in pairs])
     print(

@@ -384,8 +384,8 @@ def _call(
     given = json.dumps(inputs)
     signal.signal(signal.SIGALRM, _too_long)
     try:
-        # It fires once: in the inner `finally` at the latest, and the outer clause hears it.
-        signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+        # Again and again: a destructor that it interrupts swallows it. The outer clause hears one that comes late.
+        signal.setitimer(signal.ITIMER_REAL, _SECONDS, _SECONDS)
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(None):
                 warnings.simplefilter("ignore")

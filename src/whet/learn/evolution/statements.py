@@ -10,7 +10,7 @@ from ...repository.syntax import FunctionNode
 from ...repository.text import Span
 from .scopes import Scope, SingleEdit
 from .source import PythonSource
-from .synthesis import answers, unset_names
+from .synthesis import answers, parameters, unset_names
 
 _SIMPLE = (
     ast.Assign,
@@ -37,6 +37,20 @@ _AUGMENTED = {
     ast.RShift: (">>=", "<<="),
 }
 _MOST_COPIES = 16
+_DROPPED = (
+    ast.Assign,
+    ast.AugAssign,
+    ast.Expr,
+    ast.Delete,
+    ast.Break,
+    ast.Continue,
+    ast.Return,
+    ast.Raise,
+    ast.Assert,
+)
+_CLEANED = (".strip()", ".rstrip()", ".lower()", ".upper()")
+_GUARDED = (ast.Return, ast.Assign, ast.AugAssign, ast.Expr, ast.For, ast.While)
+_BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +133,9 @@ class _Statements:
     def _own(self, spot: _Spot) -> Iterator[SingleEdit]:
         node, source = spot.node, self.source
         span = source.span(node)
-        if isinstance(
-            node,
-            (
-                ast.Assign,
-                ast.AugAssign,
-                ast.Expr,
-                ast.Delete,
-                ast.Break,
-                ast.Continue,
-                ast.Return,
-                ast.Raise,
-                ast.Assert,
-            ),
-        ):
+        if isinstance(node, _DROPPED):
             yield self.edit("delete", 0.5, node, [(span, "pass")])
-        if (
-            isinstance(node, (ast.If, ast.For, ast.While, ast.With, ast.Try))
-            and self.indent(node) is not None
-        ):
+        if isinstance(node, _BLOCKS) and self.indent(node) is not None:
             yield self.edit("delete", 0.25, node, [(span, "pass")])
         if isinstance(node, ast.AugAssign):
             old, others = _AUGMENTED.get(type(node.op), ("", ""))
@@ -150,6 +148,13 @@ class _Statements:
             yield from self._assigned(node, node.targets[0])
         if isinstance(node, (ast.For, ast.AsyncFor)) and isinstance(node.target, ast.Tuple):
             yield from self._swapped(node.target, node)
+        yield from self._left(spot)
+        yield from self._exchanged(spot)
+
+    def _left(self, spot: _Spot) -> Iterator[SingleEdit]:
+        """Another way to leave a loop or the function, or to enter a block."""
+        node, source = spot.node, self.source
+        span = source.span(node)
         if isinstance(node, (ast.Break, ast.Continue)):
             jumps = ["break", "continue", *(("return",) if self.function else ())]
             for jump in jumps:
@@ -173,7 +178,6 @@ class _Statements:
             word = (span[0], span[0] + (2 if isinstance(node, ast.If) else 5))
             if source.at(word) in ("if", "while") and not node.orelse:
                 yield self.edit("jump", 0.3, node, [(word, "while" if isinstance(node, ast.If) else "if")])
-        yield from self._exchanged(spot)
 
     def _assigned(self, node: ast.Assign, target: ast.expr) -> Iterator[SingleEdit]:
         between = (self.source.span(target)[1], self.source.span(node.value)[0])
@@ -232,14 +236,14 @@ class _Statements:
                 for spot in self.spots
                 if any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(spot.node))
             ]
-            values = ["0", "1", "[]", '""', "{}", "None", "False", "True", "set()"]
-            values += [other for other in self.scope.names[:8] if other != name]
-            values += [f"len({other})" for other in self.scope.names[:6] if other != name]
-            values += [text for text, _ in self.scope.expressions if name not in text]
-            values += [text for _, text in answers(self.scope) if name not in text]
+            initials = ["0", "1", "[]", '""', "{}", "None", "False", "True", "set()"]
+            initials += [other for other in self.scope.names[:8] if other != name]
+            initials += [f"len({other})" for other in self.scope.names[:6] if other != name]
+            initials += [text for text, _ in self.scope.expressions if name not in text]
+            initials += [text for _, text in answers(self.scope) if name not in text]
             for spot in reading[:3]:
-                for value in dict.fromkeys(values):
-                    place = self.before(spot.node, f"{name} = {value}")
+                for initial in dict.fromkeys(initials):
+                    place = self.before(spot.node, f"{name} = {initial}")
                     if place is not None:
                         yield self.edit("set", 0.45, spot.node, place)
 
@@ -250,7 +254,7 @@ class _Statements:
             text = self.source.segment(spot.node)
             if isinstance(spot.node, _SIMPLE) and "\n" not in text:
                 copies.setdefault(text, spot)
-        made = self._made()
+        composed = self._composed()
         for spot in self.spots:
             if isinstance(spot.node, FunctionNode):
                 continue
@@ -262,7 +266,7 @@ class _Statements:
                 yield from self._put(
                     spot, ends, text, 0.12 if not isinstance(origin.node, ast.Return) else 0.2, origin
                 )
-            for prior, text, where in made:
+            for prior, text, where in composed:
                 if where == "loop" and not spot.loop:
                     continue
                 yield from self._put(spot, ends, text, prior, None)
@@ -281,36 +285,31 @@ class _Statements:
                 gone = (self.source.span(origin.node), "pass")
                 yield self.edit("move", prior, spot.node, [*place, gone], origin.node.lineno)
 
-    def _made(self) -> list[tuple[float, str, str]]:
+    def _composed(self) -> list[tuple[float, str, str]]:
         """Statements made of the names of the function: prior, text, and where they may stand."""
-        assigned = [
-            name.id
-            for name in ast.walk(self.scope.owner)
-            if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-        ]
-        stored = list(dict.fromkeys(assigned))[:6]
-        arguments = getattr(self.scope.owner, "args", None)
-        given = [argument.arg for argument in arguments.args] if arguments is not None else []
-        made: list[tuple[float, str, str]] = [(0.15, "break", "loop"), (0.15, "continue", "loop")]
-        for name in dict.fromkeys([*stored, *given[:4]]):
-            made += [(0.1, f"{name} += 1", ""), (0.1, f"{name} -= 1", "")]
-            made.append((0.15, f"return {name}", ""))
+        scope = self.scope
+        stored = {
+            node.id: None
+            for node in ast.walk(scope.owner)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        assigned = list(stored)[:6]
+        statements = [(0.15, "break", "loop"), (0.15, "continue", "loop")]
+        for name in dict.fromkeys([*assigned, *parameters(scope.owner)[:4]]):
+            statements += [(0.1, f"{name} += 1", ""), (0.1, f"{name} -= 1", "")]
+            statements.append((0.15, f"return {name}", ""))
+            statements += [(0.07, f"{name} += {other}", "") for other in scope.names[:6] if other != name]
+            statements += [(0.07, f"{name} = {called}({name})", "") for called in scope.called[:4]]
+            ends = _CLEANED if scope.wordy else ()
+            statements += [(0.07, f"{name} = {name}{end}", "") for end in ends]
         for method, holder in self._containers():
-            made += [
-                (0.2, f"{holder}.{method}({name})", "") for name in self.scope.names[:8] if name != holder
-            ]
-            made += [(0.07, f"{name} += {other}", "") for other in self.scope.names[:6] if other != name]
-            made += [(0.07, f"{name} = {called}({name})", "") for called in self.scope.called[:4]]
-            if self.scope.wordy:
-                made += [
-                    (0.07, f"{name} = {name}{end}", "")
-                    for end in (".strip()", ".lower()", ".upper()", ".rstrip()")
-                ]
-        for name in stored:
-            made += [(0.1, f"{name} = {other}", "") for other in self.scope.names[:8] if other != name]
-            made += [(0.06, f"{name} = {text}", "") for text, _ in self.scope.expressions[:10]]
-        made += [(0.1, f"return {text}", "") for text in ("True", "False", "None", "0", "[]")]
-        return made
+            others = [name for name in scope.names[:8] if name != holder]
+            statements += [(0.2, f"{holder}.{method}({name})", "") for name in others]
+        for name in assigned:
+            statements += [(0.1, f"{name} = {other}", "") for other in scope.names[:8] if other != name]
+            statements += [(0.06, f"{name} = {text}", "") for text, _ in scope.expressions[:10]]
+        statements += [(0.1, f"return {text}", "") for text in ("True", "False", "None", "0", "[]")]
+        return statements
 
     def _containers(self) -> list[tuple[str, str]]:
         """Method and text of what grows in the function."""
@@ -327,60 +326,46 @@ class _Statements:
         return list(grown)[:4]
 
     def _guards(self) -> Iterator[SingleEdit]:
-        """An early return at the beginning, or at the beginning of a loop, under a condition of the names."""
+        """A statement that runs under a condition only, or one that is put first."""
         if not self.spots:
             return
-        arguments = getattr(self.scope.owner, "args", None)
-        given = (
-            [argument.arg for argument in arguments.args if argument.arg not in ("self", "cls")]
-            if arguments
-            else []
-        )
-        conditions = []
-        for name in given[:4]:
-            conditions += [
-                f"not {name}",
-                f"{name} is None",
-                f"{name} == 0",
-                f"{name} <= 1",
-                f"len({name}) <= 1",
-                f"{name} < 0",
-            ]
-        returns = ["[]", "0", "1", "None", "False", "True", '""', "-1", "{}", "[[]]", *given[:4]]
         first = self.spots[0].node
-        for condition in conditions:
-            for answer in returns:
-                place = self.before(first, f"if {condition}: return {answer}")
-                if place is not None:
-                    yield self.edit("guard", 0.15 if condition.startswith("not") else 0.1, first, place)
-        for name in given[:4]:
-            for form in (
-                f"{name} = list({name})",
-                f"{name} = sorted({name})",
-                f"{name} = {name}.strip()",
-                f"{name} = {name}.lower()",
-                f"{name} = {name} or []",
-            ):
-                place = self.before(first, form)
-                if place is not None:
-                    yield self.edit("guard", 0.12, first, place)
+        for prior, text in _openings(parameters(self.scope.owner)[:4]):
+            place = self.before(first, text)
+            if place is not None:
+                yield self.edit("guard", prior, first, place)
         tests = [*self.scope.conditions, *(f"not ({condition})" for condition in self.scope.conditions)]
         tests += [form for name in self.scope.names[:8] for form in (name, f"not {name}")]
         for spot in self.spots:
-            if not isinstance(spot.node, (ast.For, ast.While, ast.AsyncFor)) or not spot.node.body:
-                continue
-            for test in tests:
-                for jump in ("continue", "break"):
-                    place = self.before(spot.node.body[0], f"if {test}: {jump}")
-                    if place is not None:
-                        yield self.edit("guard", 0.12, spot.node.body[0], place)
+            if isinstance(spot.node, (ast.For, ast.While, ast.AsyncFor)) and spot.node.body:
+                yield from self._passed_over(spot.node.body[0], tests)
         for spot in self.spots:
-            if isinstance(spot.node, (ast.Return, ast.Assign, ast.AugAssign, ast.Expr, ast.For, ast.While)):
+            text = self.source.segment(spot.node)
+            if isinstance(spot.node, _GUARDED) and "\n" not in text:
                 for test in tests:
-                    text = self.source.segment(spot.node)
-                    if "\n" not in text:
-                        changes = [(self.source.span(spot.node), f"if {test}: {text}")]
-                        yield self.edit("guard", 0.1, spot.node, changes)
+                    changes = [(self.source.span(spot.node), f"if {test}: {text}")]
+                    yield self.edit("guard", 0.1, spot.node, changes)
+
+    def _passed_over(self, node: ast.stmt, tests: Sequence[str]) -> Iterator[SingleEdit]:
+        """The round of a loop that begins with this statement ended under a condition."""
+        for test in tests:
+            for jump in ("continue", "break"):
+                place = self.before(node, f"if {test}: {jump}")
+                if place is not None:
+                    yield self.edit("guard", 0.12, node, place)
+
+
+def _openings(names: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """What a function may begin with: an early return, or a parameter put in order; prior and text."""
+    answers = ["[]", "0", "1", "None", "False", "True", '""', "-1", "{}", "[[]]", *names]
+    for name in names:
+        for condition in ("not {}", "{} is None", "{} == 0", "{} <= 1", "len({}) <= 1", "{} < 0"):
+            for answer in answers:
+                prior = 0.15 if condition.startswith("not") else 0.1
+                yield prior, f"if {condition.format(name)}: return {answer}"
+    for name in names:
+        for form in ("list({0})", "sorted({0})", "{0}.strip()", "{0}.lower()", "{0} or []"):
+            yield 0.12, f"{name} = {form.format(name)}"
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -22,9 +22,9 @@ _MOST_NAMES, _MOST_CALLED = 7, 4
 
 def answers(scope: Scope) -> Iterator[tuple[float, str]]:
     """What a function might return: prior and text."""
-    parameters = _parameters(scope.owner)
-    for parameter in parameters:
-        for frame in scope.corrections.of_parameter(parameter, len(parameters) == 1):
+    taken = parameters(scope.owner)
+    for parameter in taken:
+        for frame in scope.corrections.of_parameter(parameter, len(taken) == 1):
             yield 0.6, frame.format(parameter)
     for name in (*scope.names[:8], "True", "False", "0", "[]"):
         yield 0.3, name
@@ -50,9 +50,11 @@ def _of_two(name: str, other: str, called: list[str]) -> Iterator[str]:
         yield f"{function}({name}, {other})"
 
 
-def _parameters(owner: ast.AST) -> list[str]:
+def parameters(owner: ast.AST) -> list[str]:
+    """Names of a function's positional parameters, without the object of a method."""
     arguments = getattr(owner, "args", None)
-    return [argument.arg for argument in arguments.args] if isinstance(arguments, ast.arguments) else []
+    positional = arguments.args if isinstance(arguments, ast.arguments) else []
+    return [argument.arg for argument in positional if argument.arg not in ("self", "cls")]
 
 
 def unset_names(source: PythonSource, scope: Scope) -> list[str]:
