@@ -228,7 +228,8 @@ def _most_failed_by(experiment: Experiment) -> str | None:
         return None
     ((fault, kind, message), count), *_ = errors.most_common(1)
     return (
-        f"{errors.total()} of {len(runs)} rollouts failed, {count} of them by the {fault}'s {kind}: {message.rstrip('.')}"
+        f"{errors.total()} of {len(runs)} rollouts failed, {count} of them by the {fault}'s {kind}: "
+        f"{message.rstrip('.')}"
     )
 
 
