@@ -19,6 +19,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from methods_toys import WORDS, beginning
+from test_policy_cli import answer, started
 
 from whet.cli import app
 from whet.errors import ContractError, EnvError, GateError, InputError, NotFoundError
@@ -459,8 +460,11 @@ def test_one_command_from_an_environment_to_weights_that_are_proven_and_live(
     with Store(world / "out" / "runs.db") as store:
         splits = {run.task.initial_state["seed"]: run.task.split for run in store.trajectories()}
     assert Counter(splits.values()) == {Split.TRAIN: 40, Split.VALIDATION: 64, Split.GATE: 200}
-    for command in ("release out", "rollback --store out/runs.db"):
-        assert app(command.split(), result_action="return_value") == 0
+    assert app(["release", "out"], result_action="return_value") == 0
+    with started("--store", "out/runs.db", "--vocabulary", "start/vocabulary.json") as (_, url, token):
+        served = answer(url, token, max_tokens=1)
+    assert served.system_fingerprint == written.bundle["policy"].id
+    assert app(["rollback", "--store", "out/runs.db"], result_action="return_value") == 0
 
 
 def test_rewards_by_chance_teach_nothing_that_the_gate_lets_through(

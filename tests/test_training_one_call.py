@@ -172,6 +172,17 @@ def test_what_cannot_be_trained_on_is_said(
         whet.DPO().train([{"prompt": "1", "completion": "2"}], model=model, output=tmp_path / "out")
 
 
+def test_a_policy_that_cannot_read_what_it_sees_is_not_called_incompetent(
+    model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        TrainingRefused, match=r"128 of 128 rollouts failed, .* by the agent's InputError: token '\["
+    ):
+        whet.GRPO().train(
+            env=lambda: gymnasium.make("CartPole-v1"), model=model, output=tmp_path / "out", episodes=8
+        )
+
+
 # -- the chat policy ---------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -205,8 +206,30 @@ async def _improved(
             )
         view.round(number, metrics)
 
-    return await experiment.improve(
-        optimizer, bundle=parent, tasks=job.tasks, groups=groups, budget=job.budget, watch=watch
+    try:
+        return await experiment.improve(
+            optimizer, bundle=parent, tasks=job.tasks, groups=groups, budget=job.budget, watch=watch
+        )
+    except TrainingRefused as error:
+        # A policy that raises at every turn never succeeds, and the refusal would speak of its competence.
+        if (failure := _most_failed_by(experiment)) is not None:
+            raise TrainingRefused(f"{failure}. Therefore: {error}") from error
+        raise
+
+
+def _most_failed_by(experiment: Experiment) -> str | None:
+    """The commonest error of the run's rollouts in words, if most of them ended in one."""
+    assert experiment.store is not None
+    runs = list(experiment.store.trajectories())
+    errors = Counter(
+        (run.error.fault.value, run.error.type, run.error.message) for run in runs if run.error is not None
+    )
+    if errors.total() * 2 <= len(runs):
+        return None
+    ((fault, kind, message), count), *_ = errors.most_common(1)
+    return (
+        f"{errors.total()} of {len(runs)} rollouts failed, {count} of them by the {fault}'s {kind}: "
+        f"{message.rstrip('.')}"
     )
 
 
