@@ -132,6 +132,8 @@ def test_a_dry_run_says_all_and_spends_nothing(folder: Path, server: ScriptedSer
     assert code == 0, err
     assert "about $" in out
     assert "metric exact" in out
+    plan = msgspec.json.decode(improve(folder, server, "--dry-run", "--json")[1])["plan"]
+    assert plan[0].startswith("prompt.txt can change")
     assert not server.requests
     assert not (folder / "whet_output").exists()
 
@@ -144,6 +146,7 @@ def test_what_is_missing_is_one_sentence_and_nothing_is_spent(folder: Path, serv
     assert "a prompt is tried on a model: give --model" in nobody.stderr
     assert "it has question, answer, customer" in improve(folder, server, "--input", "letter")[2]
     assert "is exact meant?" in improve(folder, server, "--metric", "exat")[2]
+    assert "would be written over" in improve(folder, server, "--output", str(folder))[2]
     assert "24 are needed" in improve(folder, server, "--calls", "30")[2]
     (folder / "examples.csv").write_text("question,answer\n" + "".join(f"q{n},{n}\n" for n in range(5)))
     assert "5 different rows with an expected answer are too few" in improve(folder, server)[2]
