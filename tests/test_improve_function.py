@@ -122,6 +122,14 @@ def test_cells_are_typed_but_not_where_the_function_takes_text(folder: Path) -> 
     assert "input: code = '0', most = 0; expected: right = False" in plan.stdout
 
 
+def test_whole_numbers_of_a_function_that_gives_floats_are_floats(folder: Path) -> None:
+    (folder / "half.py").write_text("def half(n: int) -> float | None:\n    return n / 2\n")
+    (folder / "half.csv").write_text("n,half\n" + "".join(f"{2 * n},{n}\n" for n in range(60)))
+    done = whet_command("improve", "half:half", "--data", "half.csv", folder=folder)
+    assert "expected: half = 0.0" in done.stdout
+    assert "1.000 → 1.000" in done.stdout
+
+
 def test_python_has_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     said: list[str] = []

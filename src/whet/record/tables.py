@@ -63,13 +63,14 @@ class RowTable:
         """A row's place, for an error."""
         return f"{self.path}, {self.unit} {number}"
 
-    def typed(self, *, text: Collection[str] = ()) -> RowTable:
+    def typed(self, *, text: Collection[str] = (), decimal: Collection[str] = ()) -> RowTable:
         """With the columns of a delimited file as numbers, truth values or JSON where all cells of one are.
 
         A column with one number that has a decimal point has only such; numbers with leading zeros stay text.
 
         Args:
             text: columns that stay text.
+            decimal: columns whose whole numbers have a decimal point, too.
         """
         if not self.delimited:
             return self
@@ -78,6 +79,7 @@ class RowTable:
             for name in self.columns
             if name not in text
         }
+        readers |= {name: float for name in decimal if readers.get(name) is int}
         lines = [
             (
                 number,
