@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import random
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +24,7 @@ from whet.learn.evolution.reflecting import Reflect, ReflectOptions
 from whet.learn.evolution.reflection import PromptTrial, RowMemory, pruned, read, request
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
+from whet.models.budget import Meter
 from whet.models.fakes import Reply, ScriptedServer
 from whet.models.fakes.clerk import RULES, Clerk
 from whet.record.rows import row
@@ -127,6 +132,8 @@ def test_a_dry_run_says_all_and_spends_nothing(folder: Path, server: ScriptedSer
     assert code == 0, err
     assert "about $" in out
     assert "metric exact" in out
+    plan = msgspec.json.decode(improve(folder, server, "--dry-run", "--json")[1])["plan"]
+    assert plan[0].startswith("prompt.txt can change")
     assert not server.requests
     assert not (folder / "whet_output").exists()
 
@@ -139,6 +146,7 @@ def test_what_is_missing_is_one_sentence_and_nothing_is_spent(folder: Path, serv
     assert "a prompt is tried on a model: give --model" in nobody.stderr
     assert "it has question, answer, customer" in improve(folder, server, "--input", "letter")[2]
     assert "is exact meant?" in improve(folder, server, "--metric", "exat")[2]
+    assert "would be written over" in improve(folder, server, "--output", str(folder))[2]
     assert "24 are needed" in improve(folder, server, "--calls", "30")[2]
     (folder / "examples.csv").write_text("question,answer\n" + "".join(f"q{n},{n}\n" for n in range(5)))
     assert "5 different rows with an expected answer are too few" in improve(folder, server)[2]
@@ -149,7 +157,7 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
     with ScriptedServer(clerk, api_key="right") as closed:
         code, _, err = improve(folder, closed)
     assert code == 7
-    assert "not one of 20 rows could be run and judged" in err
+    assert "rows could be run and judged" in err
     assert "401" in err
     words = "lorem ipsum dolor " * 200
 
@@ -160,6 +168,37 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
         code, out, err = improve(folder, server)
     assert code == 1, err
     assert "nothing better was found" in out
+
+
+def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) -> None:
+    def slow(request: ModelRequest) -> Reply:
+        return Reply(answer=clerk(request), delay=0.03)
+
+    with ScriptedServer(slow) as server:
+        words = [
+            "improve",
+            "prompt.txt",
+            "--data",
+            "examples.csv",
+            "--model",
+            "scripted",
+            "--base-url",
+            server.base_url,
+        ]
+        first = subprocess.Popen(
+            [sys.executable, "-m", "whet", *words], cwd=folder, stderr=subprocess.PIPE, text=True
+        )
+        while len(server.requests) < 40 and first.poll() is None:
+            time.sleep(0.01)
+        first.send_signal(signal.SIGINT)
+        _, err = first.communicate(timeout=30)
+        assert first.returncode == 130
+        assert "To resume, run the same command" in err
+        code, _, err = improve(folder, server)
+        assert code == 0, err
+        asked = [msgspec.json.encode(received.body) for received in server.requests]
+    # Those under way when it was stopped may have been answered to nobody.
+    assert len(asked) - len(set(asked)) <= 8
 
 
 def test_json_has_the_plan_the_evidence_and_the_verdict(folder: Path, server: ScriptedServer) -> None:
@@ -303,6 +342,66 @@ def test_reflect_learns_from_any_reward_with_a_text() -> None:
     assert len(model.calls) == 1
     assert better.rollouts <= 12 * 2
     assert asyncio.run(experiment.gate(better, metric="thumb")).promote
+
+
+def test_reflect_keeps_the_contract_of_learners() -> None:
+    """Same seed, same result; resumed alike; never more rollouts than the budget; no task but the context's."""
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nCount to 4.\n```" if "Count to 3" not in call.text else "```\nCount to 3.\n```"
+
+    async def run(
+        bundle: whet.Bundle, tasks: Sequence[whet.Task], n: int = 1, **_: object
+    ) -> list[whet.Group]:
+        length = len(str(bundle["text"].content))
+        scores = [float((task.instruction + str(length)).endswith(("12", "33"))) for task in tasks]
+        runs = [
+            whet.Trajectory(task=task, scores={"s": Score("s", s)})
+            for task, s in zip(tasks, scores, strict=True)
+        ]
+        return [whet.Group(run.task, [run]) for run in runs]
+
+    def context(budget: whet.Budget) -> whet.Context:
+        meter = Meter(budget)
+
+        async def rollout(
+            bundle: whet.Bundle, tasks: Sequence[whet.Task], n: int = 1, **more: object
+        ) -> object:
+            meter.reserve(rollouts=len(tasks))
+            return await run(bundle, tasks)
+
+        tasks = [whet.Task(id=str(number), instruction=str(number)) for number in range(40)]
+        return whet.Context(rollout=rollout, train=tasks, meter=meter)  # type: ignore[arg-type]
+
+    start = whet.Bundle([whet.Version(resource="text", content="Count to 2.", kind="prompt")])
+    asyncio.run(
+        whet.check_optimizer(lambda: Reflect(None, "s", model=ScriptedModel(answer)), start, [], context)
+    )
+
+
+def test_several_texts_are_improved_one_after_the_other() -> None:
+    def agent(question: str) -> str:
+        return f"{'Good day' if 'polite' in str(opening) else 'hm'}, {'bye' if 'closing' in str(ending) else 'x'}"
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nBe polite.\n```" if "Open" in call.text else "```\nWrite a closing.\n```"
+
+    def share(run: whet.Trajectory) -> Score:
+        text = str(run.output)
+        return Score("share", ("Good" in text) / 2 + ("bye" in text) / 2)
+
+    opening, ending = (whet.resource(f"reflect_{name}", default=name) for name in ("Open", "End"))
+    tasks = [whet.Task(instruction=f"customer {n}", group=f"shop {n}") for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share])
+    names = ["reflect_Open", "reflect_End"]
+    reflect = Reflect(names, "share", model=ScriptedModel(answer), options=ReflectOptions(tasks=8))
+    better = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=100)))
+    assert [better.bundle[name].content for name in names] == ["Be polite.", "Write a closing."]
+    assert better.metrics[-1]["best"] == 1.0
+    with pytest.raises(TrainingRefused, match="nowhere is not a text"):
+        asyncio.run(experiment.improve(Reflect("nowhere", "share", model=ScriptedModel(answer))))
+    with pytest.raises(TrainingRefused, match="needs a model"):
+        asyncio.run(experiment.improve(Reflect("reflect_Open", "share")))
 
 
 def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(tmp_path: Path) -> None:

@@ -149,6 +149,24 @@ def test_every_reader_of_rows_and_tasks_takes_a_csv(tmp_path: Path) -> None:
         from_jsonl(bare)
 
 
+def test_evolve_takes_columns_by_name_or_guesses_them(tmp_path: Path) -> None:
+    (tmp_path / "amounts.py").write_text("def double(n: int) -> int:\n    return n + n + 1\n")
+    rows = "".join(f"{n},{2 * n},{n // 2}\n" for n in range(40))
+    (tmp_path / "rows.csv").write_text("n,twice,who\n" + rows)
+    words = ("evolve", "amounts:double", "--data", "rows.csv", "--dry-run", "--iterations", "4")
+    named = whet_command(*words, "--input", "n", "--expected", "twice", "--group", "who", folder=tmp_path)
+    assert named.returncode == 0, named.stderr
+    assert "input: n = 0; expected: twice = 0" in named.stderr
+    assert "in 20 groups" in named.stderr
+    unclear = whet_command(*words, folder=tmp_path)
+    assert unclear.returncode == 2
+    assert "name --input and --expected. Its columns: n, twice, who" in unclear.stderr
+    (tmp_path / "rows.csv").write_text("n,twice\n" + "".join(f"{n},{2 * n}\n" for n in range(40)))
+    guessed = whet_command(*words, folder=tmp_path)
+    assert guessed.returncode == 0, guessed.stderr
+    assert "(guessed; name others with --input, --expected)" in guessed.stderr
+
+
 def test_evolve_reads_a_csv(tmp_path: Path) -> None:
     (tmp_path / "amounts.py").write_text("def double(n: int) -> int:\n    return n + n + 1\n")
     rows = "".join(f"{n},{2 * n}\n" for n in range(40))

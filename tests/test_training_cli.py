@@ -91,7 +91,9 @@ def test_every_method_trains_from_a_file(method, recorded, start, tmp_path, caps
 @pytest.mark.parametrize("method", NEED_MORE)
 def test_what_a_recording_is_not_enough_for_says_what_to_use(method, recorded, tmp_path, capsys):
     words = ["train", method, "--data", recorded, "--output", tmp_path / "out"]
-    with pytest.raises(InputError, match=r"Experiment\.improve\(whet\.learn\.optimizers\..*whet train"):
+    with pytest.raises(
+        InputError, match=r"Experiment\.improve\(whet\.learn\.(optimizers|evolution)\..*whet train"
+    ):
         run(*words)
     assert not (tmp_path / "out").exists()
     run("train", "--help")

@@ -64,4 +64,4 @@ def _how_to_resume(argv: Sequence[str] | None) -> str:
     command, _, _ = app.parse_args(argv)
     if "resume" in inspect.signature(command).parameters:
         return " To resume, add --resume to the same command"
-    return " To resume, run the same command" if command.__name__ == "evolve" else ""
+    return " To resume, run the same command" if command.__name__ in ("evolve", "improve") else ""

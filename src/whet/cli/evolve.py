@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 
 TOPICS = {
     "": (
-        *("targets", "data", "model", "base_url", "iterations", "seconds", "dollars", "price"),
+        *(
+            "targets",
+            "data",
+            "input",
+            "expected",
+            "group",
+            "model",
+            "base_url",
+            "iterations",
+            "seconds",
+            "dollars",
+            "price",
+        ),
         *("output", "dry_run", "json"),
     ),
     "What is improved, and how it is judged": (

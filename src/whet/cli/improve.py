@@ -394,8 +394,10 @@ def _learner(
     from ..learn.plugins import load, optimizer
 
     arguments: dict[str, Any] = {"score": metric}
+    if name in ("evolve", "reflect"):
+        arguments["resources"] = tuple(settings)
     if name == "evolve":
-        arguments |= {"resources": tuple(settings), "options": _search(rollouts)}
+        arguments["options"] = _search(rollouts)
     if model is not None:
         if base_url is None:
             raise InputError(f"--model {model} needs --base-url, its endpoint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -132,11 +133,12 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
         source,
         settings,
         endpoints,
-        say=_silent if run.json and not run.dry_run else print,
+        say=_silent if run.json else print,
         progress=_silent if run.json else _progress,
         dry_run=run.dry_run,
     )
     if not isinstance(result, ImprovedPrompt):
+        _plan(run, result.sentences)
         return 0
     if run.json:
         print_json({**result.json(), "plan": list(result.plan)})
@@ -162,17 +164,23 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
         source,
         function_settings(options.calls, options.output, run.seed, asks, run.store),
         endpoints,
-        say=_silent if run.json and not run.dry_run else print,
+        say=_silent if run.json else print,
         progress=None if run.json else _proposal,
         dry_run=run.dry_run,
     )
     if not isinstance(report, EvolutionReport):
+        _plan(run, report.sentences)
         return 0
     if run.json:
         print_json(report.json())
     else:
         _print_function(report)
     return 0 if report.verdict is not None and report.verdict.promote else 1
+
+
+def _plan(run: TableRun, sentences: Sequence[str]) -> None:
+    if run.json:
+        print_json({"plan": list(sentences)})
 
 
 def _silent(*_: object, **__: object) -> None:

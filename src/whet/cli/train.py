@@ -111,6 +111,13 @@ NEED_MORE = {
         "Experiment.improve(whet.learn.optimizers.evolve.Evolve()). A weight method learns from the same record: "
         "whet train sft",
     ),
+    "reflect": (
+        "Change an agent's prompts as a model does that has seen what went wrong.",
+        "reflect changes prompts, not weights, by running the agent: whet improve MODULE:FUNCTION --store STORE "
+        "--reward NAME --with reflect --model NAME --base-url URL, or "
+        "Experiment.improve(whet.learn.evolution.reflecting.Reflect(model=model)); a prompt alone by a table: whet "
+        "improve prompt.txt --data FILE. A weight method learns from the same record: whet train sft",
+    ),
     "head": (
         "Learn an agent's decisions from thumbs.",
         "head learns an agent's decisions, not a model's weights: whet improve MODULE:FUNCTION --store STORE "

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from ..errors import InputError
 from ..types import Json, Task
-from .rows import EXPECTED, INPUT, OUTPUT, row
+from .rows import EXPECTED, INPUT, OUTPUT, ROLES, row
 from .tables import RowTable
 
 GROUP = ("group", "user", "user_id", "person", "customer", "customer_id", "session", "session_id", "thread")
@@ -26,6 +26,18 @@ _SHOWN = 80
 
 Missing = Literal["none", "unknown"]
 """An empty cell of the expected column: the right answer is None, or nobody knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnNames:
+    """The columns that a person named; what is empty or None is guessed."""
+
+    input: tuple[str, ...] = ()
+    expected: str | None = None
+    group: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.input) or self.expected is not None or self.group is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +126,19 @@ class Columns:
         if self.said:
             lines.append(f"{self.said} is taken for what people said of a row")
         return lines
+
+    def renamed(self, values: Mapping[str, Json]) -> dict[str, Json]:
+        """A row under the names that `rows.read_columns` reads, the other columns as they are."""
+        used = {*self.input, self.expected, self.group}
+        inputs = [values.get(name) for name in self.input]
+        named: dict[str, Json] = {
+            "input": inputs[0] if len(inputs) == 1 else dict(zip(self.input, inputs, strict=True)),
+            "group": values.get(self.group) if self.group else None,
+        }
+        if self.expected in values:
+            named["expected"] = values[self.expected]
+        rest = {name: value for name, value in values.items() if name not in used and name not in ROLES}
+        return {**rest, **named}
 
     @property
     def _options(self) -> list[str]:

@@ -34,6 +34,8 @@ _COLUMNS = {
     "expected": EXPECTED,
     "label": ("label", "feedback", "rating", "thumb", "good", "score"),
 }
+ROLES = tuple(name for names in _COLUMNS.values() for name in names)
+"""Every name that says what a column is."""
 _VERDICTS = {
     "good": 1.0,
     "up": 1.0,

@@ -63,13 +63,14 @@ class RowTable:
         """A row's place, for an error."""
         return f"{self.path}, {self.unit} {number}"
 
-    def typed(self, *, text: Collection[str] = ()) -> RowTable:
+    def typed(self, *, text: Collection[str] = (), decimal: Collection[str] = ()) -> RowTable:
         """With the columns of a delimited file as numbers, truth values or JSON where all cells of one are.
 
         A column with one number that has a decimal point has only such; numbers with leading zeros stay text.
 
         Args:
             text: columns that stay text.
+            decimal: columns whose whole numbers have a decimal point, too.
         """
         if not self.delimited:
             return self
@@ -78,6 +79,7 @@ class RowTable:
             for name in self.columns
             if name not in text
         }
+        readers |= {name: float for name in decimal if readers.get(name) is int}
         lines = [
             (
                 number,
@@ -188,17 +190,18 @@ def _parquet(path: Path) -> RowTable:
     except (ArrowException, OSError) as error:
         raise InputError(f"cannot read rows from {path}: {error}") from error
     lines = [
-        (number, {name: _plain(value) for name, value in row.items()}) for number, row in enumerate(rows, 1)
+        (number, {name: plain_value(value) for name, value in row.items()})
+        for number, row in enumerate(rows, 1)
     ]
     return RowTable(path, lines, _names(lines), unit="row")
 
 
-def _plain(value: Any) -> Json:
-    """A value of Parquet as JSON: times and decimals as they are written, bytes as text."""
+def plain_value(value: Any) -> Json:
+    """A value of Parquet or of a DataFrame as JSON: times and decimals as written, bytes as text, NaN as None."""
     if isinstance(value, dict):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): plain_value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None  # a missing number of pandas
     if isinstance(value, decimal.Decimal):

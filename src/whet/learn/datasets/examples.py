@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import InputError, NotFoundError
-from ...record.rows import numbered, read_columns, row, write_rows
+from ...record.columns import ColumnNames, Columns
+from ...record.rows import ROLES, read_columns, row, write_rows
+from ...record.tables import read_table
 from ...types import Json, Split, Task, canonical, digest
 from .division import divide
 from .splits import FRACTIONS, Leakage, leakage
@@ -59,14 +61,21 @@ def write(folder: Path, rows: Sequence[Task]) -> None:
         write_rows(folder / f"{part.value}.jsonl", [task for task in rows if task.split is part])
 
 
-def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None) -> list[Task]:
+def load(
+    path: Path,
+    *,
+    seed: int = 0,
+    note: Callable[[str], None] | None = None,
+    names: ColumnNames | None = None,
+) -> list[Task]:
     """Rows of a folder that `write` made, or of one file (`record.tables`), divided here as far as they have no splits.
 
     A row that repeats another is merged with it; rows that contradict each other, and rows that nearly repeat one of
     another side, are left out.
 
     Args:
-        note: told what was merged and left out, a sentence each.
+        note: told what was merged and left out, and which columns were guessed, a sentence each.
+        names: columns of a file; those of a folder have the names that `write` gives.
 
     Raises:
         NotFoundError: there is nothing at the path.
@@ -82,7 +91,7 @@ def load(path: Path, *, seed: int = 0, note: Callable[[str], None] | None = None
             "whet generate-training-data made"
         )
     tell = note or (lambda sentence: None)
-    read = [row for part, file in files.items() if file.is_file() for row in _file(file, part)]
+    read = [row for part, file in files.items() if file.is_file() for row in _file(file, part, names, tell)]
     if not read:
         raise InputError(f"{path} holds no rows")
     rows = merged(read, tell)
@@ -147,8 +156,21 @@ def _where(task: Task) -> str:
     return f"line {line}" if line else f"row {task.id}"
 
 
-def _file(path: Path, part: Split | None) -> Iterable[Task]:
-    for where, number, line in numbered(path):
+def _file(
+    path: Path, part: Split | None, names: ColumnNames | None, tell: Callable[[str], None]
+) -> Iterable[Task]:
+    table = read_table(path).typed()
+    for sentence in table.notes:
+        tell(sentence)
+    named: Columns | None = None
+    names = names or ColumnNames()
+    # Rows of ours may have an output or a label and nothing expected: no role is missing there.
+    if names or not any(name in ROLES for name in table.columns):
+        named = Columns.of(table, input=names.input, expected=names.expected, group=names.group)
+        for sentence in named.sentences(table):
+            tell(sentence)
+    for number, values in table.lines:
+        where, line = table.where(number), values if named is None else named.renamed(values)
         columns = read_columns(line, where)
         try:
             side = Split(line["split"]) if line.get("split") else part

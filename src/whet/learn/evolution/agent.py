@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InputError, NotFoundError
+from ...record.columns import ColumnNames
 from ...repository.modules import Repository
 from ...repository.syntax import FunctionNode, definition
 from ...types import Task
@@ -262,12 +263,18 @@ class RepositoryAgent:
         return CallTarget(name, callee.entry, callee.signature, build, whole)
 
     def rows(
-        self, path: Path, *, seed: int, note: Callable[[str], None] | None = None
+        self,
+        path: Path,
+        *,
+        seed: int,
+        note: Callable[[str], None] | None = None,
+        columns: ColumnNames | None = None,
     ) -> dict[str, list[Task]]:
         """Target → its rows, of those that have any: a folder for each below `path`, or one file for the entry.
 
         Args:
             note: called with a sentence on the rows that were merged and left out.
+            columns: of a file of rows.
 
         Raises:
             NotFoundError: there are none.
@@ -277,7 +284,7 @@ class RepositoryAgent:
         if path.is_file() or (path / "train.jsonl").is_file():
             if self.entry is None:
                 raise InputError(f"{path} holds rows of one function: give a folder with one for each target")
-            rows = {self.entry: load(path, seed=seed, note=note)}
+            rows = {self.entry: load(path, seed=seed, note=note, names=columns)}
         else:
             folders = [name for name in self.callees if (path / name).is_dir()]
             rows = {name: load(path / name, seed=seed, note=note) for name in folders}

@@ -21,7 +21,7 @@ from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
 from ...record.rows import write_rows
-from ...record.tables import RowTable
+from ...record.tables import RowTable, plain_value
 from ...types import Json
 from ..datasets.division import standing
 from ..loop import Progress, quiet
@@ -326,7 +326,8 @@ def _table(rows: Sequence[Mapping[str, Json]]) -> RowTable:
     if hasattr(rows, "to_dict"):  # a DataFrame
         rows = rows.to_dict("records")
     lines = [
-        (number, {str(name): value for name, value in row.items()}) for number, row in enumerate(rows, 1)
+        (number, {str(name): plain_value(value) for name, value in row.items()})
+        for number, row in enumerate(rows, 1)
     ]
     if not lines:
         raise InputError("data holds no rows")

@@ -29,11 +29,11 @@ from itertools import zip_longest
 from ...errors import BudgetExceeded, ModelError, TrainingRefused
 from ...models import RecordedModel
 from ...models.base import Model
-from ...record.rows import as_text
-from ...record.tracing.resources import resources
-from ...types import Bundle, Group, Outcome, Task, Trajectory, Version, digest
+from ...models.budget import Meter
+from ...record.tracing.resources import FunctionResource, resources
+from ...types import Budget, Bundle, Group, Outcome, Task, Trajectory, Version, digest
 from ..loop import Context, Update, value_of
-from .blocks import ITEM
+from .blocks import ITEM, blocks
 from .failures import Failures, case_of
 from .reflection import PromptTrial, RowMemory, added, pruned, read, request, with_rules, without
 
@@ -86,10 +86,11 @@ class _Prompt:
 
 
 class Reflect:
-    """Optimizer of one text of a Bundle, by a model that reflects on what went wrong.
+    """Optimizer of the texts of a Bundle, by a model that reflects on what went wrong.
 
     Args:
-        resource: name of the text; the only text of the bundle if None.
+        resources: a text's name, or several, which are improved one after the other; every text of the bundle,
+            else every declared one, if None.
         score: name of the Score to raise, in [0, 1], or `success`.
         model: proposes; its answers are recorded, so a resumed run asks for none twice.
         right: from this value on a row counts as right.
@@ -106,14 +107,15 @@ class Reflect:
 
     def __init__(
         self,
-        resource: str | None = None,
+        resources: str | Sequence[str] | None = None,
         score: str = "success",
         *,
-        model: Model,
+        model: Model | None = None,
         right: float = 1.0,
         options: ReflectOptions | None = None,
     ) -> None:
-        self.resource, self.score, self.model, self.right = resource, score, model, right
+        self.resources = (resources,) if isinstance(resources, str) else tuple(resources or ())
+        self.score, self.model, self.right = score, model, right
         self.options = options or ReflectOptions()
         self.causes: list[str] = []
         """Root causes that the model named in the last step."""
@@ -121,50 +123,96 @@ class Reflect:
     @property
     def identity(self) -> str:
         """Digest of what decides its results."""
-        return digest([self.resource, self.score, self.model.name, self.right, asdict(self.options)])
+        return digest(
+            [self.resources, self.score, getattr(self.model, "name", ""), self.right, asdict(self.options)]
+        )
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """One search, from the start to its end.
+        """One search for each text, from its start to its end.
 
         Raises:
-            TrainingRefused: no training rows, no text, or the agent cannot be run.
+            TrainingRefused: no model, no training rows, no text, or the agent cannot be run.
         """
-        search = _Search(self, bundle, context, self._version(bundle))
-        try:
-            await search.run()
-        except BudgetExceeded:
-            if search.start is None or not search.start.values:
-                raise
-            search.ended = (
-                search.ended or f"{search.asked} reflections, and the calls to search with are used up"
+        if self.model is None:
+            raise TrainingRefused(
+                "reflect needs a model that proposes: give --model and --base-url (model=...)"
             )
-        self.causes = search.causes
-        return search.update()
-
-    def _version(self, bundle: Bundle) -> Version:
-        declared = resources()
-        texts = {name: version for name, version in bundle.items() if isinstance(version.content, str)}
-        if self.resource is None and len(texts) == 1:
-            return next(iter(texts.values()))
-        name = self.resource or ""
-        if name in texts:
-            return texts[name]
-        if name in declared and isinstance(declared[name].default_version.content, str):
-            return declared[name].default_version
-        raise TrainingRefused(
-            f"reflect: {name or 'no single resource'} is not a text; the bundle holds {', '.join(texts) or 'no text'}"
+        versions = self._versions(bundle)
+        self.causes, updates = [], list[Update]()
+        for place, version in enumerate(versions):
+            left = context.meter.left("rollouts")
+            # An equal share of what is left, so that the last text can be tried as well.
+            share = None if left is None else int(left / (len(versions) - place))
+            search = _Search(self, self.model, bundle, context, version, share)
+            try:
+                await search.run()
+            except BudgetExceeded:
+                if search.start is None or not search.start.values:
+                    if updates:
+                        break
+                    raise
+                search.ended = (
+                    search.ended or f"{search.asked} reflections, and the runs to search with are used up"
+                )
+            self.causes += search.causes
+            updates.append(search.update())
+            bundle = updates[-1].bundle
+        metrics = {name: sum(update.metrics[name] for update in updates) for name in updates[0].metrics}
+        # Scores are no sums: of several texts those of the first as it stood, and of the last as it is.
+        metrics |= {"start": updates[0].metrics["start"], "best": updates[-1].metrics["best"]}
+        metrics["rows"] = updates[-1].metrics["rows"]
+        return Update(
+            bundle=bundle, metrics=metrics, done=True, reason="; ".join(update.reason for update in updates)
         )
+
+    def _versions(self, bundle: Bundle) -> list[Version]:
+        """The texts to improve, as they stand; functions are not among them."""
+        declared = {
+            name: handle.default_version
+            for name, handle in resources().items()
+            if not isinstance(handle, FunctionResource)
+        }
+        held = {
+            name: version for name, version in bundle.items() if name in declared or name not in resources()
+        }
+        texts = {
+            name: version
+            for name, version in {**declared, **held}.items()
+            if isinstance(version.content, str)
+        }
+        names = self.resources or [name for name in held if name in texts] or list(texts)
+        if not self.resources and not names:
+            raise TrainingRefused(
+                "reflect: the bundle holds no text, and none is declared with whet.resource"
+            )
+        missing = [name for name in names if name not in texts]
+        # Of several that were named some may be functions or tables, which are another learner's.
+        if len(missing) == len(names):
+            raise TrainingRefused(
+                f"reflect: {', '.join(missing)} is not a text; there are {', '.join(texts) or 'none'}"
+            )
+        return [texts[name] for name in names if name in texts]
 
 
 class _Search:
     """One step's work."""
 
-    def __init__(self, owner: Reflect, bundle: Bundle, context: Context, version: Version) -> None:
+    def __init__(
+        self,
+        owner: Reflect,
+        model: Model,
+        bundle: Bundle,
+        context: Context,
+        version: Version,
+        share: int | None,
+    ) -> None:
         if not context.train:
             raise TrainingRefused("reflect: no training rows to run candidates on")
         self.options, self.score, self.right = owner.options, owner.score, owner.right
         self.base, self.context, self.version = bundle, context, version
-        self.model = RecordedModel(owner.model, context.log)
+        self.meter = Meter(Budget(rollouts=share))
+        """Of this text's share of the runs."""
+        self.model = RecordedModel(model, context.log)
         self.rng = random.Random(f"reflect:{self.options.seed}")
         self.rows = self._affordable()
         self.memory = RowMemory.of([*context.train, *context.validation])
@@ -181,7 +229,7 @@ class _Search:
 
     def _affordable(self) -> list[Task]:
         """Rows that the start and a few candidates can be run on: with more of them fewer could be tried."""
-        left, train = self.context.meter.left("rollouts"), list(self.context.train)
+        left, train = self.meter.left("rollouts"), list(self.context.train)
         count = min(self.options.tasks, len(train))
         if left is not None:
             count = min(count, max(6, int(left / 6)), int(left))
@@ -245,6 +293,7 @@ class _Search:
         missing = [row for row in rows if row.id not in prompt.runs]
         if not missing:
             return
+        self.meter.reserve(rollouts=len(missing))
         for group in await self.context.rollout(prompt.bundle, missing):
             run = group.trajectories[0]
             prompt.runs[group.task.id] = run
@@ -318,6 +367,8 @@ class _Search:
         """A proposal without what memorises rows; "" if nothing new is left of it."""
         text, dropped = pruned(text, parent.text, self.memory)
         self.memorised += len(dropped)
+        if _repeats(text) > _repeats(parent.text):  # it says something once more
+            return ""
         if not text.strip() or text.strip() in self.seen or len(text) > self._longest:
             return ""
         self.seen.add(text.strip())
@@ -334,8 +385,14 @@ class _Search:
         before = self.best
         for prompt in prompts:
             await self._race(prompt, parent, no_worse, laps=1 if len(prompts) > 1 else None)
-        live = [prompt for prompt in prompts if prompt.gain(parent, self._ran(prompt)) > _EQUAL]
-        live.sort(key=lambda prompt: -prompt.gain(parent, self._ran(prompt)))
+        gains = {prompt.number: prompt.gain(parent, self._ran(prompt)) for prompt in prompts}
+        live = [prompt for prompt in prompts if gains[prompt.number] > _EQUAL]
+        live.sort(key=lambda prompt: -gains[prompt.number])
+        if live and not no_worse:
+            # A block whose rows stay right without it may be in the way of what is added.
+            live += [
+                p for p in prompts if p not in live and gains[p.number] > -_EQUAL and not _adds(p, parent)
+            ]
         union = self._union(live, parent) if len(live) > 1 else None
         if union is not None:
             await self._race(union, parent, no_worse)
@@ -394,10 +451,11 @@ class _Search:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
 
         A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
-        that share the most words with what the prompt adds, or whose answers do with what it drops: what does not help
-        where it speaks helps nowhere.
+        that share the most words with what the prompt adds: what does not help where it speaks helps nowhere.
         """
         shuffled = random.Random(f"race:{self.options.seed}:{parent.text}").sample(self.rows, len(self.rows))
+        # A prompt that only drops something is tried where that may be missed, on rows that are right with it.
+        dropping = not _adds(prompt, parent)
         words = _words("\n".join(added(prompt.text, parent.text)))
         gone = _words("\n".join(added(parent.text, prompt.text)))
         causes: dict[str, list[Task]] = {}
@@ -410,8 +468,10 @@ class _Search:
             causes.setdefault(case.cause if case is not None else "", []).append(row)
         # One of each cause in turn: a rule that mends one cause shows early.
         wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
-        answered = {row.id: _words(as_text(parent.runs[row.id].output)) for row in wrong}
-        wrong.sort(key=lambda row: -self._shared(words, row) - len(gone & answered[row.id]))
+        wrong.sort(key=lambda row: -self._shared(words, row))
+        if dropping:
+            right.sort(key=lambda row: -self._shared(gone, row))
+            return [*right, *wrong]
         order: list[Task] = []
         while wrong or right:
             order += wrong[:2] + right[:1]
@@ -447,7 +507,7 @@ class _Search:
         assert self.start is not None
         for block in added(self.best.text, self.start.text):
             best = self.best
-            left = self.context.meter.left("rollouts")
+            left = self.meter.left("rollouts")
             others = [new for new in added(best.text, self.start.text) if new != block]
             # The only thing that it has more than the start: without it it is the start.
             if not others or block not in best.text or (left is not None and left < len(self.rows)):
@@ -492,6 +552,16 @@ class _Search:
             done=True,
             reason=f"{self.ended}; {moved}",
         )
+
+
+def _adds(prompt: _Prompt, parent: _Prompt) -> bool:
+    return bool(added(prompt.text, parent.text))
+
+
+def _repeats(text: str) -> int:
+    """Blocks of a prompt that stand in it before."""
+    own = [_bare(block) for block in blocks(text)]
+    return len(own) - len(set(own))
 
 
 def _words(text: str) -> frozenset[str]:

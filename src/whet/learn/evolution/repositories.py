@@ -22,6 +22,7 @@ from ...judge.evaluator import Evaluator, load
 from ...judge.generation import Folder
 from ...judge.proof import prove
 from ...models.base import Model
+from ...record.columns import ColumnNames
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tracing.signals import hear
@@ -208,7 +209,10 @@ async def _opened(
     options = _options(source, settings, agent, models)
     proposing = settings.proposing(models)
     output.mkdir(parents=True, exist_ok=True)
-    rows = _apart(agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note))
+    names = ColumnNames(input=source.input, expected=source.expected, group=source.group)
+    rows = _apart(
+        agent.rows(source.data or source.repository / DATA, seed=options.seed, note=note, columns=names)
+    )
     if note is not None:
         for name, mine in rows.items():
             note(f"{name}: {standing(mine).sentence}")

@@ -40,6 +40,13 @@ class RepositoryInput:
     data: Path | None = None
     """Rows to judge on: a folder with one folder for each function, or a JSON Lines file for the entry. If omitted,
     whet_data, which whet generate-training-data writes."""
+    input: tuple[str, ...] = ()
+    """Column of the input in a --data file. May be repeated: the input is then all of them by name. If omitted, input,
+    question or another usual name; otherwise it is guessed and shown."""
+    expected: str | None = None
+    """Column of the right answer in such a file; guessed and shown where no usual name is there."""
+    group: str | None = None
+    """Column that says which rows belong together."""
     evaluators: Path | None = None
     """A folder of admitted evaluators, or one evaluator, which is proven first. If omitted, evaluators/TARGET where
     it exists; otherwise answers are compared for equality."""

@@ -35,7 +35,7 @@ from .prompted import PromptAgent, messages_of
 from .reflecting import Reflect, ReflectOptions
 from .settings import folder_in_git
 
-_PROOF = 0.35
+_PROOF = 0.3
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
 _LEAST = 24
 """Runs that a search needs at least: six rows as they stand, and three candidates."""
@@ -114,7 +114,7 @@ def read_examples(
         parameters=[parameter.name for parameter in signature.parameters] if signature is not None else (),
     )
     if signature is not None:
-        table = table.typed(text=_texts(columns, signature))
+        table = table.typed(text=_texts(columns, signature), decimal=_decimals(columns, signature))
     rows, notes = columns.tasks(table, missing=source.missing or missing)
     said: list[str] = []
     distinct = merged(rows, said.append)
@@ -141,6 +141,11 @@ def _texts(columns: Columns, signature: Signature) -> list[str]:
         annotated[columns.input[0]] = signature.parameters[0].annotation
     texts = [name for name in columns.input if annotated.get(name) == "str"]
     return [*texts, columns.expected] if signature.returns == "str" else texts
+
+
+def _decimals(columns: Columns, signature: Signature) -> list[str]:
+    """The expected column of a function that gives a float: 5 in a table is its 5.0, and not equal to it."""
+    return [columns.expected] if "float" in signature.returns else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +181,10 @@ def plan_prompt(
         InputError: an unreadable file, an unclear column, too few rows or calls, or a metric that cannot tell.
     """
     text = _read(path)
+    if settings.output.resolve() == path.resolve().parent:
+        raise InputError(
+            f"--output {settings.output} is the folder of {path}, which would be written over: name another"
+        )
     intake = read_examples(source, missing="unknown", seed=settings.seed)
     known = [task for task in intake.tasks if task.answer_known]
     if len(known) < 10:
