@@ -29,6 +29,8 @@ from .app import (
 from .flags import with_options
 from .named import named, named_rewards
 from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
+from .thumbed import TOPIC as THUMBED
+from .thumbed import ThumbOptions, ThumbRun, improve_by_thumbs, is_thumbed
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -96,8 +98,8 @@ def improve(
     agent: Annotated[
         str,
         Parameter(
-            help="A prompt's file (.txt, .md); a function, or an agent's function, as module:function, from the "
-            "current folder."
+            help="A prompt's file (.txt, .md); an agent's file (.py); a function, or an agent's function, as "
+            "module:function, from the current folder."
         ),
     ],
     /,
@@ -105,6 +107,7 @@ def improve(
     setup: Setup,
     comparison: GateOptions,
     table: TableOptions,
+    thumbs: ThumbOptions,
     with_: Annotated[
         tuple[str, ...],
         Parameter(
@@ -133,6 +136,8 @@ def improve(
 
     A function, by a table of examples: whet improve prices:total --data examples.csv
 
+    An agent's prompt, by the thumbs of people: whet improve my_agent.py --store runs.db --model NAME --base-url URL
+
     An agent, from its recorded runs: whet improve my_agent:answer --store runs.db --reward exact
 
     A table's road says in sentences what can change, by which rows, what they can prove and what it costs; then it
@@ -142,6 +147,10 @@ def improve(
     validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
     learned from. Run the same command again to resume.
     """
+    if is_thumbed(agent, setup.data, setup.reward):
+        shared_by_thumbs = (setup.store, model, base_url, comparison.alpha, setup.seed, table.output)
+        run = ThumbRun(agent, *shared_by_thumbs, release=release, dry_run=dry_run, json=json)
+        return improve_by_thumbs(run, thumbs)
     if is_tabled(agent, setup.data, setup.reward):
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, setup.seed, dry_run, json)
         return improve_by_table(TableRun(agent, *shared), table)
@@ -257,8 +266,9 @@ def __getattr__(name: str) -> Any:
     options: dict[str, Any] = {"setup": Setup(), "comparison": GateOptions()}
     topics: dict[str, Sequence[str]] = {"": (*first, "json")}
     if name == "improve_command":
-        options["table"] = TableOptions()
+        options |= {"table": TableOptions(), "thumbs": ThumbOptions()}
         topics[TOPIC] = [field.name for field in fields(TableOptions)]
+        topics[THUMBED] = [field.name for field in fields(ThumbOptions)]
     return with_options(function, options, topics=topics)
 
 

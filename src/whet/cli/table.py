@@ -134,7 +134,7 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
         settings,
         endpoints,
         say=_silent if run.json else print,
-        progress=_silent if run.json else _progress,
+        progress=_silent if run.json else show_progress,
         dry_run=run.dry_run,
     )
     if not isinstance(result, ImprovedPrompt):
@@ -187,7 +187,7 @@ def _silent(*_: object, **__: object) -> None:
     """Says nothing: `--json` prints one object."""
 
 
-def _progress(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
+def show_progress(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
     shown = ", ".join(f"{name} {value}" for name, value in figures.items())
     print(
         f"{what}: {done}{'' if total is None else f' of {total}'} rows; {shown}", file=sys.stderr, flush=True

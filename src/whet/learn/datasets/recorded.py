@@ -30,7 +30,7 @@ def recorded(signature: Signature, qualname: str, runs: Iterable[Trajectory]) ->
     """
     for run in sorted(runs, key=lambda run: (run.started, run.id)):
         if run.meta.get("function") == qualname and run.error is None:
-            arguments = _instruction(signature, run.task.instruction)
+            arguments = instruction_arguments(signature, run.task.instruction)
             if signature.named(arguments) is not None:
                 feedback = [note for note in run.feedback if note.step is None]
                 yield _row(arguments, run.output, run, feedback, None)
@@ -64,7 +64,7 @@ def _of_step(run: Trajectory, step: Step) -> list[Feedback]:
     return own or (praise if good else [])
 
 
-def _instruction(signature: Signature, text: str) -> Json:
+def instruction_arguments(signature: Signature, text: str) -> Json:
     """The arguments of a traced call: they are the instruction, as JSON where they were no single text."""
     first = signature.parameters[0].annotation if signature.parameters else ""
     if first == "str" and len(signature.required) <= 1 and not text.startswith('{"'):

@@ -239,8 +239,9 @@ class Caller:
         inside = agent.repository.base(agent.repository.root / agent.entry_path)
         base = folder / inside.relative_to(agent.repository.root)
         paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
-        # WHET_BUNDLE would put a released text in the place of the candidate's.
-        environment = {key: value for key, value in os.environ.items() if key != "WHET_BUNDLE"}
+        # A released text would stand in the place of the candidate's, and its calls would be recorded as production.
+        ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL")
+        environment = {key: value for key, value in os.environ.items() if key not in ours_alone}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
         ours, theirs = socket.socketpair()

@@ -1,0 +1,130 @@
+"""`whet improve AGENT.py`: an agent's prompt, improved by what people said of its recorded answers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .app import existing, named_store, print_json
+
+if TYPE_CHECKING:
+    from ..learn.evolution.thumbed import AgentPlan, ImprovedAgent, ThumbSettings
+
+TOPIC = "An agent's file, and people's thumbs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThumbOptions:
+    """Options of an agent whose prompt is improved by the thumbs in its record."""
+
+    entry: str | None = None
+    """The function that is called with what a person asks, as module:function. If omitted, it is found in the file."""
+    prompt: str | None = None
+    """The constant that may change, as NAME or module:NAME. If omitted, the one that the recorded calls used most."""
+    agent_calls: int = 400
+    """Most calls of the agent: to search and to prove together."""
+    reflections: int = 24
+    """Most calls of the model that proposes."""
+
+
+@dataclass(frozen=True)
+class ThumbRun:
+    """The options of `whet improve` that this road shares with others."""
+
+    target: str
+    store: Path | None
+    model: str | None
+    base_url: str | None
+    alpha: float
+    seed: int
+    output: Path
+    release: bool
+    dry_run: bool
+    json: bool
+
+
+def is_thumbed(target: str, data: Path | None, rewards: tuple[str, ...]) -> bool:
+    """True if `whet improve` of this target is ours: a Python file, and nothing but its record to go by."""
+    return target.endswith(".py") and ":" not in target and data is None and not rewards
+
+
+def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
+    """Say the plan, do it, print the result; 0 if it is proven, 1 if not or if nothing could be.
+
+    Raises:
+        InputError: something is missing.
+    """
+    import asyncio
+
+    from ..learn.evolution.thumbed import ThumbSettings, plan_agent
+
+    settings = ThumbSettings(
+        store=existing(named_store(run.store)),
+        entry=options.entry,
+        prompt=options.prompt,
+        calls=options.agent_calls,
+        reflections=options.reflections,
+        seed=run.seed,
+        alpha=run.alpha,
+        output=run.output,
+        release=run.release,
+    )
+    plan = plan_agent(Path(run.target), settings)
+    if not run.json:
+        for sentence in plan.sentences:
+            print(sentence)
+    if plan.refused:
+        if run.json:
+            print_json({"promote": False, "refused": plan.refused, "plan": list(plan.sentences)})
+        else:
+            print(f"\nnothing was spent: {plan.refused}")
+        return 1
+    if run.dry_run:
+        return 0
+    if run.model is None or run.base_url is None:
+        raise InputError(
+            "a model has to propose better prompts: give --model NAME and --base-url URL, an OpenAI-compatible address "
+            "up to and including /v1"
+        )
+    sys.stdout.flush()
+    result = asyncio.run(_improved(plan, run.model, run.base_url, quietly=run.json))
+    if run.json:
+        print_json(result.json())
+    else:
+        _say(result, settings)
+    return 0 if result.proven else 1
+
+
+async def _improved(plan: AgentPlan, model: str, base_url: str, *, quietly: bool) -> ImprovedAgent:
+    from contextlib import AsyncExitStack
+
+    from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.thumbed import improve_agent
+    from ..learn.loop import quiet
+    from ..models.budget import Meter
+    from .table import show_progress
+
+    meter = Meter()
+    async with AsyncExitStack() as stack:
+        opened, _, _ = await Endpoints(model=model, base_url=base_url).open(stack, meter)
+        assert opened is not None
+        return await improve_agent(plan, opened, meter=meter, progress=quiet if quietly else show_progress)
+
+
+def _say(result: ImprovedAgent, settings: ThumbSettings) -> None:
+    print()
+    for sentence in result.sentences():
+        print(sentence)
+    if not result.patch:
+        print("\nnothing better was found; the prompt stays as it is")
+        return
+    print(f"\n{result.patch}")
+    if not result.proven:
+        print(f"not proven, so nothing changes; to read: {result.written}")
+    elif result.released:
+        print(f"proven better, and live at the gateway of {settings.store}; whet rollback takes it back")
+    else:
+        print(f"proven better: git apply {result.written}")

@@ -1,0 +1,231 @@
+"""Recorded runs → what people said of an agent's answers: the rows that its prompt is improved by.
+
+A row is an input that people asked and somebody rated.  A thumb down is evidence like a thumb up: the inputs of both
+are run again under a better prompt, and both are what a reward is fitted to (`whet.judge.fitted`).  A correction is a
+thumb down for what was answered and one up for what should have been.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from ...judge.fitted import Rated
+from ...record.columns import META_SAID
+from ...record.rows import as_text
+from ...record.tracing.labels import corrected
+from ...record.tracing.signals import IMPLICIT
+from ...types import Json, Split, Task, Trajectory, canonical, digest
+from .recorded import instruction_arguments
+from .signatures import Signature
+
+_UNSEEN = 0.4
+"""Share of the people whose inputs the gate takes, and whose thumbs the search does not see."""
+_HALF = 100
+"""Rated inputs up to which half of them, not two fifths, stand behind the gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatedRun:
+    """One recorded run that somebody rated, corrected or commented on."""
+
+    run: str
+    input: Json
+    question: str
+    answer: str
+    person: str
+    """The subject or the session; the run itself where neither is known."""
+    up: bool | None = None
+    comments: Sequence[str] = ()
+    correction: Json = UNSET
+
+    def thumbs(self) -> list[Rated]:
+        """What a reward is fitted to."""
+        rated = [] if self.up is None else [Rated(self.question, self.answer, self.up, self.person)]
+        if self.correction is not UNSET:
+            wanted = as_text(self.correction)
+            if self.up is None and wanted != self.answer:
+                rated.append(Rated(self.question, self.answer, False, self.person))
+            rated.append(Rated(self.question, wanted, True, self.person))
+        return rated
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbEvidence:
+    """All that people said of one agent."""
+
+    runs: Sequence[RatedRun]
+    recorded: int
+    """Runs of the agent, rated or not."""
+    unnamed: bool
+    """No run names its person or session, so each counts as somebody else's."""
+
+    @property
+    def thumbs(self) -> list[Rated]:
+        return [thumb for run in self.runs for thumb in run.thumbs()]
+
+    @property
+    def sentence(self) -> str:
+        """What there is, in words."""
+        ups = sum(run.up is True for run in self.runs)
+        downs = sum(run.up is False for run in self.runs)
+        comments = sum(bool(run.comments) for run in self.runs)
+        corrections = sum(run.correction is not UNSET for run in self.runs)
+        people = (
+            "people who are not told apart" if self.unnamed else _count(len(self.people), "person", "people")
+        )
+        more = [f"{comments} with a comment"] * bool(comments) + [f"{corrections} corrected"] * bool(
+            corrections
+        )
+        return (
+            f"{_count(self.recorded, 'recorded run')}; {ups} thumbs up and {downs} down of {people} on "
+            f"{_count(len(self.by_input), 'different input')}{', ' if more else ''}{', '.join(more)}"
+        )
+
+    @property
+    def people(self) -> set[str]:
+        return {run.person for run in self.runs}
+
+    @property
+    def by_input(self) -> Mapping[str, list[RatedRun]]:
+        """The same input of several people is one row."""
+        inputs: dict[str, list[RatedRun]] = defaultdict(list)
+        for run in self.runs:
+            inputs[" ".join(run.question.casefold().split())].append(run)
+        return inputs
+
+
+@dataclass(frozen=True, slots=True)
+class ThumbRows:
+    """The evidence, divided into what may be searched on and what proves."""
+
+    tasks: Sequence[Task]
+    search: Sequence[Rated]
+    """Thumbs of the people whom the search sees."""
+    unseen: Sequence[Rated]
+    """Thumbs of the others."""
+    all: Sequence[Rated] = field(default_factory=list)
+
+    @property
+    def gate(self) -> list[Task]:
+        return [task for task in self.tasks if task.split is Split.GATE]
+
+
+def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> ThumbEvidence:
+    """What people said of a function's recorded runs.
+
+    A run of the traced function; or, where the function takes one text, a run that says of no function that it is one:
+    what a gateway recorded.
+    """
+    recorded, rated = 0, []
+    unnamed = True
+    for run in sorted(runs, key=lambda run: (run.started, run.id)):
+        # A rollout of an experiment is no work that a person asked for.
+        if run.error is not None or "function" in run.task.initial_state or run.output is None:
+            continue
+        function = run.meta.get("function")
+        if function != qualname and not (function is None and len(signature.required) == 1):
+            continue
+        input = instruction_arguments(signature, run.task.instruction)
+        if signature.named(input) is None:
+            continue
+        recorded += 1
+        unnamed = unnamed and not (run.subject or run.session)
+        if (row := _rated(run, input)) is not None:
+            rated.append(row)
+    return ThumbEvidence(rated, recorded, unnamed)
+
+
+def _rated(run: Trajectory, input: Json) -> RatedRun | None:
+    notes = [note for note in run.feedback if note.step is None and not note.kind.startswith(IMPLICIT)]
+    if not notes:
+        return None
+    valued = [note for note in notes if note.value is not None]
+    last = max(valued, key=lambda note: note.at).value if valued else None
+    corrections = [note for note in notes if corrected(note) is not UNSET]
+    correction = corrected(max(corrections, key=lambda note: note.at)) if corrections else UNSET
+    row = RatedRun(
+        run=run.id,
+        input=input,
+        question=as_text(input),
+        answer=run.output_text,
+        person=run.subject or run.session or run.id,
+        # A thumb of 0 takes those before it back.
+        up=None if not last else last > 0,
+        comments=[note.comment for note in notes if note.comment],
+        correction=correction,
+    )
+    return row if row.up is not None or row.comments or row.correction is not UNSET else None
+
+
+def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int = 0) -> ThumbRows:
+    """Divide people and inputs: the gate has inputs that people asked whom the search does not see.
+
+    An input of the gate is on no other side, whoever asked it; the search's comments are of its own people.
+
+    Args:
+        function: name of the entry, for the tasks.
+        most: inputs of the gate.
+    """
+    people = sorted(evidence.people, key=lambda name: digest(["people", seed, name]))
+    unseen = set(people[: max(1, round(_UNSEEN * len(people)))])
+    inputs = evidence.by_input
+    share = 0.5 if len(inputs) < _HALF else 0.4
+    asked = [key for key, runs in inputs.items() if any(run.person in unseen for run in runs)]
+    asked.sort(key=lambda key: digest(["gate", seed, key]))
+    held = set(asked[: min(most, int(share * len(inputs)))])
+    tasks = []
+    for key, runs in inputs.items():
+        split = Split.GATE if key in held else Split.TRAIN
+        told = [run for run in runs if run.person not in unseen]
+        if split is Split.TRAIN and not told:
+            continue  # the search knows nobody who asked it
+        tasks.append(_task(runs[0], told, function, split))
+    divided: tuple[list[Rated], list[Rated]] = [], []
+    for run in evidence.runs:
+        divided[run.person in unseen] += run.thumbs()
+    return ThumbRows(tasks, *divided, all=evidence.thumbs)
+
+
+def _task(first: RatedRun, told: Sequence[RatedRun], function: str, split: Split) -> Task:
+    meta: dict[str, Json] = {"runs": [run.run for run in told]}
+    answer: Json = None
+    if split is Split.TRAIN:
+        meta[META_SAID] = said(told)
+        corrections = [run.correction for run in told if run.correction is not UNSET]
+        if corrections:
+            answer, meta["answer_known"] = corrections[-1], True
+    id = digest(["thumbs", canonical(first.input).decode()], 16)
+    return Task(
+        id=id,
+        instruction=first.question,
+        initial_state={"function": function, "input": first.input},
+        answer=answer,
+        split=split,
+        group=id,
+        meta=meta,
+    )
+
+
+def said(runs: Sequence[RatedRun]) -> str:
+    """What people said of the answers that one input had, for the model that improves the prompt."""
+    by_answer: dict[str, list[RatedRun]] = defaultdict(list)
+    for run in runs:
+        by_answer[run.answer].append(run)
+    sentences = []
+    for answer, own in by_answer.items():
+        rated = [run for run in own if run.up is not None]
+        downs = sum(run.up is False for run in rated)
+        if downs:
+            sentences.append(f"{downs} of {_count(len(rated), 'person', 'people')} disliked {answer!r:.200}")
+        elif rated:
+            sentences.append(f"{_count(len(rated), 'person', 'people')} liked {answer!r:.200}")
+        sentences += [f"somebody wrote of it: {comment:.200}" for run in own for comment in run.comments[:2]]
+    return "; ".join(sentences[:6])
+
+
+def _count(number: int, noun: str, many: str = "") -> str:
+    return f"{number} {noun if number == 1 else many or noun + 's'}"

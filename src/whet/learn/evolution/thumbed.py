@@ -1,0 +1,544 @@
+"""An agent's prompt, improved by what people said of its recorded answers.
+
+`plan_agent` reads the agent's file and the record, fits a reward to the thumbs and tries it on other people's, and
+spends nothing; its `sentences` say what can change, from which evidence, what can be proven and what it costs.
+`improve_agent` does it: `Reflect` searches by a reward fitted to some people, and the gate judges inputs of the others,
+before and after, by one fitted to all, while one fitted to the others alone must not contradict it.
+
+The agent runs as its owner runs it, with its network, in a copy of its folder (`networked.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError, TrainingRefused
+from ...judge.fitted import RULES, Agreement, FittedReward, agreement
+from ...models.base import Model
+from ...models.budget import Meter
+from ...prove.guardrails import Guardrail
+from ...record.rows import as_text
+from ...record.store import Store
+from ...record.store.bundles import BUNDLE_FILE, write_bundle
+from ...record.store.releases import GATEWAY_PROMPT, PROGRAM
+from ...record.tracing.signals import hear
+from ...repository.scan import Scan, scan
+from ...sandbox import Pool
+from ...stats import gain_for
+from ...types import Budget, Bundle, Json, Score, Split, Trajectory, Verdict, digest
+from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
+from ..experiment import Experiment
+from ..improvement import Improvement
+from ..loop import Progress, means, quiet
+from .agent import RepositoryAgent
+from .candidates import ProgramCodec
+from .holding import OpenCandidate
+from .networked import Networked
+from .outside import Targets
+from .pieces import patch
+from .reflecting import Reflect, ReflectOptions
+from .settings import folder_in_git
+
+LIKED = "liked"
+"""Score of the search: the fitted reward of the people whom it sees."""
+_LIKED_BY_ALL, _LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
+_RIGHT = 0.55
+"""From this value on an answer counts as liked."""
+_PROOF = 0.35
+"""Share of the agent's calls that the gate may take."""
+_LEAST = 24
+"""Calls of the agent that a search needs."""
+_OPEN = 3
+"""Candidates whose processes are kept for their next rows: starting one imports the agent's packages."""
+_MARGIN = 0.05
+"""That the reward of the unseen people alone may be lower after than before, at the gate."""
+_FEWEST_PAIRS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThumbSettings:
+    """How an agent is improved by its record."""
+
+    store: Path
+    entry: str | None = None
+    """`module:function`; found in the file if None."""
+    prompt: str | None = None
+    """Name of the constant; found if None."""
+    calls: int = 400
+    """Most calls of the agent: of search and proof together."""
+    reflections: int = 24
+    """Most calls of the model that proposes."""
+    seed: int = 0
+    alpha: float = 0.05
+    output: Path = Path("whet_output")
+    release: bool = False
+
+
+class ThumbReward:
+    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs."""
+
+    def __init__(self, name: str, fitted: FittedReward, *, coarse: bool = False) -> None:
+        self.name, self.version, self._fitted, self._coarse = name, fitted.version, fitted, coarse
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """In [0, 1]; 0 where the agent failed or answered nothing."""
+        if trajectory.error is not None:
+            return Score(self.name, 0.0, f"it failed: {trajectory.error.type}", self.version)
+        text = trajectory.output_text
+        if not text.strip():
+            return Score(self.name, 0.0, "nothing was answered", self.version)
+        value = self._fitted(as_text(trajectory.task.initial_state["input"]), text)
+        # A search that climbs by hundredths climbs on the reward's own errors.
+        return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
+
+
+class _Kept(Targets):
+    """Targets whose last candidates stay open from one lap of a race to the next."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: dict[str, AsyncExitStack] = {}
+
+    @asynccontextmanager
+    async def held(self, bundle: Bundle) -> AsyncIterator[OpenCandidate]:
+        if bundle.id not in self._open:
+            stack = self._open[bundle.id] = AsyncExitStack()
+            await stack.enter_async_context(super().held(bundle))
+        # The one that was used last is the last to be closed.
+        self._open[bundle.id] = self._open.pop(bundle.id)
+        async with super().held(bundle) as live:
+            yield live
+        while len(self._open) > _OPEN:
+            await self._open.pop(next(iter(self._open))).aclose()
+
+    async def close(self) -> None:
+        """End all processes."""
+        while self._open:
+            await self._open.popitem()[1].aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """What will be done, before anything is spent."""
+
+    agent: RepositoryAgent
+    resource: str
+    """What the prompt is called in the Bundle: the gateway's prompt, where releasing that puts it live."""
+    evidence: ThumbEvidence
+    rows: ThumbRows
+    agreed: Agreement | None
+    settings: ThumbSettings
+    sentences: Sequence[str]
+    refused: str = ""
+    """Why nothing can be proven, and what helps; "" where it can."""
+
+    @property
+    def text(self) -> str:
+        """The prompt as it stands."""
+        return self.agent.pieces[0].text
+
+    @property
+    def rollouts(self) -> int:
+        """Calls of the agent to search with."""
+        return self.settings.calls - 2 * len(self.rows.gate)
+
+
+def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
+    """Read the agent and the record, and try a reward fitted to the thumbs.
+
+    Raises:
+        InputError: no entry, no prompt, or no run of this agent in the record.
+    """
+    root, module = _placed(path)
+    found = scan(root)
+    entry = settings.entry or _entry(found, path, root, module)
+    with Store(settings.store) as store:
+        hear(store)
+        runs = list(store.trajectories())
+    prompts = [found_prompt for found_prompt in found.prompts if (root / found_prompt.path).suffix == ".py"]
+    used = Counter(text for run in runs for text in set(_system_prompts(run)))
+    name, others = _prompt(settings.prompt, module, prompts, used)
+    agent = RepositoryAgent(root, [name], entry, network=True)
+    assert agent.entry is not None
+    callee = agent.callees[agent.entry]
+    evidence = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
+    if not evidence.recorded:
+        raise InputError(
+            f"{settings.store} holds no run of {callee.entry}: record some with whet run --store {settings.store} -- "
+            "python PROGRAM, where the function is marked with @whet.trace (whet init writes the mark)"
+        )
+    most = int(_PROOF * settings.calls / 2)
+    rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
+    text = agent.pieces[0].text
+    alone = bool(used) and set(used) == {text}
+    resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
+    thumbs = evidence.thumbs
+    agreed = agreement(thumbs) if thumbs else None
+    refused = _refusal(evidence, rows, agreed, settings)
+    sentences = [
+        f"{name} can change ({len(text):,} characters); {entry} answers under it"
+        + (f"; not changed: {', '.join(others)}" if others else ""),
+        evidence.sentence,
+    ]
+    if agreed is not None:
+        sentences.append(agreed.sentence)
+    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused)
+    if not refused:
+        sentences += [_standing(rows), _cost(plan, runs)]
+        if settings.release and resource != GATEWAY_PROMPT:
+            plan = replace(plan, refused=_unreleasable(used))
+    return plan
+
+
+def _placed(path: Path) -> tuple[Path, str]:
+    """The folder that is copied and imported from, and the module's name in it."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    here, whole = Path.cwd(), path.resolve()
+    root = here if whole.is_relative_to(here) else whole.parent
+    return root, ".".join(whole.relative_to(root).with_suffix("").parts).removeprefix("src.")
+
+
+def _entry(found: Scan, path: Path, root: Path, module: str) -> str:
+    """The function that is called with a person's input: the first in the file that runs the agent."""
+    inside = path.resolve().relative_to(root).as_posix()
+    own = [point for point in found.entry_points if point.path == inside and point.parameters]
+    if not own:
+        raise InputError(
+            f"{path} has no function that takes an input and runs the agent, as far as its text shows: name it with "
+            "--entry module:function"
+        )
+    return f"{module}:{own[0].name}"
+
+
+def _prompt(
+    named: str | None, module: str, prompts: Sequence[Any], used: Counter[str]
+) -> tuple[str, list[str]]:
+    """The constant to change, as `module:NAME`, and those that stay: the one that the recorded calls had most."""
+    constants = [prompt for prompt in prompts if prompt.name.isidentifier() and prompt.name != "system"]
+    called = {
+        ".".join(Path(prompt.path).with_suffix("").parts).removeprefix("src.") + f":{prompt.name}": prompt
+        for prompt in constants
+    }
+    if named is not None:
+        chosen = named if ":" in named else f"{module}:{named}"
+    elif not called:
+        raise InputError(
+            'no prompt was found that is a constant of a module, as in SYSTEM_PROMPT = "...": make it one, or name it '
+            "with --prompt"
+        )
+    else:
+        chosen = max(called, key=lambda name: (used[called[name].text], name.startswith(f"{module}:")))
+    return chosen, [name for name in called if name != chosen]
+
+
+def _system_prompts(run: Trajectory) -> Iterator[str]:
+    """The system prompts of a run's recorded model calls."""
+    for step in run.steps:
+        if step.kind != "llm":
+            continue
+        waiting: list[Json] = [step.observation]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict):
+                content = value.get("content")
+                if value.get("role") in ("system", "developer") and isinstance(content, str):
+                    yield content
+                waiting += value.values()
+            elif isinstance(value, list | tuple):
+                waiting += value
+
+
+def _refusal(
+    evidence: ThumbEvidence, rows: ThumbRows, agreed: Agreement | None, settings: ThumbSettings
+) -> str:
+    """What is missing, and the command that helps; "" if nothing is."""
+    label = f"whet label --store {settings.store}"
+    ways = (
+        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), or say in words what "
+        "makes an answer good: a table of inputs and right answers (--data), or a reward of your own (--reward), such "
+        "as a judge with a rubric"
+    )
+    if agreed is None:
+        return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
+    if not agreed.admitted:
+        if agreed.missing:
+            return f"these thumbs do not yet tell what people like: about {agreed.missing} more are needed. {ways}"
+        return (
+            f"these thumbs do not tell what people like: a reward fitted to some people's agrees with those of others "
+            f"no better than {_plain_rule(agreed)}. {ways}"
+        )
+    if not any(not thumb.up for thumb in rows.search):
+        return "people liked every answer that they rated, so there is nothing to learn from"
+    if len(rows.gate) < _FEWEST_PAIRS:
+        return (
+            f"{len(rows.gate)} different inputs would stand behind the gate, and {_FEWEST_PAIRS} prove at the least: "
+            f"record more different questions. {ways}"
+        )
+    if settings.calls - 2 * len(rows.gate) < _LEAST:
+        return (
+            f"--calls {settings.calls}: {2 * len(rows.gate)} of them prove, and {_LEAST} are needed to search"
+        )
+    return ""
+
+
+def _plain_rule(agreed: Agreement) -> str:
+    return RULES[agreed.best_rule]
+
+
+def _unreleasable(used: Counter[str]) -> str:
+    prompts = (
+        f"{len(used)} system prompts were recorded"
+        if used
+        else "no model call with a system prompt is recorded"
+    )
+    return (
+        f"--release would put the prompt live through the gateway, and {prompts}, not this one alone: leave --release "
+        "out, and apply the patch to the source"
+    )
+
+
+def _standing(rows: ThumbRows) -> str:
+    pairs = len(rows.gate)
+    gain = gain_for(pairs, clusters=pairs)
+    shows = (
+        f"enough to prove a gain of {gain:.0%} where nothing gets worse"
+        if gain is not None
+        else "too few to prove a gain"
+    )
+    search = sum(task.split is Split.TRAIN for task in rows.tasks)
+    return (
+        f"{search} inputs to search on, {pairs} others behind the gate, asked by people whose thumbs the search does "
+        f"not see: {shows}"
+    )
+
+
+def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
+    """A sentence on the most that it costs."""
+    settings, gate = plan.settings, 2 * len(plan.rows.gate)
+    usage = [run.usage for run in runs if run.usage.calls or run.usage.prompt_tokens]
+    tokens = ""
+    if usage:
+        each = sum(use.prompt_tokens + use.output_tokens for use in usage) / len(usage)
+        tokens = f"; about {int(settings.calls * each):,} tokens of the agent's model, by its recorded runs"
+    return (
+        f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
+        f"{settings.reflections} calls of the model that proposes{tokens}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImprovedAgent:
+    """What became of an agent's prompt."""
+
+    plan: AgentPlan
+    after: str
+    proven: bool
+    reason: str
+    dev: tuple[float, float]
+    dev_rows: int
+    gate: tuple[float, float] | None
+    """Mean of the fitted reward before and after, on inputs that nothing was chosen on."""
+    verdict: Verdict | None
+    causes: Sequence[str]
+    agent_calls: int
+    asked: int
+    """Calls of the model that proposes."""
+    spent: dict[str, float] = field(default_factory=dict)
+    patch: str = ""
+    written: Path | None = None
+    released: bool = False
+
+    def sentences(self) -> list[str]:
+        """The result in words."""
+        lines = [f"search: {self.reason}"]
+        lines += [f"  cause: {cause}" for cause in list(dict.fromkeys(self.causes))[:5]]
+        before, after = self.dev
+        lines.append(
+            f"on the {self.dev_rows} inputs that were searched: {before:.3f} → {after:.3f} ({after - before:+.3f})"
+        )
+        if self.gate is not None and self.verdict is not None:
+            before, after = self.gate
+            lines.append(
+                f"on {self.verdict.n} inputs that nothing was chosen on: {before:.3f} → {after:.3f} "
+                f"({after - before:+.3f}); people like at least {100 * after:.0f} of 100 answers instead of "
+                f"{100 * before:.0f}, as far as their thumbs tell"
+            )
+            lines += [f"  {reason}" for reason in self.verdict.reasons]
+        lines.append(
+            f"spent: {self.agent_calls} calls of the agent, {self.asked} of the model that proposes "
+            f"({self.spent.get('tokens', 0):,.0f} tokens)"
+        )
+        return lines
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "agent": self.plan.agent.entry,
+            "prompt": self.plan.resource,
+            "promote": self.proven,
+            "before": self.plan.text,
+            "after": self.after,
+            "reason": self.reason,
+            "causes": list(self.causes),
+            "agreement": None if self.plan.agreed is None else self.plan.agreed.share,
+            "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
+            "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
+            "verdict": self.verdict,
+            "agent_calls": self.agent_calls,
+            "model_calls": self.asked,
+            "spent": self.spent,
+            "released": self.released,
+            "written": None if self.written is None else str(self.written),
+            "diff": self.patch,
+            "plan": list(self.plan.sentences),
+        }
+
+
+async def improve_agent(
+    plan: AgentPlan, model: Model, *, meter: Meter | None = None, progress: Progress = quiet
+) -> ImprovedAgent:
+    """Search, prove, write, and put live where that is wanted.
+
+    Raises:
+        TrainingRefused: the plan is refused, the agent does not run, or the model cannot be asked.
+    """
+    if plan.refused:
+        raise TrainingRefused(plan.refused)
+    settings, rows = plan.settings, plan.rows
+    settings.output.mkdir(parents=True, exist_ok=True)
+    piece = plan.agent.pieces[0]
+    kind = "prompt" if plan.resource == GATEWAY_PROMPT else PROGRAM
+    codec = ProgramCodec(plan.agent.start, {piece.part: plan.resource}, {piece.part: kind})
+    # Texts alone evolve, so nothing runs in this pool.
+    network = Networked(plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output])
+    assert plan.agent.entry is not None
+    target = plan.agent.target(plan.agent.entry)
+    env = _Kept({target.name: target}, {target.name: network}, codec)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(Store(settings.store))
+        stack.push_async_callback(env.close)
+        rewards = [
+            ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
+            ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
+            ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+        ]
+        identity = digest(
+            [plan.text, [task.id for task in rows.tasks], [each.version for each in rewards]], 12
+        )
+        experiment = Experiment(
+            env=env,
+            tasks=rows.tasks,
+            rewards=rewards,
+            store=store,
+            seed=settings.seed,
+            name=f"improve/{plan.resource}/{identity}",
+            concurrency=1,  # a candidate answers one call at a time
+            folder=settings.output / "artifacts",
+            progress=progress,
+        )
+        start = codec.baseline
+        await _runs(experiment, start)
+        options = ReflectOptions(
+            rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40
+        )
+        reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options)
+        improvement = await experiment.improve(
+            reflect,
+            bundle=start,
+            rounds=1,
+            budget=Budget(rollouts=plan.rollouts),
+            watch=lambda number, metrics: None,
+        )
+        verdict, gate = await _judged(experiment, improvement, start, settings)
+        released = settings.release and verdict is not None and verdict.promote
+        if released:
+            assert verdict is not None
+            experiment.release(verdict, reason=f"whet improve {plan.agent.entry}")
+    result = ImprovedAgent(
+        plan=plan,
+        after=str(improvement.bundle[plan.resource].content),
+        proven=verdict is not None and verdict.promote,
+        reason=improvement.reason,
+        dev=(improvement.metrics[-1]["start"], improvement.metrics[-1]["best"]),
+        dev_rows=int(improvement.metrics[-1]["rows"]),
+        gate=gate,
+        verdict=verdict,
+        causes=reflect.causes,
+        agent_calls=network.calls,
+        asked=int(improvement.metrics[-1]["asked"]),
+        spent={name: (meter or Meter()).spent[name] for name in ("calls", "tokens", "dollars")},
+        released=released,
+    )
+    return _written(result, improvement, codec)
+
+
+async def _runs(experiment: Experiment, start: Bundle) -> None:
+    """See that the agent answers at all, before a model is asked.
+
+    Raises:
+        TrainingRefused: it does not.
+    """
+    (group,) = await experiment.collect(start, list(experiment.train)[:1])
+    run = group.trajectories[0]
+    if run.error is not None:
+        raise TrainingRefused(
+            f"the agent does not answer here: {run.error.type}: {run.error.message[-600:]}. It runs with this "
+            "interpreter and environment; give it its keys and addresses as always"
+        )
+
+
+async def _judged(
+    experiment: Experiment, improvement: Improvement, start: Bundle, settings: ThumbSettings
+) -> tuple[Verdict | None, tuple[float, float] | None]:
+    """The gate's verdict on inputs that nothing was chosen on, and the means before and after."""
+    if improvement.bundle == start:
+        return None, None
+    verdict = await experiment.gate(
+        improvement,
+        metric=_LIKED_BY_ALL,
+        alpha=settings.alpha,
+        # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
+        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)],
+        label="the agent as it is",
+    )
+    sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
+    before, after = (means(side).get(_LIKED_BY_ALL, 0.0) for side in sides)
+    return verdict, (before, after)
+
+
+def _written(result: ImprovedAgent, improvement: Improvement, codec: ProgramCodec) -> ImprovedAgent:
+    """The result with its files: the patch, the Bundle and the verdict."""
+    plan, output = result.plan, result.plan.settings.output
+    for name in ("agent.patch", "refused.patch", BUNDLE_FILE):
+        (output / name).unlink(missing_ok=True)
+    repository = plan.agent.repository
+    text = patch(
+        plan.agent.pieces,
+        codec.program(improvement.bundle),
+        repository.written,
+        folder_in_git(repository.root),
+    )
+    written = None
+    if text:
+        written = output / ("agent.patch" if result.proven else "refused.patch")
+        written.write_bytes(text.encode())
+    if result.proven:
+        write_bundle(
+            output / BUNDLE_FILE,
+            improvement.bundle,
+            baseline=improvement.parent,
+            verdict=result.verdict,
+            store=plan.settings.store.resolve(),
+        )
+    result = replace(result, patch=text, written=written)
+    content = msgspec.json.format(msgspec.json.encode(result.json()), indent=2)
+    (output / "verdict.json").write_bytes(content)
+    return result
