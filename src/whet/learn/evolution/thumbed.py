@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError, TrainingRefused
-from ...judge.fitted import RULES, ThumbAgreement, FittedReward, agreement
+from ...judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
