@@ -48,7 +48,7 @@ class ReflectOptions:
     """Reflections at most: each is one call of the model."""
     prompts: int = 4
     """Prompts that one reflection asks for."""
-    tasks: int = 32
+    tasks: int = 20
     """Training rows that candidates are run on; fewer where the budget is small."""
     first: int = 3
     """Rows of the first lap of a race; each further lap has twice as many."""
