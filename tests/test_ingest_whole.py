@@ -23,7 +23,7 @@ from whet.record.store import Store
 from whet.record.tracing.arrivals import ArrivalFeed
 from whet.record.tracing.assemble import Assembler
 from whet.record.tracing.dialects import trajectory_id
-from whet.record.tracing.otlp import decode
+from whet.record.tracing.otlp import decode, run_trace
 from whet.record.tracing.whole import is_whole, read_whole
 from whet.serve import Role, durable
 from whet.types import Span, Trajectory
@@ -99,6 +99,22 @@ def test_what_the_door_writes_is_what_assembling_from_the_record_gives(tmp_path:
         assembler.flush()
         assert {each.id: each for each in door.trajectories()} == from_the_record
         assert not any(door.revisions(id) for id in at_the_door)
+
+
+@pytest.mark.parametrize("trace", [run_trace("mine"), TRACE], ids=["that stands for the run", "of its own"])
+def test_what_is_kept_of_an_open_run_is_forgotten_with_it(tmp_path: Path, trace: bytes) -> None:
+    """As of a run of which the gateway alone knows: its trace only stands for it, and no Trajectory names it."""
+    with Store(tmp_path / "runs.db") as store, assembling(store, grace=0.3) as assembler:
+        span = one("chat 1", CHAT | {"whet.run": "mine"}, trace=trace)
+        assembler.admit(decode(request(span), json=True, logs=False).spans).result()
+        until(lambda: assembler.held_bytes)
+        until(lambda: store.count("trajectories"))
+        until(lambda: not assembler.progress.open)
+        assert assembler.held_bytes == 0
+        # Again, and nothing of it is new: the run is closed without a Trajectory.
+        late = one("a span that is no step", {"whet.run": "mine"}, trace=trace)
+        assembler.admit(decode(request(late), json=True, logs=False).spans).result()
+        until(lambda: store.count("spans") == 2 and not assembler.progress.open and not assembler.held_bytes)
 
 
 def test_a_late_span_of_a_trace_that_was_whole_makes_a_revision(tmp_path: Path) -> None:

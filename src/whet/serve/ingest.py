@@ -241,6 +241,7 @@ class OTLP:
                 accepted=self.accepted,
                 rejected=self.rejected,
                 conflicting=conflicting,
+                held_bytes=assembler.held_bytes,
                 waiting_bytes=self._assembly.store.database.waiting,
             )
         )
@@ -265,6 +266,8 @@ class Health(msgspec.Struct, kw_only=True):
     rejected: int
     conflicting: int
     """Spans that came a second time with another content; the first one was kept.  Since the record began."""
+    held_bytes: int
+    """Of spans of open runs, kept in memory until they are Trajectories."""
     waiting_bytes: int
     """Of all that waits for the disk."""
 

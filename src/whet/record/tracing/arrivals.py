@@ -35,6 +35,11 @@ class ArrivalFeed:
         self.last = -1
         """`seq` of the last span that the writer told of, left out or not; -1 if it tells nothing."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the spans that are kept."""
+        return self._bytes
+
     # -- the writer's side ----------------------------------------------------------------------
 
     def note(self, inserted: Inserted) -> None:

@@ -71,6 +71,8 @@ class _Open:
     arrived: float
     check: float
     """Unix time in seconds at which to look again."""
+    traces: set[bytes] = field(default_factory=set)
+    """Whose spans have arrived: also the trace that only stands for a run, which no Trajectory names."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,11 @@ class Assembler:
     """Resource → monotonic time of its last log record."""
     _admission: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of spans of open runs that are kept in memory."""
+        return self._feed.size
 
     def admit(self, spans: Sequence[Span], wholes: Sequence[WholeTrace] = ()) -> Future[None]:
         """Commit the spans of a request, each with its Trajectory where the trace is whole and new.
@@ -336,6 +343,7 @@ class Assembler:
         if waiting is None:
             waiting = self._open[key] = _Open(number, arrived, 0.0)
         waiting.arrived = max(waiting.arrived, arrived)
+        waiting.traces.add(trace)
         # Each revision waits twice as long, so that a run of an hour has few of them.
         quiet = min(self.grace * 2 ** self._revisions.get(key, 0), self.patience)
         waiting.check = waiting.arrived + quiet
@@ -483,10 +491,8 @@ class Assembler:
         self.progress = progress
         self._empty.clear()
         for key in closed:  # only now: what could not be written stays open
-            del self._open[key]
+            self._feed.drop(self._open.pop(key).traces)
             self._revisions[key] = self._revisions.get(key, 0) + 1
-        self._feed.drop(key for key in closed if isinstance(key, bytes))
-        self._feed.drop(bytes.fromhex(trace) for trajectory in ready for trace in trajectory.trace_ids)
         # Forgetting costs one early revision: the quiet time of that run begins anew.
         while len(self._revisions) > 10_000:
             del self._revisions[next(iter(self._revisions))]
