@@ -86,7 +86,7 @@ def test_tasks_survive_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ('{"id": "a"}\n{"id": \n', "line 2: .*not JSON"),
+        ('{"id": "a"}\n{"id": \n', "line 2: not a JSON object"),
         ('{"id": "a"}\n\n{"id": "a"}', "line 3: task 'a' was already on line 1"),
         ('{"id": "a", "split": "test"}', "line 1: .*split"),
         ('{"answer": 3}', "line 1: .*task_id"),
