@@ -81,6 +81,14 @@ def _parser() -> argparse.ArgumentParser:
     methods.add_argument("--seeds", type=int, default=3)
     told = command("glam", "A policy over admissible actions in BabyAI's GoTo, told in words.")
     told.add_argument("--seeds", type=int, default=3)
+    rated = command(
+        "newcomers", "From thumbs to a proven prompt that is live, by commands; and thumbs that are shuffled."
+    )
+    rated.add_argument("--seeds", type=int, default=3)
+    rated.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
+    rated.add_argument(
+        "--world", type=Path, help="a folder with another agent and other people, as newcomers_world"
+    )
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -169,6 +177,14 @@ def main() -> int:
             from glam import glam
 
             glam(seeds=options.seeds)
+        case "newcomers":
+            from newcomers import WORLD, newcomers
+
+            seeds = range(options.seeds) if options.seed is None else [options.seed]
+            # A page of claims has one section for all of them.
+            whole = options.world is None and options.seed is None
+            place = folder / "newcomers"
+            return int(not newcomers(place, world=options.world or WORLD, seeds=seeds, page=whole))
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

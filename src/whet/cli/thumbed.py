@@ -26,7 +26,7 @@ class ThumbOptions:
     """The constant that may change, as NAME or module:NAME. If omitted, the one that the recorded calls used most."""
     agent_calls: int = 400
     """Most calls of the agent: to search and to prove together."""
-    reflections: int = 24
+    reflections: int = 32
     """Most calls of the model that proposes."""
 
 

@@ -172,7 +172,7 @@ class FittedReward:
         return mean, math.sqrt(max(0.0, _kernel(point, point) - spent))
 
     def __call__(self, input: str, answer: str) -> float:
-        """The probability, as a lower bound, in [0, 1]."""
+        """The probability that the answer is right, as a lower bound, in [0, 1]."""
         mean, spread = self.predict(input, answer)
         return min(1.0, max(0.0, (1 + mean - _PESSIMISM * spread) / 2))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 
@@ -107,11 +107,17 @@ class ThumbRows:
     """Thumbs of the people whom the search sees."""
     unseen: Sequence[Rated]
     """Thumbs of the others."""
-    all: Sequence[Rated] = field(default_factory=list)
+    all: Sequence[Rated]
 
     @property
     def gate(self) -> list[Task]:
+        """What proves: a row for each time that somebody asked."""
         return [task for task in self.tasks if task.split is Split.GATE]
+
+    @property
+    def gate_inputs(self) -> int:
+        """Different inputs of the gate: an agent is asked each once, before and after."""
+        return len({canonical(task.initial_state["input"]) for task in self.gate})
 
 
 def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> ThumbEvidence:
@@ -162,9 +168,10 @@ def _rated(run: Trajectory, input: Json) -> RatedRun | None:
 
 
 def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int = 0) -> ThumbRows:
-    """Divide people and inputs: the gate has inputs that people asked whom the search does not see.
+    """Divide people and inputs: the gate has what people asked whom the search does not see.
 
-    An input of the gate is on no other side, whoever asked it; the search's comments are of its own people.
+    An input of the gate is on no other side, whoever asked it; the search's comments are of its own people.  A row of
+    the gate is what one person asked, so that it counts as often as it is asked; the search has each input once.
 
     Args:
         function: name of the entry, for the tasks.
@@ -179,35 +186,35 @@ def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int =
     held = set(asked[: min(most, int(share * len(inputs)))])
     tasks = []
     for key, runs in inputs.items():
-        split = Split.GATE if key in held else Split.TRAIN
         told = [run for run in runs if run.person not in unseen]
-        if split is Split.TRAIN and not told:
-            continue  # the search knows nobody who asked it
-        tasks.append(_task(runs[0], told, function, split))
-    divided: tuple[list[Rated], list[Rated]] = [], []
-    for run in evidence.runs:
-        divided[run.person in unseen] += run.thumbs()
-    return ThumbRows(tasks, *divided, all=evidence.thumbs)
+        if key in held:
+            tasks += [_task(run, function, Split.GATE) for run in runs if run.person in unseen]
+        elif told:  # otherwise the search knows nobody who asked it
+            tasks.append(_searched(told, function))
+    seen = [thumb for run in evidence.runs if run.person not in unseen for thumb in run.thumbs()]
+    others = [thumb for run in evidence.runs if run.person in unseen for thumb in run.thumbs()]
+    return ThumbRows(tasks, seen, others, evidence.thumbs)
 
 
-def _task(first: RatedRun, told: Sequence[RatedRun], function: str, split: Split) -> Task:
-    meta: dict[str, Json] = {"runs": [run.run for run in told]}
-    answer: Json = None
-    if split is Split.TRAIN:
-        meta[META_SAID] = said(told)
-        corrections = [run.correction for run in told if run.correction is not UNSET]
-        if corrections:
-            answer, meta["answer_known"] = corrections[-1], True
-    id = digest(["thumbs", canonical(first.input).decode()], 16)
+def _task(run: RatedRun, function: str, split: Split, meta: Mapping[str, Json] | None = None) -> Task:
     return Task(
-        id=id,
-        instruction=first.question,
-        initial_state={"function": function, "input": first.input},
-        answer=answer,
+        id=digest(["thumbs", run.run, canonical(run.input).decode()], 16),
+        instruction=run.question,
+        initial_state={"function": function, "input": run.input},
         split=split,
-        group=id,
-        meta=meta,
+        group=run.person,
+        meta=meta or {"runs": [run.run]},
     )
+
+
+def _searched(runs: Sequence[RatedRun], function: str) -> Task:
+    """An input that may be searched on, with what was said of its answers."""
+    meta: dict[str, Json] = {"runs": [run.run for run in runs], META_SAID: said(runs)}
+    corrections = [run.correction for run in runs if run.correction is not UNSET]
+    if corrections:
+        meta["answer_known"] = True
+    task = _task(runs[0], function, Split.TRAIN, meta)
+    return replace(task, answer=corrections[-1] if corrections else None)
 
 
 def said(runs: Sequence[RatedRun]) -> str:

@@ -25,6 +25,8 @@ SYSTEM = (
 _FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _CAUSE = re.compile(r"^\W*(?:root )?cause\W*\d*\W*:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _RULE = re.compile(r"^\s*(?:[-*+]|\d+[.)]|RULE\s*:)\s*(\S.*)$", re.IGNORECASE)
+_WORDS = re.compile(r"\w+\W+\w+")
+"""A rule has two words at least: `{}` is an answer that says nothing."""
 _SLOT = re.compile(r"\{(\w+)\}")
 _FEW_LINES = 4
 """Lines up to which an answer without any mark is read as rules."""
@@ -120,6 +122,7 @@ def _proposed(answer: str, text: str) -> list[str]:
     rules = [match[1].strip() for line in lines if (match := _RULE.match(line))]
     if not rules and 0 < len(lines) <= _FEW_LINES and all(len(line) < 400 for line in lines):
         rules = [line.strip() for line in lines]
+    rules = [rule for rule in rules if _WORDS.search(rule)]
     return [with_rules(text, rules)] if rules else []
 
 

@@ -73,7 +73,7 @@ class ThumbSettings:
     """Name of the constant; found if None."""
     calls: int = 400
     """Most calls of the agent: of search and proof together."""
-    reflections: int = 24
+    reflections: int = 32
     """Most calls of the model that proposes."""
     seed: int = 0
     alpha: float = 0.05
@@ -147,7 +147,7 @@ class AgentPlan:
     @property
     def rollouts(self) -> int:
         """Calls of the agent to search with."""
-        return self.settings.calls - 2 * len(self.rows.gate)
+        return self.settings.calls - 2 * self.rows.gate_inputs
 
 
 def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
@@ -248,7 +248,7 @@ def _system_prompts(run: Trajectory) -> Iterator[str]:
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict):
-                content = value.get("content")
+                content = value.get("content", value.get("text"))
                 if value.get("role") in ("system", "developer") and isinstance(content, str):
                     yield content
                 waiting += value.values()
@@ -277,9 +277,9 @@ def _refusal(
         )
     if not any(not thumb.up for thumb in rows.search):
         return "people liked every answer that they rated, so there is nothing to learn from"
-    if len(rows.gate) < _FEWEST_PAIRS:
+    if rows.gate_inputs < _FEWEST_PAIRS:
         return (
-            f"{len(rows.gate)} different inputs would stand behind the gate, and {_FEWEST_PAIRS} prove at the least: "
+            f"{rows.gate_inputs} different inputs would stand behind the gate, and {_FEWEST_PAIRS} prove at the least: "
             f"record more different questions. {ways}"
         )
     if settings.calls - 2 * len(rows.gate) < _LEAST:
@@ -306,8 +306,8 @@ def _unreleasable(used: Counter[str]) -> str:
 
 
 def _standing(rows: ThumbRows) -> str:
-    pairs = len(rows.gate)
-    gain = gain_for(pairs, clusters=pairs)
+    pairs, people = len(rows.gate), len({task.group for task in rows.gate})
+    gain = gain_for(pairs, clusters=people)
     shows = (
         f"enough to prove a gain of {gain:.0%} where nothing gets worse"
         if gain is not None
@@ -315,14 +315,14 @@ def _standing(rows: ThumbRows) -> str:
     )
     search = sum(task.split is Split.TRAIN for task in rows.tasks)
     return (
-        f"{search} inputs to search on, {pairs} others behind the gate, asked by people whose thumbs the search does "
-        f"not see: {shows}"
+        f"{search} inputs to search on; behind the gate {pairs} questions of {people} other people, on "
+        f"{rows.gate_inputs} inputs that the search does not see: {shows}"
     )
 
 
 def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     """A sentence on the most that it costs."""
-    settings, gate = plan.settings, 2 * len(plan.rows.gate)
+    settings, gate = plan.settings, 2 * plan.rows.gate_inputs
     usage = [run.usage for run in runs if run.usage.calls or run.usage.prompt_tokens]
     tokens = ""
     if usage:
@@ -367,7 +367,7 @@ class ImprovedAgent:
         if self.gate is not None and self.verdict is not None:
             before, after = self.gate
             lines.append(
-                f"on {self.verdict.n} inputs that nothing was chosen on: {before:.3f} → {after:.3f} "
+                f"on {self.verdict.n} questions of people whom the search did not see: {before:.3f} → {after:.3f} "
                 f"({after - before:+.3f}); people like at least {100 * after:.0f} of 100 answers instead of "
                 f"{100 * before:.0f}, as far as their thumbs tell"
             )

@@ -1,0 +1,239 @@
+"""From an agent that people rate with thumbs to a proven prompt that is live, as a newcomer types it; and a control.
+
+A world is a folder with `agent/` (the program), `world.json` (`entry`: its function as module:function), `model.py`
+(`answer(request, seed)`, what the agent's model says, and `advise(request, seed)`, what the one that proposes says),
+`people.py` (`questions(seed)`, each with `person` and `question`, and `thumb(seed, person, question, answer)`) and
+`truth.py` (`right(question, answer)`), which neither the agent nor whet sees.  Only commands are run on the agent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from page import percent, publish, table
+
+from whet.models.base import ModelRequest
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.types import Feedback
+
+WORLD = Path(__file__).with_name("newcomers_world")
+LIFT, AGENT_CALLS, COMMANDS = 0.3, 400, 8
+"""What has to be reached: points of the truth, calls of the agent by `whet improve`, commands in all."""
+STORE = ".whet/whet.db"
+"""Where `whet init` has the agent record."""
+_ELSEWHERE = 1_000
+"""Added to the seed for questions of people whom nothing has seen."""
+_SERVICE = """import json, sys
+import whet
+from MODULE import FUNCTION
+
+for line in open(sys.argv[1], encoding="utf-8"):
+    asked = json.loads(line)
+    with whet.run(subject=asked["person"]) as run:
+        said = FUNCTION(asked["question"])
+    print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class World:
+    """The modules of a world, imported from its folder."""
+
+    folder: Path
+    entry: str
+    model: ModuleType
+    people: ModuleType
+    truth: ModuleType
+
+    @classmethod
+    def read(cls, folder: Path) -> World:
+        """Raises:
+        FileNotFoundError: the folder is no world.
+        """
+        about = json.loads((folder / "world.json").read_text(encoding="utf-8"))
+        sys.path.insert(0, str(folder))
+        parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
+        return cls(folder, about["entry"], **parts)
+
+
+@dataclass
+class Trial:
+    """One newcomer's way."""
+
+    promoted: bool = False
+    before: float = 0.0
+    """Share of right answers to questions of people whom nothing has seen, after the rollback."""
+    after: float = 0.0
+    """The same of what was released."""
+    thumbs_down: float = 0.0
+    agent_calls: int = 0
+    model_calls: int = 0
+    commands: int = 0
+    minutes: float = 0.0
+    said: str = ""
+    reason: str = ""
+    missed: list[str] = field(default_factory=list)
+
+
+class Newcomer:
+    """A folder with the agent, and the commands that are typed in it."""
+
+    def __init__(self, world: World, folder: Path, seed: int) -> None:
+        self.world, self.folder, self.seed = world, folder, seed
+        self.trial = Trial()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(world.folder / "agent", folder)
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+
+    def typed(self, *words: str, base_url: str, ok: Sequence[int] = (0,)) -> str:
+        """One command, whose output comes back.
+
+        Raises:
+            RuntimeError: it ends with another code.
+        """
+        program = [sys.executable, "-m", "whet", *words[1:]] if words[0] == "whet" else list(words)
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("WHET_")}
+        environ |= {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "none"}
+        self.trial.commands += 1
+        done = subprocess.run(
+            program, cwd=self.folder, env=environ, capture_output=True, text=True, check=False
+        )
+        with (self.folder / "typed.log").open("a", encoding="utf-8") as log:
+            log.write(f"$ {' '.join(words)}\n{done.stdout}{done.stderr}\n")
+        if done.returncode not in ok or "Traceback" in done.stderr:
+            raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+    def wire(self, base_url: str) -> None:
+        """Record the agent's function, and call it from a program that knows who asks."""
+        self.typed("whet", "init", base_url=base_url)
+        self.typed("git", "apply", ".whet/wiring.patch", base_url=base_url)
+        module, _, function = self.world.entry.partition(":")
+        service = _SERVICE.replace("MODULE", module).replace("FUNCTION", function)
+        (self.folder / "service.py").write_text(service, encoding="utf-8")
+
+    def serve(self, name: str, seed: int, base_url: str) -> list[dict[str, Any]]:
+        """The agent answers the questions of a seed, recorded; each with its run."""
+        lines = [json.dumps(asked) for asked in self.world.people.questions(seed)]
+        (self.folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        words = ("whet", "run", "--store", STORE, "--", sys.executable, "service.py", name)
+        return [json.loads(line) for line in self.typed(*words, base_url=base_url).splitlines()]
+
+    def rate(self, answered: Sequence[dict[str, Any]], *, shuffled: bool) -> None:
+        """People's thumbs; shuffled, each stands on somebody else's answer."""
+        thumb = self.world.people.thumb
+        values = [thumb(self.seed, row["person"], row["question"], row["answer"]) for row in answered]
+        self.trial.thumbs_down = sum(value < 0 for value in values) / len(values)
+        if shuffled:
+            random.Random(self.seed).shuffle(values)
+        notes = [
+            Feedback(run=row["run"], value=float(value)) for row, value in zip(answered, values, strict=True)
+        ]
+        with Store(self.folder / STORE) as store:
+            store.add_feedback(*notes)
+
+    def right(self, answered: Sequence[dict[str, Any]]) -> float:
+        """The share that is right, which only the test knows."""
+        return sum(self.world.truth.right(row["question"], row["answer"]) for row in answered) / len(answered)
+
+
+def try_once(world: World, folder: Path, seed: int, *, shuffled: bool) -> Trial:
+    """Record, rate, improve and release; then see the truth of what is live, and roll back."""
+    newcomer = Newcomer(world, folder, seed)
+    trial = newcomer.trial
+    began = time.monotonic()
+
+    def answer(request: ModelRequest) -> str:
+        return str(world.model.answer(request, seed))
+
+    def advise(request: ModelRequest) -> str:
+        return str(world.model.advise(request, seed))
+
+    with (
+        ScriptedServer(answer, models=("desk-small",)) as agent,
+        ScriptedServer(advise, models=("adviser",)) as adviser,
+    ):
+        newcomer.wire(agent.base_url)
+        newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled)
+        asked = len(agent.requests)
+        module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
+        model = ("--model", "adviser", "--base-url", adviser.base_url)
+        words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release")
+        trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
+        trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
+        trial.promoted = "proven better, and live" in trial.said
+        refused = re.search(r"nothing was spent: (.*)", trial.said)
+        trial.reason = refused[1] if refused else ""
+        if trial.promoted:
+            trial.after = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+            newcomer.typed("whet", "rollback", "--store", STORE, base_url=agent.base_url)
+        commands = trial.commands
+        trial.before = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+        trial.commands = commands  # the last is the measurement's own
+    trial.minutes = (time.monotonic() - began) / 60
+    trial.missed = list(_missed(trial, shuffled=shuffled))
+    return trial
+
+
+def _missed(trial: Trial, *, shuffled: bool) -> list[str]:
+    """The lines that were not reached."""
+    if shuffled:
+        lines = {
+            "nothing is promoted": not trial.promoted,
+            "no model is asked": trial.model_calls == 0,
+            "the reason is said": bool(trial.reason),
+        }
+    else:
+        lines = {
+            "promoted": trial.promoted,
+            f"+{100 * LIFT:.0f} points": trial.after - trial.before >= LIFT,
+            f"{AGENT_CALLS} calls of the agent": trial.agent_calls <= AGENT_CALLS,
+            f"{COMMANDS} commands": trial.commands <= COMMANDS,
+        }
+    return [name for name, reached in lines.items() if not reached]
+
+
+def newcomers(folder: Path, *, world: Path = WORLD, seeds: Sequence[int], page: bool = True) -> bool:
+    """Try it with every seed, and with shuffled thumbs; True if no line was missed."""
+    opened, rows, passed = World.read(world.resolve()), [], True
+    for shuffled in (False, True):
+        for seed in seeds:
+            place = folder / f"{'shuffled' if shuffled else 'thumbs'}-{seed}"
+            trial = try_once(opened, place.resolve(), seed, shuffled=shuffled)
+            passed = passed and not trial.missed
+            rows.append(_row(seed, trial, shuffled=shuffled))
+            print(" | ".join(rows[-1]), flush=True)
+            if trial.missed:
+                print(f"missed: {', '.join(trial.missed)}\n{trial.said}", flush=True)
+    heads = ["seed", "thumbs", "down %", "verdict", "truth before %", "after %", "agent calls", "model calls"]
+    lines = [
+        f"World `{world.name}`: {opened.entry}, rated by people, a model that proposes and mostly does not help. The "
+        "truth is that of questions of people whom nothing has seen, answered by what is live.",
+        "",
+        *table([*heads, "commands", "minutes"], rows),
+    ]
+    if page:
+        publish("Newcomers: thumbs become a proven prompt", lines)
+    return passed
+
+
+def _row(seed: int, trial: Trial, *, shuffled: bool) -> list[str]:
+    verdict = "promoted" if trial.promoted else "refused" if trial.reason else "not proven"
+    after = percent(trial.after) if trial.promoted else "–"
+    cells = [str(seed), "shuffled" if shuffled else "as given", percent(trial.thumbs_down), verdict]
+    cells += [percent(trial.before), after, str(trial.agent_calls), str(trial.model_calls)]
+    return [*cells, str(trial.commands), f"{trial.minutes:.1f}"]
