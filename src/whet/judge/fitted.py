@@ -201,6 +201,9 @@ class FittedReward:
         return mean
 
 
+_INPUTS, _ANSWERS = 0, 1
+
+
 class _Features:
     """Input and answer as two sparse vectors of length 1.
 
@@ -216,20 +219,20 @@ class _Features:
         self._common = [_shared(inputs.values()), _shared(answers.values())]
         self._rarity: list[dict[str, float]] = [{}, {}]
         self._rarity = [
-            _rarity([set(self._counted(0, _input_words(input))) for input in inputs]),
+            _rarity([set(self._counted(_INPUTS, _input_words(input))) for input in inputs]),
             _rarity([set(self._answer(cell.input, cell.answer)) for cell in cells]),
         ]
         self._known: dict[str, Vector] = {}
 
     def of(self, input: str, answer: str) -> tuple[Vector, Vector]:
         if input not in self._known:
-            self._known[input] = _unit(self._counted(0, _input_words(input)), self._rarity[0])
-        return self._known[input], _unit(self._answer(input, answer), self._rarity[1])
+            self._known[input] = _unit(self._counted(_INPUTS, _input_words(input)), self._rarity[_INPUTS])
+        return self._known[input], _unit(self._answer(input, answer), self._rarity[_ANSWERS])
 
     def _answer(self, input: str, answer: str) -> Counter[str]:
         """Words and pairs of words with the answer's form: its length, a list, what it repeats of the input."""
         words = _answer_words(input, answer)
-        counts = self._counted(1, ["^", *words, "$"])
+        counts = self._counted(_ANSWERS, ["^", *words, "$"])
         length = round(2 * math.log2(1 + len(words)))
         form = [f"length {length}", f"length {length + 1}", f"items {min(4, len(_ITEM.findall(answer)))}"]
         form += [f"repeats {name}" for name in ("#=", "=", "#") if name in words]
@@ -238,7 +241,8 @@ class _Features:
     def _counted(self, which: int, words: Sequence[str]) -> Counter[str]:
         common = self._common[which]
         known = [word if word in common or not word[0].isalnum() else "~" for word in words]
-        return Counter([*known, *(f"{one} {two}" for one, two in pairwise(known))])
+        # Of an input without its pairs of words: the same question in another order is the same question.
+        return Counter([*known, *(f"{one} {two}" for one, two in pairwise(known) if which == _ANSWERS)])
 
 
 def _shared(documents: Iterable[set[str]]) -> set[str]:

@@ -447,7 +447,7 @@ async def improve_agent(
         start = codec.baseline
         await _runs(experiment, start)
         options = ReflectOptions(
-            rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40
+            rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
         )
         reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options)
         improvement = await experiment.improve(

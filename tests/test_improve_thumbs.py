@@ -1,0 +1,249 @@
+"""An agent's file, its record and people's thumbs: a better prompt that is proven, or the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import whet as whet_command
+from test_fitted import ARTICLES, WRONG
+
+from whet.models.base import ModelRequest
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.types import Feedback, Split, Step, Task, Trajectory
+
+PROMPT = "You help at the desk of a shop."
+AGENT = f'''"""A desk that asks a model, with the standard library alone."""
+
+import json
+import os
+import urllib.request
+
+SYSTEM_PROMPT = "{PROMPT}"
+GREETING_PROMPT = "You greet people who come in, and say nothing else to them."
+
+
+def answer(question: str) -> str:
+    messages = [{{"role": "system", "content": SYSTEM_PROMPT}}, {{"role": "user", "content": question}}]
+    body = json.dumps({{"model": "scripted", "messages": messages}}).encode()
+    request = urllib.request.Request(os.environ["DESK_URL"] + "/chat/completions", body)
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+
+
+def main(question: str) -> str:
+    return answer(question)
+'''
+RULES = {
+    "warranty": "State a warranty with its unit.",
+    "order": "Repeat the number of the order.",
+    "price": "Admit that you do not know a price.",
+}
+
+
+def said(prompt: str, question: str, chance: float) -> tuple[str, bool]:
+    """The model's answer under a prompt, and whether it is right."""
+    kind = next(kind for kind in RULES if kind in question)
+    right = RULES[kind] in prompt or chance < 0.4
+    if kind == "warranty":
+        return ("The warranty is 3 years." if right else "The warranty is 3."), right
+    if kind == "order":
+        order = re.findall(r"\d+", question)[0]
+        return (f"Order {order} is sent." if right else "It is on its way."), right
+    return ("I do not know." if right else "It will be 12 euros."), right
+
+
+def chance_of(prompt: str, question: str) -> float:
+    return random.Random(f"{prompt}|{question}").random()
+
+
+def desk(request: ModelRequest) -> str:
+    system, question = (str(message["content"]) for message in request.messages)
+    return said(system, question, chance_of(system, question))[0]
+
+
+def adviser(request: ModelRequest) -> str:
+    """Proposes a rule for a kind of question that goes wrong; every second answer is of no use."""
+    shown = "\n".join(str(message["content"]) for message in request.messages)
+    draw = random.Random(shown)
+    lacking = [rule for kind, rule in RULES.items() if kind in shown and rule not in shown]
+    return draw.choice(["{}", *lacking]) if lacking else "Tell people about the weather of the day."
+
+
+def questions(seed: int) -> list[tuple[str, str]]:
+    draw = random.Random(seed)
+    asked = []
+    for person in range(60):
+        for _ in range(4):
+            kind = draw.choice(["warranty", "order", "price"])
+            question = {
+                "warranty": f"How long is the warranty of the {draw.choice(ARTICLES)}?",
+                "order": f"Where is my order {4000 + draw.randint(0, 20)}?",
+                "price": f"What is the price of a {draw.choice(ARTICLES)} next spring?",
+            }[kind]
+            asked.append((f"person-{person}", question))
+    return asked
+
+
+Record = Callable[..., Path]
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """Writes the agent and its record; `shuffled` deals the thumbs out to other answers."""
+
+    def write(*, shuffled: bool = False, thumbs: bool = True, people: int = 60) -> Path:
+        (tmp_path / "desk.py").write_text(AGENT)
+        draw = random.Random(7)
+        runs, values = [], []
+        for number, (person, question) in enumerate(questions(3)[: 4 * people]):
+            text, right = said(PROMPT, question, chance_of(PROMPT, question))
+            step = Step(kind="llm", observation=[{"role": "system", "text": PROMPT}], action=text)
+            values.append(1.0 if right != (draw.random() < WRONG) else -1.0)
+            runs.append(
+                Trajectory(
+                    id=f"run-{number}",
+                    task=Task(instruction=question),
+                    output=text,
+                    subject=person,
+                    steps=[step],
+                    meta={"function": "answer"},
+                )
+            )
+        if shuffled:
+            draw.shuffle(values)
+        with Store(tmp_path / "runs.db") as store:
+            store.put(*runs)
+            if thumbs:
+                notes = [Feedback(run=run.id, value=value) for run, value in zip(runs, values, strict=True)]
+                store.add_feedback(*notes)
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
+    with ScriptedServer(desk) as agent, ScriptedServer(adviser) as proposer:
+        yield agent, proposer
+
+
+def improve(
+    folder: Path, servers: tuple[ScriptedServer, ScriptedServer], *words: str
+) -> tuple[int, str, str]:
+    agent, proposer = servers
+    model = ("--model", "scripted", "--base-url", proposer.base_url, "--entry", "desk:answer")
+    done = whet_command(
+        "improve", "desk.py", "--store", "runs.db", *model, *words, folder=folder, DESK_URL=agent.base_url
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record()
+    code, out, err = improve(folder, servers, "--release", "--reflections", "12")
+    assert code == 0, f"{out}\n{err}"
+    assert f"desk:SYSTEM_PROMPT can change ({len(PROMPT)} characters); desk:answer answers under it" in out
+    assert "not changed: desk:GREETING_PROMPT" in out
+    assert re.search(r"240 recorded runs; \d+ thumbs up and \d+ down of 60 people", out)
+    assert re.search(r"agrees with [78]\d% of 240 thumbs of other people on other inputs", out)
+    assert "at most 400 calls of the agent" in out
+    assert "proven better, and live at the gateway" in out
+    agent, proposer = servers
+    report = json.loads((folder / "whet_output" / "verdict.json").read_text())
+    assert report["agent_calls"] == len(agent.requests) <= 400
+    assert report["model_calls"] == len(proposer.requests) <= 12
+    assert sum(rule in report["after"] for rule in RULES.values()) >= 2
+    assert report["gate"]["after"] > report["gate"]["before"] + 0.15
+    with Store(folder / "runs.db") as store:
+        live = store.live()
+        assert live is not None
+        assert live["gateway.system_prompt"].content == report["after"]
+        # Candidates' runs are no evidence of what people asked for.
+        assert sum(run.meta.get("function") == "answer" for run in store.trajectories()) == 240
+    assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
+    assert (folder / "desk.py").read_text() == AGENT
+    assert (folder / "whet_output" / "agent.patch").read_text() in out
+
+
+def test_shuffled_thumbs_are_refused_before_anything_is_spent(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    code, out, err = improve(record(shuffled=True), servers)
+    assert code == 1, err
+    assert "nothing was spent: these thumbs do not" in out
+    assert "whet label --store runs.db" in out
+    assert [server.requests for server in servers] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "reason"),
+    [
+        ({"thumbs": False}, [], "nobody rated any of 240 recorded runs"),
+        ({"people": 8}, [], "about 8 more are needed"),
+        ({}, ["--agent-calls", "50"], "are needed to search"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_spent(
+    record: Record,
+    servers: tuple[ScriptedServer, ScriptedServer],
+    options: dict[str, object],
+    words: list[str],
+    reason: str,
+) -> None:
+    code, out, err = improve(record(**options), servers, *words)
+    assert code == 1, err
+    assert reason in out
+    assert [server.requests for server in servers] == [[], []]
+
+
+def test_an_agent_that_does_not_answer_is_said_in_a_sentence(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record()
+    (folder / "desk.py").write_text(AGENT.replace('os.environ["DESK_URL"]', 'os.environ["NO_SUCH_URL"]'))
+    code, _, err = improve(folder, servers)
+    assert code == 7
+    assert "the agent does not answer here: KeyError" in err
+    assert servers[1].requests == []
+
+
+def test_the_gate_has_inputs_and_people_that_the_search_does_not_see(record: Record) -> None:
+    from whet.learn.datasets.signatures import read
+    from whet.learn.datasets.thumbs import rated_runs, thumb_rows
+
+    with Store(record() / "runs.db") as store:
+        evidence = rated_runs(read(AGENT, "answer"), "answer", store.trajectories())
+    rows = thumb_rows(evidence, "answer", most=70, seed=1)
+    searched = [task for task in rows.tasks if task.split is Split.TRAIN]
+    assert not {task.instruction for task in searched} & {task.instruction for task in rows.gate}
+    assert not {thumb.person for thumb in rows.search} & {thumb.person for thumb in rows.unseen}
+    assert {task.group for task in rows.gate} <= {thumb.person for thumb in rows.unseen}
+    assert len(rows.search) + len(rows.unseen) == len(rows.all) == 240
+    disliked = next(task for task in searched if "disliked" in str(task.meta["said"]))
+    assert "disliked '" in str(disliked.meta["said"])
+
+
+def test_a_correction_is_a_thumb_for_what_should_have_been(tmp_path: Path) -> None:
+    from whet.learn.datasets.signatures import read
+    from whet.learn.datasets.thumbs import rated_runs
+
+    run = Trajectory(
+        id="a", task=Task(instruction="Is it red?"), output="Yes.", subject="ann", meta={"function": "answer"}
+    )
+    with Store(tmp_path / "runs.db") as store:
+        store.put(run)
+        store.add_feedback(Feedback(run="a", correction="No, blue.", kind="correction"))
+        evidence = rated_runs(read(AGENT, "answer"), "answer", store.trajectories())
+    assert [(thumb.answer, thumb.up, thumb.person) for thumb in evidence.thumbs] == [
+        ("Yes.", False, "ann"),
+        ("No, blue.", True, "ann"),
+    ]
+    assert "1 corrected" in evidence.sentence
