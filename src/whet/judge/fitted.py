@@ -328,7 +328,7 @@ RULES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class ThumbAgreement:
     """How often a fitted reward agrees with thumbs of people, on inputs, of which it was fitted to none."""
 
     thumbs: int
@@ -382,7 +382,7 @@ class Agreement:
         )
 
 
-def agreement(thumbs: Sequence[Rated]) -> Agreement:
+def agreement(thumbs: Sequence[Rated]) -> ThumbAgreement:
     """Fit to some people's thumbs, and ask about the others', an input at a time that nothing was fitted to.
 
     The reward and the rules give each thumb up a probability, and are compared by its squared error (Brier 1950):
@@ -418,7 +418,7 @@ def agreement(thumbs: Sequence[Rated]) -> Agreement:
         by_person = _interval(gains, [_person(n, thumb) for n, thumb in enumerate(thumbs)])
         margins[name] = min(by_person, _interval(gains, [thumb.input for thumb in thumbs]))
     shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
-    return Agreement(
+    return ThumbAgreement(
         thumbs=len(thumbs),
         people=len(names),
         inputs=len({thumb.input for thumb in thumbs}),

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError, TrainingRefused
-from ...judge.fitted import RULES, Agreement, FittedReward, agreement
+from ...judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
@@ -133,7 +133,7 @@ class AgentPlan:
     """What the prompt is called in the Bundle: the gateway's prompt, where releasing that puts it live."""
     evidence: ThumbEvidence
     rows: ThumbRows
-    agreed: Agreement | None
+    agreed: ThumbAgreement | None
     settings: ThumbSettings
     sentences: Sequence[str]
     refused: str = ""
@@ -257,7 +257,7 @@ def _system_prompts(run: Trajectory) -> Iterator[str]:
 
 
 def _refusal(
-    evidence: ThumbEvidence, rows: ThumbRows, agreed: Agreement | None, settings: ThumbSettings
+    evidence: ThumbEvidence, rows: ThumbRows, agreed: ThumbAgreement | None, settings: ThumbSettings
 ) -> str:
     """What is missing, and the command that helps; "" if nothing is."""
     label = f"whet label --store {settings.store}"
@@ -289,7 +289,7 @@ def _refusal(
     return ""
 
 
-def _plain_rule(agreed: Agreement) -> str:
+def _plain_rule(agreed: ThumbAgreement) -> str:
     return RULES[agreed.best_rule]
 
 
