@@ -137,7 +137,7 @@ def improve(
     folder: Path, servers: tuple[ScriptedServer, ScriptedServer], *words: str
 ) -> tuple[int, str, str]:
     agent, proposer = servers
-    model = ("--model", "scripted", "--base-url", proposer.base_url, "--entry", "desk:answer")
+    model = ("--model", "scripted", "--base-url", proposer.base_url)
     done = whet_command(
         "improve", "desk.py", "--store", "runs.db", *model, *words, folder=folder, DESK_URL=agent.base_url
     )

@@ -1,6 +1,7 @@
 """From an agent that people rate with thumbs to a proven prompt that is live, as a newcomer types it; and a control.
 
-A world is a folder with `agent/` (the program), `world.json` (`entry`: its function as module:function), `model.py`
+A world is a folder with `agent/` (the program), `world.json` (`entry`: its function as module:function; `requires`: the
+packages that it imports), `model.py`
 (`answer(request, seed)`, what the agent's model says, and `advise(request, seed)`, what the one that proposes says),
 `people.py` (`questions(seed)`, each with `person` and `question`, and `thumb(seed, person, question, answer)`) and
 `truth.py` (`right(question, answer)`), which neither the agent nor whet sees.  Only commands are run on the agent.
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,8 +65,14 @@ class World:
     def read(cls, folder: Path) -> World:
         """Raises:
         FileNotFoundError: the folder is no world.
+        RuntimeError: what its agent imports is not installed.
         """
         about = json.loads((folder / "world.json").read_text(encoding="utf-8"))
+        for need in about.get("requires", []):
+            try:
+                metadata.version(re.split(r"[<>=!~\[ ]", need)[0])
+            except metadata.PackageNotFoundError:
+                raise RuntimeError(f"the agent of {folder} needs {need}: pip install '{need}'") from None
         sys.path.insert(0, str(folder))
         parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
         return cls(folder, about["entry"], **parts)

@@ -10,6 +10,7 @@ The agent runs as its owner runs it, with its network, in a copy of its folder (
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +31,7 @@ from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.store.releases import GATEWAY_PROMPT, PROGRAM
 from ...record.tracing.signals import hear
 from ...repository.scan import Scan, scan
+from ...repository.syntax import definitions
 from ...sandbox import Pool
 from ...stats import gain_for
 from ...types import Budget, Bundle, Json, Score, Split, Trajectory, Verdict, digest
@@ -158,10 +160,10 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     """
     root, module = _placed(path)
     found = scan(root)
-    entry = settings.entry or _entry(found, path, root, module)
     with Store(settings.store) as store:
         hear(store)
         runs = list(store.trajectories())
+    entry = settings.entry or _entry(found, path, root, module, runs)
     prompts = [found_prompt for found_prompt in found.prompts if (root / found_prompt.path).suffix == ".py"]
     used = Counter(text for run in runs for text in set(_system_prompts(run)))
     name, others = _prompt(settings.prompt, module, prompts, used)
@@ -206,8 +208,15 @@ def _placed(path: Path) -> tuple[Path, str]:
     return root, ".".join(whole.relative_to(root).with_suffix("").parts).removeprefix("src.")
 
 
-def _entry(found: Scan, path: Path, root: Path, module: str) -> str:
-    """The function that is called with a person's input: the first in the file that runs the agent."""
+def _entry(found: Scan, path: Path, root: Path, module: str, runs: Sequence[Trajectory]) -> str:
+    """The function that is called with a person's input: the one that was recorded most, else the first that runs."""
+    try:
+        defined = {name for name, node in definitions(ast.parse(path.read_bytes()).body)}
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{path} is not Python: {error}") from error
+    recorded = Counter(str(run.meta["function"]) for run in runs if run.meta.get("function") in defined)
+    if recorded:
+        return f"{module}:{recorded.most_common(1)[0][0]}"
     inside = path.resolve().relative_to(root).as_posix()
     own = [point for point in found.entry_points if point.path == inside and point.parameters]
     if not own:

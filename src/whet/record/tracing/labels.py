@@ -61,7 +61,7 @@ def check_feedback(feedback: Feedback) -> None:
     elif feedback.step is not None and not feedback.run:
         wrong = "a step belongs to a run: name the run too"
     elif feedback.kind == "thumb" and feedback.value not in (1, 0, -1):
-        wrong = f"a thumb has the value 1, -1, or 0 to take it back, not {feedback.value!r}"
+        wrong = f"a thumb has the value 1 or -1, or 0 to take it back, not {feedback.value!r}"
     elif feedback.kind == "rating" and (feedback.value is None or not math.isfinite(feedback.value)):
         wrong = "a rating needs a value"
     elif feedback.kind == "comment" and not feedback.comment:
