@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -377,6 +378,34 @@ def test_reflect_keeps_the_contract_of_learners() -> None:
     asyncio.run(
         whet.check_optimizer(lambda: Reflect(None, "s", model=ScriptedModel(answer)), start, [], context)
     )
+
+
+def test_a_rule_that_earns_too_little_is_dropped_at_the_end() -> None:
+    """Two idle rules came along with good ones, by the luck of one row."""
+
+    def works(run: whet.Trajectory) -> bool:
+        text, number = str(run.output), int(run.task.instruction)
+        lucky = number == 7 and "idle" in text
+        return ("even" in text if number % 2 == 0 else "odd" in text) and (number != 7 or lucky)
+
+    def answer(call: ModelRequest) -> str:
+        asked = call.text.partition("# How its answers went")[0]
+        first = ["- mind the even ones", "- mind the odd ones"]
+        return (
+            "\n\n".join(f"```\nstart\n{rule}\n```" for rule in first)
+            if "even" not in asked
+            else ("```\nstart\n- mind the even ones\n- mind the odd ones\n- idle talk\n- more idle talk\n```")
+        )
+
+    text = whet.resource("reflect_spare", default="start")
+    tasks = [whet.Task(instruction=str(number), group=str(number)) for number in range(20)]
+    tasks = [replace(task, split=whet.types.Split.TRAIN) for task in tasks]
+    experiment = whet.Experiment(env=whet.calls(lambda question: str(text)), tasks=tasks, rewards=[works])
+    reflect = Reflect("reflect_spare", "works", model=ScriptedModel(answer))
+    done = asyncio.run(experiment.improve(reflect))
+    assert "idle" not in done.bundle["reflect_spare"].content
+    assert done.metrics[-1]["best"] == 0.95
+    assert "2 blocks that earned too little are dropped" in done.reason
 
 
 def test_several_texts_are_improved_one_after_the_other() -> None:

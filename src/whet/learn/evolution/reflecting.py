@@ -48,7 +48,7 @@ class ReflectOptions:
     """Reflections at most: each is one call of the model."""
     prompts: int = 4
     """Prompts that one reflection asks for."""
-    tasks: int = 32
+    tasks: int = 20
     """Training rows that candidates are run on; fewer where the budget is small."""
     first: int = 3
     """Rows of the first lap of a race; each further lap has twice as many."""
@@ -151,9 +151,7 @@ class Reflect:
                     if updates:
                         break
                     raise
-                search.ended = (
-                    search.ended or f"{search.asked} reflections, and the runs to search with are used up"
-                )
+                search.ended = search.ended or f"{search._asked()}, and the runs to search with are used up"
             self.causes += search.causes
             updates.append(search.update())
             bundle = updates[-1].bundle
@@ -224,6 +222,8 @@ class _Search:
         self.causes: list[str] = []
         self.asked = self.useless = self.tried = self.memorised = 0
         self.ended = ""
+        self.final: _Prompt | None = None
+        """The best without what it does not need."""
         self._words: dict[str, frozenset[str]] = {}
         self._counts: Counter[str] = Counter()
 
@@ -263,7 +263,10 @@ class _Search:
                 idle = 0
         await self._shortened()
         if not self.ended:
-            self.ended = f"{self.asked} reflections; {idle} in a row brought nothing better"
+            self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
+
+    def _asked(self) -> str:
+        return f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
 
     async def _started(self) -> _Prompt:
         start = self._prompt(str(self.version.content), None)
@@ -374,33 +377,30 @@ class _Search:
         self.seen.add(text.strip())
         return text
 
-    async def _raced(self, prompts: Sequence[_Prompt], parent: _Prompt, *, no_worse: bool = False) -> bool:
+    async def _raced(self, prompts: Sequence[_Prompt], parent: _Prompt) -> bool:
         """Run each against its parent, lap by lap; True if one is the best now.
 
         Where several gain on their first lap, what they add is joined, and that runs on in their place.
-
-        Args:
-            no_worse: a prompt that loses nothing is good enough.
         """
         before = self.best
         for prompt in prompts:
-            await self._race(prompt, parent, no_worse, laps=1 if len(prompts) > 1 else None)
+            await self._race(prompt, parent, laps=1 if len(prompts) > 1 else None)
         gains = {prompt.number: prompt.gain(parent, self._ran(prompt)) for prompt in prompts}
         live = [prompt for prompt in prompts if gains[prompt.number] > _EQUAL]
         live.sort(key=lambda prompt: -gains[prompt.number])
-        if live and not no_worse:
+        if live:
             # A block whose rows stay right without it may be in the way of what is added.
             live += [
                 p for p in prompts if p not in live and gains[p.number] > -_EQUAL and not _adds(p, parent)
             ]
         union = self._union(live, parent) if len(live) > 1 else None
         if union is not None:
-            await self._race(union, parent, no_worse)
+            await self._race(union, parent)
             self._enter(union, parent)
         if self.best is before:
             # The best of them alone; the others' rules are asked for again if they were good.
             for prompt in live[: 1 if len(prompts) > 1 else 0]:
-                await self._race(prompt, parent, no_worse)
+                await self._race(prompt, parent)
         for prompt in prompts:
             self._enter(prompt, parent, joined=union is not None and prompt in live)
         return self.best is not before
@@ -430,10 +430,12 @@ class _Search:
         text = self._pruned(with_rules(without(parent.text, dropped), rules), parent)
         return self._prompt(text, parent) if text else None
 
-    async def _race(self, prompt: _Prompt, parent: _Prompt, no_worse: bool, laps: int | None = None) -> None:
+    async def _race(
+        self, prompt: _Prompt, parent: _Prompt, bar: float = _EQUAL, laps: int | None = None
+    ) -> None:
+        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps."""
         order = self._order(prompt, parent)
         at, lap = 0, self.options.first
-        bar = -_EQUAL if no_worse else _EQUAL
         while at < len(order):
             await self._extend(prompt, order[at : at + lap])
             at, lap = min(len(order), at + lap), 2 * lap
@@ -441,7 +443,8 @@ class _Search:
             gain = prompt.gain(parent, ran)
             # The most that it can still gain: every row that is left becomes right.
             hope = gain + sum(1.0 - parent.values.get(row.id, 0.0) for row in left)
-            if left and (gain < bar or hope <= self.best.gain(parent, self.rows) - _EQUAL):
+            hopeless = hope < bar if bar < 0 else hope <= self.best.gain(parent, self.rows) - _EQUAL
+            if left and (gain < bar or hopeless):
                 return
             laps = None if laps is None else laps - 1
             if laps == 0:
@@ -503,18 +506,38 @@ class _Search:
         return False
 
     async def _shortened(self) -> None:
-        """Drop blocks that the best has beside the start, as long as no row is worse without one."""
+        """Drop what the best has beside the start and few rows miss.
+
+        Each block is left out on a first lap of rows that it is about and that are right; those that were not missed
+        are dropped together.  On all rows that may lose half a row for each: a block that earns less has met with luck.
+        """
         assert self.start is not None
-        for block in added(self.best.text, self.start.text):
-            best = self.best
+        best, first = self.best, self.options.first
+        new = added(best.text, self.start.text)
+        if len(new) < 2:
+            return
+        spare: list[_Prompt] = []
+        for block in new:
             left = self.meter.left("rollouts")
-            others = [new for new in added(best.text, self.start.text) if new != block]
-            # The only thing that it has more than the start: without it it is the start.
-            if not others or block not in best.text or (left is not None and left < len(self.rows)):
+            text = without(best.text, [block])
+            if not text.strip() or (left is not None and left < len(self.rows) + first):
                 continue
-            text = self._pruned(without(best.text, [block]), best)
-            if text:
-                await self._raced([self._prompt(text, best)], best, no_worse=True)
+            prompt = self._prompt(text, best)
+            await self._race(prompt, best, -_EQUAL, laps=1)
+            if prompt.gain(best, self._ran(prompt)) >= -_EQUAL:
+                spare.append(prompt)
+        dropped = [block for prompt in spare for block in added(best.text, prompt.text)]
+        if not dropped or len(dropped) == len(new):
+            return
+        shorter = self._prompt(without(best.text, dropped), best)
+        worth = len(dropped) / 2 + _EQUAL
+        await self._race(shorter, best, -worth)
+        if len(shorter.runs) == len(self.rows) and shorter.gain(best, self.rows) >= -worth:
+            self.final = shorter
+            self.ended = (
+                f"{self.ended or self._asked()}; {len(dropped)} blocks that earned too little are dropped"
+            )
+            self._tell("without what no row misses", shorter)
 
     def _tell(self, what: str, prompt: _Prompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
@@ -530,7 +553,7 @@ class _Search:
     def update(self) -> Update:
         """The best prompt, and how it came about."""
         assert self.start is not None
-        best = self.best
+        best = self.final or self.best
         before, after = self.start.mean(self.rows), best.mean(self.rows)
         if after <= before + _EQUAL:
             best = self.start
