@@ -335,7 +335,7 @@ def test_feedback_of_each_kind_is_kept_at_each_level(store: Store, given: dict[s
         ({"run": "r", "session": "s", "value": 1.0}, "either a run or a session"),
         ({"session": "s", "step": "1", "value": 1.0}, "belongs to a run"),
         ({"run": "r"}, "no value"),
-        ({"run": "r", "value": 0.5, "kind": "thumb"}, "the value 1, -1, or 0"),
+        ({"run": "r", "value": 0.5, "kind": "thumb"}, "1 or -1"),
         ({"run": "r", "correction": "x", "kind": "preference"}, "chosen"),
     ],
 )
