@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,3 +42,18 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def press_ctrl_c(process: subprocess.Popen[str], seconds: float = 90) -> str:
+    """Interrupt a command until it ends, as a person would, and return its standard error.
+
+    Python loses an interrupt that comes between its last look for one and a read that then blocks, and one that
+    comes while it runs a destructor.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        process.send_signal(signal.SIGINT)
+        try:
+            return process.communicate(timeout=10)[1]
+        except subprocess.TimeoutExpired:
+            assert time.monotonic() < deadline, "it does not stop at Ctrl-C"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from commands import command
-from processes import whet
+from processes import press_ctrl_c, whet
 
 from whet.record.store import Store
 
@@ -175,13 +175,7 @@ def test_ctrl_c_stops_without_a_traceback_and_says_how_to_go_on(tmp_path: Path) 
         while not (tmp_path / "out" / "whet.db").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(1)
-        running.send_signal(signal.SIGINT)
-        try:
-            _, said = running.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            # Python drops an interrupt that comes while it runs a destructor; a person presses the keys again.
-            running.send_signal(signal.SIGINT)
-            _, said = running.communicate(timeout=60)
+        said = press_ctrl_c(running)
     finally:
         running.kill()
         running.wait()

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import press_ctrl_c
 
 from whet.record.store import Store
 from whet.types import Task, Trajectory
@@ -113,8 +114,7 @@ def test_ctrl_c_does_not_speak_of_resume_where_there_is_none(tmp_path: Path) -> 
             assert time.monotonic() < deadline
             assert reading.poll() is None
             time.sleep(0.05)
-    reading.send_signal(signal.SIGINT)
-    _, said = reading.communicate(timeout=60)
+    said = press_ctrl_c(reading)
     os.close(writer)
     assert (reading.returncode, said) == (130, "stopped; acknowledged work is kept.\n")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from processes import press_ctrl_c
 from processes import whet as whet_command
 
 import whet
@@ -191,8 +191,7 @@ def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) ->
         )
         while len(server.requests) < 40 and first.poll() is None:
             time.sleep(0.01)
-        first.send_signal(signal.SIGINT)
-        _, err = first.communicate(timeout=30)
+        err = press_ctrl_c(first)
         assert first.returncode == 130
         assert "To resume, run the same command" in err
         code, _, err = improve(folder, server)
