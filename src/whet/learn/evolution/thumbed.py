@@ -182,12 +182,13 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     alone = bool(used) and set(used) == {text}
     resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
     thumbs = evidence.thumbs
-    agreed = agreement(thumbs) if thumbs else None
+    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
     refused = _refusal(evidence, rows, agreed, settings)
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
         + (f"; not changed: {', '.join(others)}" if others else ""),
         evidence.sentence,
+        *(precision.sentence for precision in evidence.signs),
     ]
     if agreed is not None:
         sentences.append(agreed.sentence)
