@@ -297,6 +297,8 @@ class _Search:
         if not missing:
             return
         self.meter.reserve(rollouts=len(missing))
+        if self.pool:
+            self._tell("on trial", prompt)
         for group in await self.context.rollout(prompt.bundle, missing):
             run = group.trajectories[0]
             prompt.runs[group.task.id] = run
@@ -541,6 +543,9 @@ class _Search:
 
     def _tell(self, what: str, prompt: _Prompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
+        new = added(prompt.text, prompt.parent.text) if prompt.parent is not None else []
+        most = self.meter.budget.rollouts
+        budget = {} if most is None else {"runs": self.meter.spent["rollouts"], "most": float(most)}
         self.context.progress(
             f"prompt {prompt.number} {what}",
             len(ran),
@@ -548,6 +553,8 @@ class _Search:
             score=round(prompt.mean(ran), 4),
             best=round(self.best.mean(self.rows), 4) if self.pool else 0.0,
             reflections=self.asked,
+            candidate=" ".join(_bare(new[0]).split())[:60] if new else "",
+            **budget,
         )
 
     def update(self) -> Update:

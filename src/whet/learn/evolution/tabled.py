@@ -400,6 +400,7 @@ async def improve_prompt(
         verdict: Verdict | None = None
         gate: tuple[float, float] | None = None
         if improvement.bundle != start:
+            progress("proof: the prompt before and after", 0)
             verdict = await experiment.gate(
                 improvement, metric=SCORE, alpha=settings.alpha, label="the prompt as it is"
             )

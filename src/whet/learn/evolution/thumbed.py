@@ -467,6 +467,7 @@ async def improve_agent(
             budget=Budget(rollouts=plan.rollouts),
             watch=lambda number, metrics: None,
         )
+        progress("proof: the agent before and after", 0)
         verdict, gate = await _judged(experiment, improvement, start, settings)
         released = settings.release and verdict is not None and verdict.promote
         if released:
