@@ -28,7 +28,7 @@ from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means, value_of
 from .prompted import PromptAgent
-from .reflecting import Reflect, ReflectOptions
+from .reflecting import Reflect, ReflectOptions, refuse_unanswered
 
 FOLDS = 3
 """With more of them they depend on each other more, and each costs a search (docs/decisions/022-out-of-fold.md)."""
@@ -62,6 +62,8 @@ class Proof:
     causes: Sequence[str] = ()
     folds: int = 0
     """Folds that were searched; 0 where rows were held back."""
+    spread: float = 1.0
+    """Between the best and the worst mark of the prompt as it stands, on the rows that were searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, refle
         (metrics["start"], metrics["best"]),
         int(metrics["rows"]),
         causes=causes,
+        spread=metrics["spread"],
     )
     if improvement.bundle == work.start:
         return proof
@@ -176,12 +179,11 @@ class _Folding:
 
     async def run(self) -> Proof:
         """Until nothing is left to gain or to prove."""
-        baselines = [
-            await self.work.experiment(_as(fold, Split.GATE), f"/fold {place}").evaluate(
-                self.work.start, Split.GATE
-            )
-            for place, fold in enumerate(self.folds)
-        ]
+        baselines = []
+        for place, fold in enumerate(self.folds):
+            experiment = self.work.experiment(_as(fold, Split.GATE), f"/fold {place}")
+            baselines.append(await experiment.evaluate(self.work.start, Split.GATE))
+            refuse_unanswered(baselines[-1])
         for group in (group for groups in baselines for group in groups):
             value = value_of(group.trajectories[0], SCORE)
             self.wrong[group.task.id] = value is None or value < self.work.metric.right
@@ -216,7 +218,9 @@ class _Folding:
         changed = improvement.bundle != self.work.start
         if changed:
             self.prompts.append(str(improvement.bundle[self.work.agent.resource].content))
-        self.after += await experiment.evaluate(improvement.bundle, Split.GATE) if changed else baseline
+        tried = await experiment.evaluate(improvement.bundle, Split.GATE) if changed else baseline
+        refuse_unanswered(tried)
+        self.after += tried
         self.work.progress(
             f"fold {place + 1} of {len(self.folds)}", len(self.after), len(self.wrong), gain=self._gain()
         )
@@ -297,6 +301,7 @@ class _Folding:
             rows or len(self.wrong),
             causes=self.causes,
             folds=len(self.folds),
+            spread=float(len(set(self.wrong.values())) > 1),
         )
 
 

@@ -284,7 +284,10 @@ class _Search:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
 
     def _asked(self) -> str:
-        return f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
+        text = f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
+        if self.asked and self.asked == self.useless:
+            text += ", not one of which held a new prompt or a rule: another model may propose better"
+        return text
 
     async def _started(self) -> _Prompt:
         start = self._prompt(str(self.version.content), None)
@@ -317,7 +320,9 @@ class _Search:
         self.meter.reserve(rollouts=len(missing))
         if self.pool:
             self._tell("on trial", prompt)
-        for group in await self.context.rollout(prompt.bundle, missing):
+        groups = await self.context.rollout(prompt.bundle, missing)
+        refuse_unanswered(groups)
+        for group in groups:
             run = group.trajectories[0]
             prompt.runs[group.task.id] = run
             value = value_of(run, self.score)
@@ -592,6 +597,7 @@ class _Search:
             "useless": float(self.useless),
             "tried": float(self.tried - 1),
             "memorised": float(self.memorised),
+            "spread": max(self.start.values.values()) - min(self.start.values.values()),
         }
         moved = (
             f"{before:.3f} → {after:.3f}" if best is not self.start else f"nothing better than {before:.3f}"
@@ -601,6 +607,21 @@ class _Search:
             metrics=metrics,
             done=True,
             reason=f"{self.ended}; {moved}",
+        )
+
+
+def refuse_unanswered(groups: Sequence[Group]) -> None:
+    """Stop where the model under the prompt answers no more: a key that is refused would cost every further row a call.
+
+    Raises:
+        TrainingRefused: each of these runs ended in an error of the model.
+    """
+    errors = [run.error for group in groups for run in group.trajectories]
+    failed = [error for error in errors if error is not None and error.type == ModelError.__name__]
+    if failed and len(failed) == len(errors):
+        raise TrainingRefused(
+            f"the model cannot be asked: {failed[0].message} Its answers so far are recorded: run the same command "
+            "again to go on."
         )
 
 

@@ -38,6 +38,8 @@ from .settings import folder_in_git
 
 _PROOF = 0.3
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
+_LIKELY = 2.0
+"""Evidence, of the 20 that prove, from which on a prompt is called likely better."""
 _LEAST = 24
 """Runs that a search needs at least: six rows as they stand, and three candidates."""
 _CONTRADICTIONS = 3
@@ -183,6 +185,11 @@ def plan_prompt(
         )
     intake = read_examples(source, missing="unknown", seed=settings.seed)
     known = [task for task in intake.tasks if task.answer_known]
+    if not known:
+        raise InputError(
+            f"{intake.table.path}: not one cell of {intake.columns.expected} says what is right; name another column "
+            "with --expected, or give --missing none where an empty cell is the right answer"
+        )
     if len(known) < 10:
         raise InputError(
             f"{intake.table.path}: {len(known)} different rows with an expected answer are too few to learn from and "
@@ -192,6 +199,8 @@ def plan_prompt(
     metric = metric_named(name, known, model=judge or model, rubric=settings.rubric)
     tried = shown(metric, known)
     shares = _shares(known, settings, 2 if isinstance(metric, JudgeMetric) else 1)
+    if shares.gain is None:
+        raise InputError(f"{shares.standing}. Nothing was spent")
     sentences = [
         f"{path} can change ({len(text):,} characters); {model.name} answers under it",
         *intake.sentences,
@@ -221,15 +230,21 @@ class Shares:
     """Calls of the model that proposes; of folds, for each."""
 
     @property
+    def gain(self) -> float | None:
+        """The smallest gain that the rows behind the proof are likely to prove; None where there is none."""
+        if not self.folds:
+            return standing(self.tasks).gain
+        return gain_for(self.behind, clusters=len({task.group or task.id for task in self.tasks}))
+
+    @property
     def standing(self) -> str:
         """A sentence on the rows, and the gain that they are likely to prove."""
         if not self.folds:
             return standing(self.tasks).sentence
         groups = len({task.group or task.id for task in self.tasks})
-        gain = gain_for(self.behind, clusters=groups)
         shows = (
-            f"enough to prove a gain of {gain:.0%} where nothing gets worse"
-            if gain is not None
+            f"enough to prove a gain of {self.gain:.0%} where nothing gets worse"
+            if self.gain is not None
             else "too few to prove any gain; give rows of more groups"
         )
         return (
@@ -256,6 +271,8 @@ def _shares(known: Sequence[Task], settings: PromptSettings, per_run: int) -> Sh
         return Shares(known, folds, per_run, len(known), rollouts, REFLECTIONS)
     reflections = min(ReflectOptions().rounds, max(3, settings.calls // 40))
     held = [task for task in known if task.split is Split.GATE]
+    if not held:
+        raise InputError(f"{standing(known).sentence}. Nothing was spent")
     behind = min(len(held), int(_PROOF * settings.calls / (2 * per_run)))
     rollouts = (settings.calls - 2 * per_run * behind - reflections) // per_run
     if rollouts < _LEAST or not behind:
@@ -377,8 +394,8 @@ class ImprovedPrompt:
                 f"{100 * before:.0f} are right"
             )
             lines += [f"  {reason}" for reason in self.verdict.reasons]
-            if self.advice:
-                lines.append(self.advice)
+        if self.advice:
+            lines.append(self.advice)
         dollars = f", ${self.spent['dollars']:.4f}" if self.spent.get("dollars") else ""
         lines.append(f"spent: {self.spent['calls']:.0f} calls, {self.spent['tokens']:,.0f} tokens{dollars}")
         return lines
@@ -458,10 +475,21 @@ async def improve_prompt(
     return _written(plan, proof, meter)
 
 
-def _advice(plan: PromptPlan, verdict: Verdict | None) -> str:
-    """What would tell, where a prompt is likely better and not proven; else ""."""
-    if verdict is None or verdict.promote or verdict.effect <= 0 or not verdict.needed:
+def _advice(plan: PromptPlan, proof: Proof) -> str:
+    """What to do where nothing is proven; "" where there is nothing to say."""
+    verdict = proof.verdict
+    if verdict is None:
+        if proof.spread or proof.dev[0] >= plan.metric.right:
+            return ""
+        name = "judge" if isinstance(plan.metric, JudgeMetric) else plan.metric.key
+        return (
+            f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell a good one from a "
+            "bad one here: look at an answer (whet show), and name another metric (--metric)"
+        )
+    if verdict.promote:
         return ""
+    if verdict.effect <= 0 or not verdict.needed or verdict.e_value < _LIKELY:
+        return "nothing shows that it is better, so nothing better was found"
     more = max(1, verdict.needed - verdict.n)
     advice = f"likely better, and not proven: about {more} more rows behind the proof would tell"
     shares, known = plan.shares, [task for task in plan.intake.tasks if task.answer_known]
@@ -519,7 +547,7 @@ def _written(plan: PromptPlan, proof: Proof, meter: Meter | None) -> ImprovedPro
         patch=patch,
         plan=plan.sentences,
         folds=proof.folds,
-        advice=_advice(plan, verdict),
+        advice=_advice(plan, proof),
     )
     (output / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(result.json()), indent=2))
     return result
