@@ -34,7 +34,11 @@ def desk(question):
     person, session = asking
     mlflow.update_current_trace(
         tags={"desk": "hotel"},
-        metadata={"mlflow.trace.user": person, "mlflow.trace.session": session, "mlflow.source.git.commit": "abc123"},
+        metadata={
+            "mlflow.trace.user": person,
+            "mlflow.trace.session": session,
+            "mlflow.source.git.commit": "abc123",
+        },
     )
     return desk_agent.answer(client, tools, question)
 
@@ -52,7 +56,9 @@ human, judge = (
     AssessmentSource(source_type="LLM_JUDGE", source_id="gpt-4o"),
 )
 mlflow.log_feedback(trace_id=ids[0], name="thumbs", value=True, source=human)
-mlflow.log_feedback(trace_id=ids[1], name="thumbs", value=False, source=human, rationale="no other place was offered")
+mlflow.log_feedback(
+    trace_id=ids[1], name="thumbs", value=False, source=human, rationale="no other place was offered"
+)
 mlflow.log_expectation(trace_id=ids[1], name="expected_response", value=CORRECTED, source=human)
 mlflow.log_feedback(trace_id=ids[0], name="helpful", value=0.75, source=judge, rationale="it says both")
 mlflow.log_feedback(trace_id=ids[1], name="tone", value="curt", source=judge)
@@ -66,8 +72,15 @@ from mlflow.genai.datasets import create_dataset
 dataset = create_dataset(name="desk rows", experiment_id=[experiment])
 dataset.merge_records(
     [
-        {"inputs": {"question": QUESTION}, "expectations": {"expected_response": CORRECTED}, "tags": {"group": "paris"}},
-        {"inputs": {"question": "Is breakfast included?"}, "expectations": {"expected_response": "Yes, until ten."}},
+        {
+            "inputs": {"question": QUESTION},
+            "expectations": {"expected_response": CORRECTED},
+            "tags": {"group": "paris"},
+        },
+        {
+            "inputs": {"question": "Is breakfast included?"},
+            "expectations": {"expected_response": "Yes, until ten."},
+        },
         {"inputs": {"question": "Who are you?"}},
     ]
 )

@@ -68,6 +68,7 @@ def import_product(product: str, sources: Sequence[str], store: Path, options: F
     with Store(store) as opened:
         landed = land(gathered, opened, rules)
     for server in servers:
+        landed.redacted += server.redacted
         server.forget()
     if options.json:
         print_json(_plain(landed, gathered))
@@ -155,7 +156,9 @@ def _sentences(store: Path, landed: Landed, gathered: Gathered) -> Iterator[str]
     if landed.feedback:
         yield f"{counted(landed.new_feedback, 'new piece')} of feedback of {landed.feedback} there"
     if landed.scores:
-        yield "scores: " + ", ".join(f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items())
+        yield "scores: " + ", ".join(
+            f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items()
+        )
     for name, count in landed.scales.items():
         if name not in landed.thumbs_by:
             yield f"{name} is a scale ({count}): if people gave it, --thumbs '{name}>=NUMBER' makes thumbs of it"
