@@ -13,7 +13,7 @@ from desk_agent import ASKED, CORRECTED, QUESTION
 from langfuse import get_client, observe, propagate_attributes
 
 langfuse = get_client()
-from langfuse.openai import OpenAI
+from langfuse.openai import OpenAI  # noqa: E402
 
 client = OpenAI(max_retries=0)
 tools = {

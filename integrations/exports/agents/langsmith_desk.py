@@ -3,8 +3,8 @@
 # ///
 """A loop of one's own under LangSmith's SDK; then what its client lists, in this folder.
 
-Written, one object a line: runs.jsonl (`list_runs`), runs_v2.jsonl (`runs.query`), feedback.jsonl (`list_feedback`), examples.jsonl
-(`list_examples`), as the client parses them.
+Written, one object a line, as the client parses them: runs.jsonl (`list_runs`), runs_v2.jsonl (`runs.query`),
+feedback.jsonl (`list_feedback`), examples.jsonl (`list_examples`).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ def desk(question):
 
 
 ids = [uuid.uuid4() for _ in ASKED]
-for id, (person, session, question) in zip(ids, ASKED):
+for id, (person, session, question) in zip(ids, ASKED, strict=True):
     metadata = {"thread_id": session, "user_id": person, "revision_id": "r1"}
     try:
         desk(question, langsmith_extra={"run_id": id, "metadata": metadata})

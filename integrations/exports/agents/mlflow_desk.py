@@ -1,10 +1,10 @@
 # /// script
 # dependencies = ["mlflow==3.17.2", "openai==3.57.0"]
 # ///
-"""A loop of one's own under MLflow's SDK, in a tracking database; then what MLflow gives out of it, in the current folder.
+"""A loop of one's own under MLflow's SDK, in a tracking database; then what MLflow gives out of it, in this folder.
 
-Written: traces.jsonl (`Trace.to_json` of `mlflow.search_traces`), table.jsonl (the same as the table that it gives), dataset.jsonl (records of
-an evaluation dataset) and the database itself, mlflow.db.
+Written: traces.jsonl (`Trace.to_json` of `mlflow.search_traces`), table.jsonl (the same as the table that it gives),
+dataset.jsonl (records of an evaluation dataset) and the database itself, mlflow.db.
 """
 
 import os
@@ -67,7 +67,7 @@ mlflow.log_feedback(
     trace_id=ids[3], name="helpful", error=ValueError("the judge could not be asked"), source=judge
 )
 
-from mlflow.genai.datasets import create_dataset
+from mlflow.genai.datasets import create_dataset  # noqa: E402
 
 dataset = create_dataset(name="desk rows", experiment_id=[experiment])
 dataset.merge_records(

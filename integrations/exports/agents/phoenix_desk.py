@@ -39,7 +39,7 @@ environ = os.environ | {
 server = subprocess.Popen(
     [str(Path(sys.executable).parent / "phoenix"), "serve"],
     env=environ,
-    stdout=open("server.log", "wb"),
+    stdout=open("server.log", "wb"),  # noqa: SIM115
     stderr=subprocess.STDOUT,
 )
 base = f"http://127.0.0.1:{port}"

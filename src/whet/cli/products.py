@@ -31,8 +31,8 @@ class FromProduct:
     """Options of an import from another product."""
 
     thumbs: tuple[str, ...] = ()
-    """A score whose values are people's thumbs, as NAME, or as NAME>=NUMBER of a scale ('stars>=4'). May be repeated. If
-    omitted: what people gave as yes or no, 0 or 1, or a word such as thumbs-up."""
+    """A score whose values are people's thumbs, as NAME, or as NAME>=NUMBER of a scale ('stars>=4'). May be repeated.
+    If omitted: what people gave as yes or no, 0 or 1, or a word such as thumbs-up."""
     project: str | None = None
     """Of a server: the project, or MLflow's experiment. If omitted, the only one."""
     since: str | None = None

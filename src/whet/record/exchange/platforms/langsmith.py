@@ -13,122 +13,35 @@ from ....errors import NotFoundError
 from ....types import Json
 from ...tracing.dialects.messages import structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
 
 KEYS = ("LANGSMITH_API_KEY",)
 _BY: dict[str, By] = {"app": "person", "model": "judge", "auto_eval": "judge"}
 _LLM = frozenset({"llm", "chat_model"})
-_RUN = frozenset(
-    [
-        "id",
-        "name",
-        "run_type",
-        "start_time",
-        "end_time",
-        "inputs",
-        "outputs",
-        "error",
-        "extra",
-        "metadata",
-        "parent_run_id",
-        "parent_run_ids",
-        "trace_id",
-        "tags",
-        "prompt_tokens",
-        "completion_tokens",
-        "total_cost",
-        "session_id",
-        "project_id",
-        "thread_id",
-        "serialized",
-        "events",
-        "reference_example_id",
-        "attachments",
-        "child_run_ids",
-        "child_runs",
-        "feedback_stats",
-        "app_path",
-        "manifest_id",
-        "status",
-        "total_tokens",
-        "prompt_token_details",
-        "completion_token_details",
-        "first_token_time",
-        "prompt_cost",
-        "completion_cost",
-        "prompt_cost_details",
-        "completion_cost_details",
-        "dotted_order",
-        "in_dataset",
-        "is_root",
-        "is_in_dataset",
-        "latency_seconds",
-        "inputs_preview",
-        "outputs_preview",
-        "error_preview",
-        "share_url",
-        "manifest",
-        "ls_user_id",
-        "last_queued_at",
-        "price_model_id",
-        "query_metadata",
-        "reference_dataset_id",
-        "session_name",
-        "execution_order",
-        "s3_urls",
-        "inputs_s3_urls",
-        "outputs_s3_urls",
-        "tenant_id",
-        "latency",
-        "trace_tier",
-        "trace_upgrade",
-        "ttl_seconds",
-        "trace_min_start_time",
-        "trace_max_start_time",
-        "thread_evaluation_time",
-        "trace_first_received_at",
-        "last_queued_at",
-        "messages",
-    ]
+_RUN = names(
+    """
+    id name run_type start_time end_time inputs outputs error extra metadata parent_run_id parent_run_ids
+    trace_id tags prompt_tokens completion_tokens total_cost session_id project_id thread_id serialized events
+    reference_example_id attachments child_run_ids child_runs feedback_stats app_path manifest_id status
+    total_tokens prompt_token_details completion_token_details first_token_time prompt_cost completion_cost
+    prompt_cost_details completion_cost_details dotted_order in_dataset is_root is_in_dataset latency_seconds
+    inputs_preview outputs_preview error_preview share_url manifest ls_user_id last_queued_at price_model_id
+    query_metadata reference_dataset_id session_name execution_order s3_urls inputs_s3_urls outputs_s3_urls
+    tenant_id latency trace_tier trace_upgrade ttl_seconds trace_min_start_time trace_max_start_time
+    thread_evaluation_time trace_first_received_at last_queued_at messages
+    """
 )
-_FEEDBACK = frozenset(
-    [
-        "id",
-        "run_id",
-        "trace_id",
-        "key",
-        "score",
-        "value",
-        "comment",
-        "correction",
-        "feedback_source",
-        "created_at",
-        "modified_at",
-        "session_id",
-        "start_time",
-        "comparative_experiment_id",
-        "feedback_group_id",
-        "extra",
-        "feedback_thread_id",
-        "is_root",
-    ]
+_FEEDBACK = names(
+    """
+    id run_id trace_id key score value comment correction feedback_source created_at modified_at session_id
+    start_time comparative_experiment_id feedback_group_id extra feedback_thread_id is_root
+    """
 )
-_EXAMPLE = frozenset(
-    [
-        "id",
-        "inputs",
-        "outputs",
-        "metadata",
-        "dataset_id",
-        "dataset_name",
-        "split",
-        "created_at",
-        "modified_at",
-        "source_run_id",
-        "attachments",
-        "name",
-        "attachment_urls",
-    ]
+_EXAMPLE = names(
+    """
+    id inputs outputs metadata dataset_id dataset_name split created_at modified_at source_run_id attachments
+    name attachment_urls
+    """
 )
 _OWN = ("ls_", "LANGSMITH_", "LANGCHAIN_", "langgraph_", "lc_", "checkpoint_", "__")
 _OWN_KEYS = frozenset({"usage_metadata", "thread_id", "session_id", "conversation_id", "user_id", "runtime"})

@@ -17,71 +17,28 @@ from ....errors import InputError
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM_JUDGE": "judge", "AI_JUDGE": "judge", "CODE": "judge"}
-_TRACE = frozenset(
-    [
-        "info",
-        "data",
-        "spans",
-        "trace_id",
-        "trace",
-        "client_request_id",
-        "state",
-        "request_time",
-        "execution_duration",
-        "request",
-        "response",
-        "trace_metadata",
-        "tags",
-        "assessments",
-        "execution_duration_ms",
-        "trace_info",
-    ]
+_TRACE = names(
+    """
+    info data spans trace_id trace client_request_id state request_time execution_duration request response
+    trace_metadata tags assessments execution_duration_ms trace_info
+    """
 )
-_INFO = frozenset(
-    [
-        "trace_id",
-        "request_id",
-        "trace_location",
-        "request_time",
-        "state",
-        "trace_metadata",
-        "assessments",
-        "tags",
-        "request_preview",
-        "response_preview",
-        "execution_duration_ms",
-        "execution_duration",
-        "client_request_id",
-        "experiment_id",
-        "timestamp_ms",
-        "execution_time_ms",
-        "status",
-        "request_metadata",
-        "version",
-    ]
+_INFO = names(
+    """
+    trace_id request_id trace_location request_time state trace_metadata assessments tags request_preview
+    response_preview execution_duration_ms execution_duration client_request_id experiment_id timestamp_ms
+    execution_time_ms status request_metadata version
+    """
 )
-_RECORD = frozenset(
-    [
-        "inputs",
-        "outputs",
-        "expectations",
-        "tags",
-        "source_type",
-        "source_id",
-        "source",
-        "created_time",
-        "dataset_record_id",
-        "dataset",
-        "last_update_time",
-        "created_by",
-        "last_updated_by",
-        "dataset_id",
-        "input_hash",
-    ]
+_RECORD = names(
+    """
+    inputs outputs expectations tags source_type source_id source created_time dataset_record_id dataset
+    last_update_time created_by last_updated_by dataset_id input_hash
+    """
 )
 _OWN = "mlflow."
 _EXPECTED = ("expected_response", "expected_output", "expected_answer", "answer", "ground_truth")

@@ -13,70 +13,28 @@ from msgspec import UNSET
 from ....types import Json
 from ...tracing.dialects.messages import arguments_of, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM": "judge", "CODE": "judge"}
-_SPAN = frozenset(
-    [
-        "id",
-        "name",
-        "span_kind",
-        "parent_id",
-        "start_time",
-        "end_time",
-        "status_code",
-        "status_message",
-        "events",
-        "context",
-        "attributes",
-        "context.span_id",
-        "context.trace_id",
-        "cumulative_error_count",
-        "cumulative_llm_token_count_prompt",
-        "cumulative_llm_token_count_completion",
-        "cumulative_llm_token_count_total",
-    ]
+_SPAN = names(
+    """
+    id name span_kind parent_id start_time end_time status_code status_message events context attributes
+    context.span_id context.trace_id cumulative_error_count cumulative_llm_token_count_prompt
+    cumulative_llm_token_count_completion cumulative_llm_token_count_total
+    """
 )
-_ANNOTATION = frozenset(
-    [
-        "id",
-        "name",
-        "annotation_name",
-        "annotator_kind",
-        "span_id",
-        "trace_id",
-        "session_id",
-        "result",
-        "result.score",
-        "result.label",
-        "result.explanation",
-        "score",
-        "label",
-        "explanation",
-        "metadata",
-        "identifier",
-        "created_at",
-        "updated_at",
-        "source",
-        "user_id",
-        "document_position",
-    ]
+_ANNOTATION = names(
+    """
+    id name annotation_name annotator_kind span_id trace_id session_id result result.score result.label
+    result.explanation score label explanation metadata identifier created_at updated_at source user_id
+    document_position
+    """
 )
-_EXAMPLE = frozenset(
-    [
-        "id",
-        "example_id",
-        "node_id",
-        "input",
-        "output",
-        "metadata",
-        "updated_at",
-        "source",
-        "dataset",
-        "splits",
-        "external_id",
-    ]
+_EXAMPLE = names(
+    """
+    id example_id node_id input output metadata updated_at source dataset splits external_id
+    """
 )
 _READ_ELSEWHERE = ("session.id", "user.id", "tag.tags", "metadata")
 _CORRECTION = frozenset(
