@@ -31,8 +31,8 @@ class FromProduct:
     """Options of an import from another product."""
 
     thumbs: tuple[str, ...] = ()
-    """A score whose values are people's thumbs, as NAME, or as NAME>=NUMBER of a scale ('stars>=4'). May be repeated. If
-    omitted: what people gave as yes or no, 0 or 1, or a word such as thumbs-up."""
+    """A score whose values are people's thumbs, as NAME, or as NAME>=NUMBER of a scale ('stars>=4'). May be repeated.
+    If omitted: what people gave as yes or no, 0 or 1, or a word such as thumbs-up."""
     project: str | None = None
     """Of a server: the project, or MLflow's experiment. If omitted, the only one."""
     since: str | None = None
@@ -68,6 +68,7 @@ def import_product(product: str, sources: Sequence[str], store: Path, options: F
     with Store(store) as opened:
         landed = land(gathered, opened, rules)
     for server in servers:
+        landed.redacted += server.redacted
         server.forget()
     if options.json:
         print_json(_plain(landed, gathered))
@@ -155,7 +156,9 @@ def _sentences(store: Path, landed: Landed, gathered: Gathered) -> Iterator[str]
     if landed.feedback:
         yield f"{counted(landed.new_feedback, 'new piece')} of feedback of {landed.feedback} there"
     if landed.scores:
-        yield "scores: " + ", ".join(f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items())
+        yield "scores: " + ", ".join(
+            f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items()
+        )
     for name, count in landed.scales.items():
         if name not in landed.thumbs_by:
             yield f"{name} is a scale ({count}): if people gave it, --thumbs '{name}>=NUMBER' makes thumbs of it"

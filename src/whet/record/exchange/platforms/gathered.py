@@ -148,6 +148,11 @@ class Gathered:
                 self.unread[name] += 1
 
 
+def names(text: str) -> frozenset[str]:
+    """The words of a text: names of fields."""
+    return frozenset(text.split())
+
+
 def lone(value: Json) -> Json:
     """The one value of an object with one member, at any depth of such objects; JSON in a text is read first."""
     value = parsed(value) if isinstance(value, str) and value[:1] in ("{", "[") else value

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from msgspec import UNSET
 
 from ....errors import InputError
-from ....types import Feedback, Json, Score, Step, Task, Trajectory, digest
+from ....types import Feedback, Json, Score, Split, Step, Task, Trajectory, digest
 from ...rows import as_text
 from ...store import Store
 from ...tracing.dialects import survey
@@ -25,9 +25,12 @@ from .gathered import Gathered, Opinion, TraceNote, lone, span_bytes, trace_byte
 _PEOPLE = re.compile(r"thumb|feedback|user|human|vote|like", re.IGNORECASE)
 """Names that people's opinions go by, where the product does not say whose they are."""
 _WORDS = {
-    **dict.fromkeys(("up", "thumbsup", "like", "liked", "good", "positive", "yes", "true", "correct", "👍"), 1.0),
     **dict.fromkeys(
-        ("down", "thumbsdown", "dislike", "disliked", "bad", "negative", "no", "false", "incorrect", "👎"), -1.0
+        ("up", "thumbsup", "like", "liked", "good", "positive", "yes", "true", "correct", "👍"), 1.0
+    ),
+    **dict.fromkeys(
+        ("down", "thumbsdown", "dislike", "disliked", "bad", "negative", "no", "false", "incorrect", "👎"),
+        -1.0,
     ),
 }
 _RULE = re.compile(r"(?P<name>.+?)(?:\s*>=\s*(?P<least>-?\d+(?:\.\d+)?))?")
@@ -153,13 +156,15 @@ def _merged(stored: Trajectory, run: Trajectory) -> Trajectory | None:
         return None
     base = run if longer else stored
     meta = {**stored.meta, **base.meta, **({"labels": labels} if labels else {})}
-    return replace(base, scores=scores, feedback=(), meta=meta, outcome=stored.outcome if not longer else base.outcome)
+    return replace(
+        base, scores=scores, feedback=(), meta=meta, outcome=stored.outcome if not longer else base.outcome
+    )
 
 
 def _fresh(tasks: Sequence[Task], store: Store) -> list[Task]:
     """Each task once, with the split that the record may have given it already."""
     latest = {task.id: task for task in tasks}
-    splits = {}
+    splits: dict[str, Split | None] = {}
     ids = list(latest)
     for start in range(0, len(ids), _AT_ONCE):
         splits |= {task.id: task.split for task in store.tasks(ids=ids[start : start + _AT_ONCE])}
@@ -229,7 +234,17 @@ class _Opinions:
                     comment=opinion.comment if number == 0 else "",
                     correction=None if correction is UNSET else correction,
                     # With what it says: one that was changed there is another one here, and later.
-                    id=digest([self._product, opinion.id, kind, value, opinion.comment, as_text(correction) if correction is not UNSET else None], 24),
+                    id=digest(
+                        [
+                            self._product,
+                            opinion.id,
+                            kind,
+                            value,
+                            opinion.comment,
+                            as_text(correction) if correction is not UNSET else None,
+                        ],
+                        24,
+                    ),
                     at=opinion.at,
                 )
             )
@@ -267,7 +282,11 @@ class _Opinions:
         if opinion.name in self._rules.least:
             least = self._rules.least[opinion.name]
             if least is not None:
-                return None if isinstance(value, str) and not _number(value) else (1.0 if float(value) >= least else -1.0)
+                return (
+                    None
+                    if isinstance(value, str) and not _number(value)
+                    else (1.0 if float(value) >= least else -1.0)
+                )
         elif not _a_persons(opinion):
             return None
         if isinstance(value, bool):

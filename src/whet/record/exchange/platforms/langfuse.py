@@ -13,31 +13,39 @@ from msgspec import UNSET
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
 
 KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
 _BY: dict[str, By] = {"ANNOTATION": "person", "EVAL": "judge"}
-_OBSERVATION = frozenset(
-    """id traceId startTime endTime parentObservationId type isRootObservation name level statusMessage version
+_OBSERVATION = names(
+    """
+    id traceId startTime endTime parentObservationId type isRootObservation name level statusMessage version
     userId sessionId input output metadata model modelParameters usageDetails usage costDetails totalCost
-    calculatedTotalCost promptName promptVersion tags release traceName providedModelName
-    projectId createdAt updatedAt environment bookmarked public latency timeToFirstToken completionStartTime unit
-    internalModelId modelId inputPrice outputPrice totalPrice promptId usagePricingTierName usagePricingTierId
+    calculatedTotalCost promptName promptVersion tags release traceName providedModelName projectId createdAt
+    updatedAt environment bookmarked public latency timeToFirstToken completionStartTime unit internalModelId
+    modelId inputPrice outputPrice totalPrice promptId usagePricingTierName usagePricingTierId
     calculatedInputCost calculatedOutputCost promptTokens completionTokens totalTokens inputUsage outputUsage
-    totalUsage inputCost outputCost""".split()
+    totalUsage inputCost outputCost
+    """
 )
-_TRACE = frozenset(
-    """id timestamp name input output sessionId userId release version tags metadata observations scores public
-    projectId createdAt updatedAt externalId environment bookmarked latency totalCost htmlPath usage""".split()
+_TRACE = names(
+    """
+    id timestamp name input output sessionId userId release version tags metadata observations scores public
+    projectId createdAt updatedAt externalId environment bookmarked latency totalCost htmlPath usage
+    """
 )
-_SCORE = frozenset(
-    """id traceId sessionId observationId name source timestamp value stringValue comment dataType subject metadata
+_SCORE = names(
+    """
+    id traceId sessionId observationId name source timestamp value stringValue comment dataType subject metadata
     authorUserId projectId createdAt updatedAt environment configId queueId datasetRunId executionTraceId trace
-    longStringValue traceName userId""".split()
+    longStringValue traceName userId
+    """
 )
-_ITEM = frozenset(
-    """id input expectedOutput metadata datasetName datasetId status sourceTraceId sourceObservationId createdAt
-    updatedAt mediaReferences version projectId validFrom""".split()
+_ITEM = names(
+    """
+    id input expectedOutput metadata datasetName datasetId status sourceTraceId sourceObservationId createdAt
+    updatedAt mediaReferences version projectId validFrom
+    """
 )
 
 
@@ -108,7 +116,9 @@ def _said_of(trace: str, record: Mapping[str, Json], gathered: Gathered) -> None
             note.versions.setdefault(name, str(record[name]))
     metadata = structure(record.get("metadata"))
     if isinstance(metadata, dict):
-        note.metadata |= {name: parsed(value) for name, value in metadata.items() if name != "resourceAttributes"}
+        note.metadata |= {
+            name: parsed(value) for name, value in metadata.items() if name != "resourceAttributes"
+        }
 
 
 def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:

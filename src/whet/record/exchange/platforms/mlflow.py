@@ -17,22 +17,28 @@ from ....errors import InputError
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM_JUDGE": "judge", "AI_JUDGE": "judge", "CODE": "judge"}
-_TRACE = frozenset(
-    """info data spans trace_id trace client_request_id state request_time execution_duration request response
-    trace_metadata tags assessments execution_duration_ms trace_info""".split()
+_TRACE = names(
+    """
+    info data spans trace_id trace client_request_id state request_time execution_duration request response
+    trace_metadata tags assessments execution_duration_ms trace_info
+    """
 )
-_INFO = frozenset(
-    """trace_id request_id trace_location request_time state trace_metadata assessments tags request_preview
+_INFO = names(
+    """
+    trace_id request_id trace_location request_time state trace_metadata assessments tags request_preview
     response_preview execution_duration_ms execution_duration client_request_id experiment_id timestamp_ms
-    execution_time_ms status request_metadata version""".split()
+    execution_time_ms status request_metadata version
+    """
 )
-_RECORD = frozenset(
-    """inputs outputs expectations tags source_type source_id source created_time dataset_record_id dataset
-    last_update_time created_by last_updated_by dataset_id input_hash""".split()
+_RECORD = names(
+    """
+    inputs outputs expectations tags source_type source_id source created_time dataset_record_id dataset
+    last_update_time created_by last_updated_by dataset_id input_hash
+    """
 )
 _OWN = "mlflow."
 _EXPECTED = ("expected_response", "expected_output", "expected_answer", "answer", "ground_truth")
@@ -92,7 +98,11 @@ def _object(value: Json) -> dict[str, Json]:
 def _span(trace: str, span: Mapping[str, Json], gathered: Gathered) -> None:
     attributes = dict(_object(span.get("attributes")))
     # The span of a released API names its type and what it is given beside the attributes.
-    for key, name in (("span_type", "mlflow.spanType"), ("inputs", "mlflow.spanInputs"), ("outputs", "mlflow.spanOutputs")):
+    for key, name in (
+        ("span_type", "mlflow.spanType"),
+        ("inputs", "mlflow.spanInputs"),
+        ("outputs", "mlflow.spanOutputs"),
+    ):
         if span.get(key) is not None:
             attributes.setdefault(name, span[key])
     attributes.setdefault("mlflow.spanType", "UNKNOWN")
@@ -154,7 +164,9 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
             author=str(source.get("source_id") or ""),
             comment=str(stated.get("rationale") or ""),
             correction=correction,
-            error=": ".join(filter(None, (str(error.get("error_code") or ""), str(error.get("error_message") or "")))),
+            error=": ".join(
+                filter(None, (str(error.get("error_code") or ""), str(error.get("error_message") or "")))
+            ),
             at=nanoseconds(stated.get("last_update_time") or stated.get("create_time")) / 1e9,
             trace=trace,
             span=_hex(stated.get("span_id")),
@@ -186,7 +198,9 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     try:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         if not {"trace_info", "spans", "assessments"} <= tables:
             raise InputError(
                 f"{path} is not a tracking database of MLflow 3.6 or later; mlflow db upgrade sqlite:///{path} brings "
@@ -207,7 +221,9 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
 
 def _recorded(connection: sqlite3.Connection, id: str, session: str | None) -> Mapping[str, Json]:
     def pairs(table: str) -> dict[str, Json]:
-        return dict(connection.execute(f"SELECT key, value FROM {table} WHERE request_id = ?", (id,)).fetchall())
+        return dict(
+            connection.execute(f"SELECT key, value FROM {table} WHERE request_id = ?", (id,)).fetchall()
+        )
 
     assessments = []
     for row in connection.execute("SELECT * FROM assessments WHERE trace_id = ?", (id,)):
@@ -230,13 +246,18 @@ def _recorded(connection: sqlite3.Connection, id: str, session: str | None) -> M
     contents = connection.execute("SELECT content FROM spans WHERE trace_id = ?", (id,)).fetchall()
     metadata = {**({"mlflow.trace.session": session} if session else {}), **pairs("trace_request_metadata")}
     info = {"trace_id": id, "trace_metadata": metadata, "tags": pairs("trace_tags")}
-    return {"info": {**info, "assessments": assessments}, "data": {"spans": [parsed(text) for (text,) in contents]}}
+    return {
+        "info": {**info, "assessments": assessments},
+        "data": {"spans": [parsed(text) for (text,) in contents]},
+    }
 
 
 def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[str, Json]]:
     """Traces of one experiment with their assessments, and its evaluation datasets."""
     v2, v3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
-    found = api.rows(f"{v2}/experiments/search", body={"max_results": 1000}, at="experiments", cursor="next_page_token")
+    found = api.rows(
+        f"{v2}/experiments/search", body={"max_results": 1000}, at="experiments", cursor="next_page_token"
+    )
     experiments = {str(one["name"]): str(one["experiment_id"]) for one in found}
     if len(experiments) > 1:
         experiments = {name: id for name, id in experiments.items() if name != "Default" or name == project}
@@ -249,7 +270,10 @@ def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[
         query = [("trace_id", str(info["trace_id"])), ("allow_partial", "true")]
         for whole in api.rows(f"{v3}/traces/get", query=query, at="trace"):
             spans = whole.get("spans") or _object(whole.get("data")).get("spans")
-            yield {"info": {**info, **_object(whole.get("trace_info"))}, "data": {"spans": [_otlp(span) for span in spans or ()]}}
+            yield {
+                "info": {**info, **_object(whole.get("trace_info"))},
+                "data": {"spans": [_otlp(span) for span in spans or ()]},
+            }
     searched = {"experiment_ids": [chosen], "max_results": 100}
     for dataset in api.rows(f"{v3}/datasets/search", body=searched, at="datasets", cursor="next_page_token"):
         path = f"{v3}/datasets/{dataset['dataset_id']}/records"
@@ -265,7 +289,10 @@ def _otlp(span: Mapping[str, Json]) -> dict[str, Json]:
         return dict(span)
     attributes = {pair["key"]: _any(pair.get("value")) for pair in held}
     events = [
-        {**event, "attributes": {pair["key"]: _any(pair.get("value")) for pair in event.get("attributes", ())}}
+        {
+            **event,
+            "attributes": {pair["key"]: _any(pair.get("value")) for pair in event.get("attributes", ())},
+        }
         for event in span.get("events", ())
     ]
     times = {name: int(span[name]) for name in ("start_time_unix_nano", "end_time_unix_nano") if name in span}

@@ -13,25 +13,33 @@ from msgspec import UNSET
 from ....types import Json
 from ...tracing.dialects.messages import arguments_of, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds
+from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM": "judge", "CODE": "judge"}
-_SPAN = frozenset(
-    """id name span_kind parent_id start_time end_time status_code status_message events context attributes
+_SPAN = names(
+    """
+    id name span_kind parent_id start_time end_time status_code status_message events context attributes
     context.span_id context.trace_id cumulative_error_count cumulative_llm_token_count_prompt
-    cumulative_llm_token_count_completion cumulative_llm_token_count_total""".split()
+    cumulative_llm_token_count_completion cumulative_llm_token_count_total
+    """
 )
-_ANNOTATION = frozenset(
-    """id name annotation_name annotator_kind span_id trace_id session_id result result.score result.label
+_ANNOTATION = names(
+    """
+    id name annotation_name annotator_kind span_id trace_id session_id result result.score result.label
     result.explanation score label explanation metadata identifier created_at updated_at source user_id
-    document_position""".split()
+    document_position
+    """
 )
-_EXAMPLE = frozenset(
-    "id example_id node_id input output metadata updated_at source dataset splits external_id".split()
+_EXAMPLE = names(
+    """
+    id example_id node_id input output metadata updated_at source dataset splits external_id
+    """
 )
 _READ_ELSEWHERE = ("session.id", "user.id", "tag.tags", "metadata")
-_CORRECTION = frozenset({"correction", "corrected", "expected", "reference", "ground_truth", "expected_output"})
+_CORRECTION = frozenset(
+    {"correction", "corrected", "expected", "reference", "ground_truth", "expected_output"}
+)
 """Names of annotations by people whose explanation is what should have been answered."""
 
 
@@ -51,14 +59,20 @@ def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
 def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
     held = record.get("attributes")
     stated = dict(held) if isinstance(held, Mapping) else {}
-    columns = {name.removeprefix("attributes."): value for name, value in record.items() if name.startswith("attributes.")}
+    columns = {
+        name.removeprefix("attributes."): value
+        for name, value in record.items()
+        if name.startswith("attributes.")
+    }
     attributes: dict[str, Json] = {}
     for name, value in (stated | columns).items():
         if name == "metadata":
             attributes[name] = value
         else:
             _flatten(name, value, attributes)
-    gathered.unknown({name: value for name, value in record.items() if not name.startswith("attributes.")}, _SPAN)
+    gathered.unknown(
+        {name: value for name, value in record.items() if not name.startswith("attributes.")}, _SPAN
+    )
     context = record.get("context")
     ids = context if isinstance(context, Mapping) else {}
     trace = str(ids.get("trace_id") or record["context.trace_id"])
@@ -82,7 +96,11 @@ def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
     note.tags += [tag for tag in tags if tag not in note.tags] if isinstance(tags, list) else []
     metadata = structure(attributes.get("metadata"))
     told = dict(metadata) if isinstance(metadata, dict) else {}
-    told |= {name.removeprefix("metadata."): value for name, value in attributes.items() if name.startswith("metadata.")}
+    told |= {
+        name.removeprefix("metadata."): value
+        for name, value in attributes.items()
+        if name.startswith("metadata.")
+    }
     note.metadata |= told
     for name in ("release", "version"):
         if isinstance(told.get(name), str):
@@ -128,7 +146,9 @@ def _annotation(record: Mapping[str, Json], gathered: Gathered) -> None:
     score = told.get("score")
     gathered.opinions.append(
         Opinion(
-            id=str(record.get("id") or msgspec.json.encode(dict(record), order="sorted", enc_hook=str).decode()),
+            id=str(
+                record.get("id") or msgspec.json.encode(dict(record), order="sorted", enc_hook=str).decode()
+            ),
             name=name,
             value=told.get("label") if score is None else score,
             by=by,
@@ -158,18 +178,21 @@ def _example(record: Mapping[str, Json], gathered: Gathered) -> None:
 
 def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[str, Json]]:
     """Spans of one project with their annotations, and the examples of all datasets."""
-    pages = {"at": "data", "cursor": "next_cursor"}
-    projects = {str(one["name"]): str(one["id"]) for one in api.rows("/v1/projects", **pages)}
+    projects = {
+        str(one["name"]): str(one["id"]) for one in api.rows("/v1/projects", at="data", cursor="next_cursor")
+    }
     chosen = one_project(projects, project)
     query = [("limit", "500"), *([("start_time", since)] if since else [])]
     span_ids: list[str] = []
-    for span in api.rows(f"/v1/projects/{chosen}/spans", query=query, **pages):
+    for span in api.rows(f"/v1/projects/{chosen}/spans", query=query, at="data", cursor="next_cursor"):
         span_ids.append(str(span["context"]["span_id"]))
         yield span
     for start in range(0, len(span_ids), 50):
         named = [("limit", "1000"), *(("span_ids", id) for id in span_ids[start : start + 50])]
-        yield from api.rows(f"/v1/projects/{chosen}/span_annotations", query=named, **pages)
-    for dataset in api.rows("/v1/datasets", **pages):
+        yield from api.rows(
+            f"/v1/projects/{chosen}/span_annotations", query=named, at="data", cursor="next_cursor"
+        )
+    for dataset in api.rows("/v1/datasets", at="data", cursor="next_cursor"):
         for examples in api.rows(f"/v1/datasets/{dataset['id']}/examples", at="data"):
             for example in examples.get("examples", ()):
                 yield {**example, "dataset": dataset.get("name")}
