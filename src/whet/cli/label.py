@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .app import AtLeastOne, Record, command, counted, existing
+from .app import AtLeastOne, BaseUrl, ModelName, Record, command, counted, existing
 from .conversation import RunFilter, rating, transcript
 
 if TYPE_CHECKING:
@@ -39,12 +40,20 @@ def label(
     subject: Annotated[str | None, Parameter(name=("--subject", "--user"))] = None,
     limit: AtLeastOne | None = None,
     skipped: bool = False,
+    rubric: bool = False,
+    rubric_file: Path | None = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
 ) -> int:
     """Judge recorded runs, one after the other, with a key each: whet label --store runs.db
 
     Shows each run that nobody rated as a conversation, answers that differ before those that repeat one. Keys: u up,
     d down, c correct it, t say something about it, s skip, z undo, q quit. What was said is recorded at once; start it
     again to go on.
+
+    Where thumbs are too few to judge by, a rubric may do. whet label --rubric --model NAME --base-url URL has one
+    drafted from what people liked and disliked, for you to accept, edit or refuse. It is recorded only if a
+    judge who reads it agrees with thumbs of people whom the draft did not show; then whet improve uses it.
 
     Parameters
     ----------
@@ -56,9 +65,17 @@ def label(
         At most this many runs.
     skipped
         The runs that were skipped before as well.
+    rubric
+        Draft a rubric instead. Exits 1 if none was recorded.
+    rubric_file
+        The same with a rubric of your own, which is only proven.
     """
     from ..record.store import Store
 
+    if rubric or rubric_file is not None:
+        from .rubric import RubricRun, label_rubric
+
+        return label_rubric(RubricRun(store, model, base_url, rubric_file))
     with Store(existing(store)) as opened:
         unrated = RunFilter(unrated=True, contains=contains)
         passed = set() if skipped else set(opened.state(SKIPPED, []))

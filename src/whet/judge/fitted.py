@@ -461,7 +461,7 @@ def _judges(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[st
     seeing = {input: fitted.without(input) for input in inputs}
     by_input = {input: blind.liked(blind.without(input)("")) for input in inputs}
     ups = _share([thumb.up for thumb in _given(thumbs)])
-    longest, short, long = _length_rule(thumbs)
+    longest, short, long = length_rule(thumbs)
     return {
         "fitted": lambda input, answer: fitted.liked(seeing[input](answer)),
         "constant": lambda input, answer: ups,
@@ -475,7 +475,7 @@ def _share(ups: Sequence[bool]) -> float:
     return (sum(ups) + 1) / (len(ups) + 2)
 
 
-def _length_rule(thumbs: Sequence[Rated]) -> tuple[int, float, float]:
+def length_rule(thumbs: Sequence[Rated]) -> tuple[int, float, float]:
     """The length that divides these answers best, and the share of thumbs up up to it and above it."""
     ordered = sorted(thumbs, key=lambda thumb: len(thumb.answer))
     lengths = sorted({len(thumb.answer) for thumb in thumbs})

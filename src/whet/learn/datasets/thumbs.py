@@ -160,7 +160,7 @@ def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) 
             continue
         recorded += 1
         unnamed = unnamed and not (run.subject or run.session)
-        rated.append(_rated(run, input))
+        rated.append(rated_run(run, input))
     signs = _precisions(rated)
     believed = [_believed(run, signs) for run in rated]
     evidence = [run for run in believed if run.told or run.sign_error is not None]
@@ -186,7 +186,12 @@ def _believed(run: RatedRun, signs: Mapping[tuple[str, bool], SignPrecision]) ->
     return replace(run, sign_error=1 - precision.share)
 
 
-def _rated(run: Trajectory, input: Json) -> RatedRun:
+def rated_run(run: Trajectory, input: Json) -> RatedRun:
+    """What people said of one run, and what they let show.
+
+    Args:
+        input: of its function.
+    """
     whole = [note for note in run.feedback if note.step is None]
     notes = [note for note in whole if not note.kind.startswith(IMPLICIT)]
     sign = _sign(whole)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from msgspec import UNSET
 
+from ...sandbox.inside.holes import digest as answer_digest
 from ...types import Bundle, Json, Task
 from ..datasets.callee import RUNNER, staged
 from .corrections import Corrections, WrongAnswer
+from .holes import Hole
 from .outside import Comparer, Targets
 from .population import Judged
 from .program import Program
@@ -23,6 +26,7 @@ from .screening import (
     Screened,
     Spectrum,
     Traced,
+    calls_of,
     limit_of,
     ochiai,
     placed,
@@ -137,6 +141,7 @@ class RowScreen(Screen):
             [scores[index] for index in chosen],
             weights,
             self._corrections([(traced[index], reports[index].answer) for index in wrong]),
+            calls_of(steps / max(1, len(chosen))),
             _FINALISTS,
         )
 
@@ -156,6 +161,38 @@ class RowScreen(Screen):
         calls = self._calls(spectrum.rows)
         reports = await self.each(files, "answers", [RUNNER], versions, [calls, spectrum.seconds])
         return [await self._compared(spectrum, answers) for answers in reports]
+
+    async def filled(self, spectrum: Spectrum, program: Program, hole: Hole) -> list[tuple[str, int]]:
+        """Expressions for a hole in its program, with their targets, the best first."""
+        files = self._files(spectrum.program)
+        places = placed(spectrum.program, files)
+        assert places is not None
+        asked = {
+            "names": list(hole.names),
+            "before": list(hole.before),
+            "atoms": list(hole.atoms),
+            "called": list(hole.called),
+            "attributes": list(hole.attributes),
+            "targets": [[target.takes, target.name] for target in hole.targets],
+        }
+        rows: dict[str, Json] = {
+            "calls": list(self._calls(spectrum.rows)),
+            "wanted": [answer_digest(task.answer) for task in spectrum.rows],
+            "failing": sum(score < 1.0 for score in spectrum.scores),
+            "most": spectrum.calls * (1 if hole.before else 2),
+        }
+        changed = version(program, places, files)
+        told = await self.asked(
+            files, "fillings", RUNNER, changed, asked, rows, spectrum.seconds, self.enough
+        )
+        fillings: list[tuple[str, int]] = []
+        for report in told:
+            for text in report.told:
+                try:
+                    fillings.append(msgspec.json.decode(text, type=tuple[str, int]))
+                except msgspec.MsgspecError:
+                    continue
+        return fillings
 
     async def _compared(self, spectrum: Spectrum, answers: Sequence[str]) -> Screened:
         """A version's answers beside those of its origin; rows that it was not asked any more count for nothing."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ...types import Json
-from .schema import LISTED, SUBJECTS, listed
+from .schema import LISTED, SUBJECTS, keep_out, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +207,7 @@ def _erase_rows(
         "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
         [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
     )
+    keep_out(connection)
     return {
         "spans": _erase_spans(connection, sorted(trace_ids), names, single),
         "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", listed(ids)),
