@@ -19,7 +19,7 @@ _WORDS = (
 _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
 _BEYOND = spelled(
-    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|şifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|κωδικ(?:ό|ο)ς|密码|密碼|口令|"
+    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|(?:Ş|ş)ifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|(?:Κ|κ)ωδικός|密码|密碼|口令|"
     "パスワード|暗証番号|비밀번호|암호|كلمة (?:المرور|السر)|סיסמ(?:ה|ת)|पासवर्ड|รหัสผ่าน"
 )
 _KEYS = (
@@ -121,13 +121,22 @@ def _place(
 ) -> Named:
     """What follows an anchor."""
     seen = seen_by_re2(anchor)
-    return Named(name, f"{before}(?:{anchor})(?:{follows})", seen_by_re2(screen), keys, f"(?:{seen})", check)
+    return Named(
+        name,
+        f"{before}(?:{anchor})(?:{follows})",
+        seen_by_re2(screen),
+        keys,
+        f"(?:{seen})" if anchor else "",
+        check,
+    )
 
 
 _OPEN = r"[\"'`*“„«「『\\]{0,6}"
 _CHOSEN = r"[^\s\"'`<>(){}\[\]|\\”“»」』]"
 _STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
-_LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|(?:は|是|为|為|는|은)\s?)"
+_LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|" + spelled(
+    r"(?:は|是|为|為|는|은|：)\s?)"
+)
 _SAID = r"[^\n:：=.,;!?<>{}\"\\]{0,48}?"
 
 _USER = r"(?:-u|-U|-l|--user(?:name)?|--login)[ =]?\\?[\"']?[^\s\"'-][^\s\"']{0,80}\s+"
@@ -153,14 +162,13 @@ _LIKE_A_KEY = "live|test|prod|production|sandbox|dev|staging|sk|rk|pat|tok|token
 _SURE = frozenset({"sk", "rk", "pat", "tok", "token", "secret", "api", "apikey"})
 """Those behind which nobody writes a hash."""
 _CODES = (
-    r"(?i:(?:verification|security|log-?in|sign-?in|access|authenti(?:cation|cator)|one[ -]time|2fa|mfa|sms|backup|reset|pass)[ -]?code|"
+    r"(?i:(?:verification|security|log-?in|sign-?in|access|one[ -]time|2fa|mfa|sms|pass)[ -]?code|"
     r"one[ -]time[ -](?:password|passcode|pin)|\b(?:otp|pin)\b(?:[ -]?(?:is|number))?|(?:bestaetigungs|sicherheits)code|"
     r"code de (?:verification|securite)|codigo de (?:verificacion|seguridad|seguranca)|codice di verifica)|\bTAN\b"
 )
 _CODES_SEEN = (
-    _CODES.replace(r"\b(", r"(?:\A|[^A-Za-z])(")
-    .replace(r")\b", ")[^A-Za-z]")
-    .replace(r"\bTAN\b", "[^A-Za-z]TAN[^A-Za-z]")
+    r"(?i:(?:verification|security|log-?in|sign-?in|access|time|[2m]fa|sms|pass|sicherheits)[ -]?code|one[ -]time[ -]p|(?:\A|[^a-z])(?:otp|pin)[^a-z]|"
+    r"bestaetigungscode|code de [sv]|codigo de |codice di )|[^A-Za-z]TAN[^A-Za-z]"
 )
 _CODES_BEYOND = spelled(
     r"(?i:bestätigungscode|code de (?:vérification|sécurité)|código de (?:verificación|verificação|seguridad|segurança)|验证码|認証コード|код подтверждения)"
@@ -224,7 +232,7 @@ PLACES = (
     _place("password", rf"(?i:{_CREDENTIALS})",
            rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
     _place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
-           rf"(?i:admin|root|administrator|postgres|superuser):[^\s:]{{3,20}}{_SIGNS}"),
+           rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.
     _place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES),
     _place("command-password", r"\s(?:-p|-P|-w)[ =]?", rf"{_ARGUMENT}[\"']?\s+{_FLAGS}{_USER}", argument, _SWITCHES),
@@ -241,10 +249,10 @@ PLACES = (
            _digit, _NEAR),
     # "I typed '...' into the password field", "type[password] [...]", "<Pass encoding=...>...</Pass>", "Pass: ..."
     _place("password", r"(?i:\b(?:typ(?:e|ed|ing)|enter(?:ed|ing)?|fill(?:ed)?|input(?:ted)?)\s[\"'`])", r"(?P<secret>[^\s\"'`]{4,80})[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}pass", _digit,
-           r"(?i:(?:type|typed|typing|entere?d?|entering|fill|filled|input)\s[\"'`][^\s\"'`]{4,80}[\"'`]\s[^\n.]{0,24}pass)"),
+           r"[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}(?i:pass)"),
     _place("password", r"(?i:pass(?:word)?[^\s\]]{0,12}\]\s\[)", r"(?P<secret>[^\s\[\]]{4,80})\]", _digit, r"(?i:pass(?:word)?)[^\s\]]{0,12}\]\s\["),
     _place("password", r"(?i:<\w{0,20}(?:pass|keymaterial)\b[^>]{0,60}>)", r"(?P<secret>[^\s<>]{4,200})<", _no_word, r"(?i:pass|keymaterial)[^>a-z][^>]{0,60}>[^\s<>]{4}|(?i:pass|keymaterial)>[^\s<>]{4}"),
-    _place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}"),
+    _place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}", before="(?<!oarding )"),
     _place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:secret|pre-shared-key(?:\sascii-text)?|community|rootpw\s--plaintext|EAP|PSK|IDENTIFY)\s[^\s]{{3,40}}{_SIGNS}"),
     _place("password", r"\becho\s", r"[\"']?(?P<secret>[^\s\"'$`-][^\s\"'`]{3,200})[\"']?\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}?(?:password-stdin|passwd|passphrase-fd|with-token))", told,
