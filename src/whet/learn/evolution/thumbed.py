@@ -22,7 +22,7 @@ import msgspec
 
 from ...errors import InputError, TrainingRefused
 from ...judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
-from ...judge.rubric import Rubric, RubricReward
+from ...judge.rubric import ProvenRubric, RubricReward
 from ...judge.rubric import recorded as read_rubric
 from ...models import RecordedModel
 from ...models.base import Model
@@ -143,7 +143,7 @@ class AgentPlan:
     sentences: Sequence[str]
     refused: str = ""
     """Why nothing can be proven, and what helps; "" where it can."""
-    rubric: Rubric | None = None
+    rubric: ProvenRubric | None = None
     """By which a judge marks answers, where the thumbs alone do not tell enough."""
 
     @property
@@ -283,7 +283,7 @@ def _refusal(
     rows: ThumbRows,
     agreed: ThumbAgreement | None,
     settings: ThumbSettings,
-    rubric: Rubric | None,
+    rubric: ProvenRubric | None,
 ) -> str:
     """What is missing, and the command that helps; "" if nothing is."""
     label = f"whet label --store {settings.store}"
