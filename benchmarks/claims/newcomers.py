@@ -24,6 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from newcomers_faults import faults
+from newcomers_function import function
 from newcomers_shell import NEEDS, Noted, Shell, bare, report
 from newcomers_small import small
 from page import percent, publish, table
@@ -289,6 +291,18 @@ TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], l
         "A prompt and 200 rows, of which 8 in 100 need a rule that the prompt lacks; the same where none does. "
         "Every row is behind the proof, out of fold.",
         small,
+    ),
+    "function": (
+        "a function whose right answer is often nothing",
+        "A function and 200 rows, of 37 of which None is right: offline; with a model half of whose proposals are "
+        "useless and some break the 37; and with one all of whose useful ones do. Broken are counted on the table.",
+        function,
+    ),
+    "faults": (
+        "what goes wrong",
+        "Each ends with the exit code that is due, in one sentence that says what to do; where something was paid "
+        "for, the same command goes on, and asks for no answer twice.",
+        faults,
     ),
 }
 """Trials beside that of the thumbs: heading, what it is, and what runs it."""
