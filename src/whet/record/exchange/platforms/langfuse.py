@@ -13,7 +13,7 @@ from msgspec import UNSET
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
+from .gathered import By, Gathered, Opinion, error_of, names, nanoseconds
 
 KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
 _BY: dict[str, By] = {"ANNOTATION": "person", "EVAL": "judge"}

@@ -13,7 +13,7 @@ from ....errors import NotFoundError
 from ....types import Json
 from ...tracing.dialects.messages import structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
+from .gathered import By, Gathered, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ("LANGSMITH_API_KEY",)
 _BY: dict[str, By] = {"app": "person", "model": "judge", "auto_eval": "judge"}

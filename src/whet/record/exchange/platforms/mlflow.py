@@ -17,7 +17,7 @@ from ....errors import InputError
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
+from .gathered import By, Gathered, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM_JUDGE": "judge", "AI_JUDGE": "judge", "CODE": "judge"}

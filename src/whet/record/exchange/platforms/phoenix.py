@@ -13,7 +13,7 @@ from msgspec import UNSET
 from ....types import Json
 from ...tracing.dialects.messages import arguments_of, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
+from .gathered import By, Gathered, Opinion, error_of, names, nanoseconds
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM": "judge", "CODE": "judge"}
