@@ -9,7 +9,7 @@ from ...types import Feedback, Outcome, Preference, Task, Trajectory, Version
 from .codec import decode
 from .database import DatabaseReader
 from .group_commit import Value
-from .schema import LISTED, listed
+from .schema import LISTED, OF_RUNS, listed
 
 _PAGE = 500
 
@@ -45,8 +45,8 @@ def read_trajectories(
         where.append("+started >= ?")
         values.append(since)
     if ids is not None:
-        where.append(f"(id IN {LISTED} OR run IN {LISTED} OR process_run IN {LISTED})")
-        values += [listed(ids)] * 3
+        where.append(f"(id IN {LISTED} OR {OF_RUNS.format('?')} OR process_run IN {LISTED})")
+        values += [listed(ids)] * 4
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     remaining = limit
     # By pages: a cursor held open while the caller takes its time would keep the log from being reset.
