@@ -32,7 +32,7 @@ _BEAM, _PER_SCREEN = 12, 3
 """Halves of repairs that are followed, and those of them that one screen contributes."""
 _PAIRED = 640
 """Edits of one member of the beam."""
-_BEFORE_HOLES, _BETWEEN_HOLES, _HOLES = 96, 64, 128
+_BEFORE_HOLES, _BETWEEN_HOLES, _HOLES = 64, 32, 128
 """Single edits before the first hole, between it and the next, and holes of one program: one costs as much as some 100
 edits, and is filled with a thousand expressions."""
 _FILLED = 6
