@@ -31,7 +31,9 @@ def test_every_bad_one_is_refused_with_a_reason() -> None:
 
 
 def test_every_good_one_is_admitted() -> None:
-    refused = {name: proof.reasons for name, proof in proofs({**GOOD, **MORE_GOOD}).items() if not proof.admitted}
+    refused = {
+        name: proof.reasons for name, proof in proofs({**GOOD, **MORE_GOOD}).items() if not proof.admitted
+    }
     assert refused == {}
 
 
