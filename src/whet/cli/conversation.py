@@ -127,9 +127,17 @@ def transcript(run: Trajectory) -> Iterator[str]:
 def _figures(run: Trajectory) -> Iterable[str]:
     calls = sum(step.kind == "llm" for step in run.steps)
     yield f"{calls} model call{'' if calls == 1 else 's'}"
+    from ..models.prices import known_prices
+    from ..record.costs import dollars_of
+
     usage = run.usage
     if usage.prompt_tokens or usage.output_tokens:
         yield f"{usage.prompt_tokens:,} + {usage.output_tokens:,} tokens"
+    dollars, unpriced = dollars_of(run, known_prices())
+    if unpriced:
+        yield f"cost unknown (no price for {', '.join(sorted(unpriced))})"
+    elif dollars:
+        yield f"${dollars:.6f}".rstrip("0")
     if run.seconds is not None:
         yield f"{run.seconds:.2f} s"
     yield from (f"{name} {id}" for name, id in run.versions.items())

@@ -43,7 +43,7 @@ class TableOptions:
     calls: int = 200
     """Most model calls: to search, to propose, to judge and to prove together."""
     price: tuple[float, float] | None = None
-    """Dollars per million prompt tokens, and per million output tokens."""
+    """Dollars per million prompt tokens, and per million output tokens. If omitted, the model's public price."""
     temperature: float | None = None
     """Of the prompt's calls. If omitted, the endpoint's own."""
     proposer_model: str | None = None
