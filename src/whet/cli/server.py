@@ -78,7 +78,9 @@ def serve(
     from ..serve import Access, Server, run, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import upstreams_of
+    from ..serve.memory import share_arenas
 
+    share_arenas()
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = interrupted()
     with Store(store, serve=True) as opened:

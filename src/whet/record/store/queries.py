@@ -9,7 +9,7 @@ from ...types import Feedback, Outcome, Preference, Task, Trajectory, Version
 from .codec import decode, encode
 from .database import DatabaseReader
 from .group_commit import Value
-from .schema import LISTED, listed
+from .schema import LISTED, OF_RUNS, listed
 
 if TYPE_CHECKING:
     from .redaction.redact import Redactor
@@ -48,8 +48,8 @@ def read_trajectories(
         where.append("+started >= ?")
         values.append(since)
     if ids is not None:
-        where.append(f"(id IN {LISTED} OR run IN {LISTED} OR process_run IN {LISTED})")
-        values += [listed(ids)] * 3
+        where.append(f"(id IN {LISTED} OR {OF_RUNS.format('?')} OR process_run IN {LISTED})")
+        values += [listed(ids)] * 4
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     remaining = limit
     # By pages: a cursor held open while the caller takes its time would keep the log from being reset.

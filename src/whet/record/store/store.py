@@ -243,6 +243,8 @@ class Store:
         session: str | None = None,
         subject: str | None = None,
         limit: int | None = None,
+        after: int | None = None,
+        upto: int | None = None,
     ) -> Iterator[Trajectory]:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
 
@@ -250,6 +252,8 @@ class Store:
             ids: of trajectories, or of runs, whose trajectories come all; of a run of `whet run` also those
                 of the runs that its program opened itself.
             since: Unix time in seconds; only what started then or later.
+            after: a number that `newest` gave; only what was recorded later.
+            upto: such a number; only what was recorded up to then.
 
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded
         while one iterates may or may not come.
@@ -260,8 +264,14 @@ class Store:
             "+outcome =": None if outcome is None else outcome.value,
             "session =": session,
             "subject =": subject,
+            "seq >": after,
+            "seq <=": upto,
         }
         return read_trajectories(self.database, equal, ids, since, limit)
+
+    def newest(self) -> int:
+        """The number of the newest trajectory in the order of recording, 0 without any; a revision keeps it."""
+        return int(self.database.rows("SELECT coalesce(max(seq), 0) FROM trajectories")[0][0])
 
     def trajectory(self, id: str) -> Trajectory:
         """The one trajectory with this id, or the first of the run with this id.

@@ -20,10 +20,21 @@ from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..told_tools import with_told_tools
-from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
+from . import (
+    calls,
+    crewai,
+    genai,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openinference,
+    pydantic_ai,
+    traceloop,
+)
 from .agents import attribute
 from .messages import Message, finish_reason, parsed, plain
-from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, first, who
+from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, cost, failure, first, who
 from .tree import Node, given_calls, grow, let_go, steps
 from .unread import evaluations, unread
 
@@ -37,6 +48,7 @@ _DIALECTS = (
     langsmith.read,
     traceloop.read,
     langfuse.read,
+    mlflow.read,
     genai.read,
 )
 _MARKS = frozenset().union(
@@ -47,6 +59,7 @@ _MARKS = frozenset().union(
     langsmith.MARKS,
     traceloop.MARKS,
     langfuse.MARKS,
+    mlflow.MARKS,
     genai.MARKS,
 )
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
@@ -275,6 +288,8 @@ def _reading(span_content: Content) -> SpanReading:
     for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
         reading = dialect(span_content)
         if reading is not None:
+            if reading.kind == LLM:
+                reading.dollars = cost(span_content.attributes)
             return reading
     return _unknown(span_content)
 
@@ -351,6 +366,7 @@ def _fill(target: SpanReading, source: SpanReading) -> None:
         "finish",
         "usage",
         "aggregate",
+        "dollars",
         "error",
         "transcript",
     ):
@@ -433,7 +449,9 @@ def _step(
         tokens=reading.tokens,
         usage=None
         if spent is None
-        else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
+        else Usage(
+            spent["input"] or 0, spent["output"] or 0, reading.dollars or 0.0, int(reading.kind != AGENT)
+        ),
         latency=max(0, node.ended - node.started) / 1e9,
         error=failed,
         info=info,
