@@ -88,6 +88,14 @@ def tail(text: str) -> bool:
     )
 
 
+def of_all_kinds(text: str) -> bool:
+    """True of a key that a machine made of capitals, small letters and digits."""
+    kinds = [sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit)]
+    return (
+        min(kinds) >= 2 and entropy(text) > 3.6 and machine_made(text) and not text.startswith(("pk_", "eyJ"))
+    )
+
+
 def short_code(text: str) -> bool:
     """True of a code that was sent to somebody: not the same digit throughout, no year."""
     digits = re.sub(r"\D", "", text)
@@ -137,7 +145,7 @@ _STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
 _LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|" + spelled(
     r"(?:は|是|为|為|는|은|：)\s?)"
 )
-_SAID = r"[^\n:：=.,;!?<>{}\"\\]{0,48}?"
+_SAID = r"[^\n:：=.,;!?<>{}()\[\]\"\\]{0,48}?"
 
 _USER = r"(?:-u|-U|-l|--user(?:name)?|--login)[ =]?\\?[\"']?[^\s\"'-][^\s\"']{0,80}\s+"
 _FLAGS = r"(?:-{1,2}[\w-]{1,30}(?:[ =][^\s-][^\s]{0,80})?\s+){0,6}"
@@ -177,6 +185,14 @@ _CODE = (
     r"(?:[^\n\d.,;!?]{0,24}[:：= ]|是|は)[*\"'`]{0,3}"
     r"(?P<secret>(?:[A-Z]-)?[0-9]{3}[ -][0-9]{3}|(?:[A-Z]-)?[0-9]{4,8})(?![0-9]|[.,:/-][0-9])"
 )
+_NO_KEYS = "".join(
+    f"(?<!(?i:{word[:-1]}))"
+    for word in (
+        "public", "primary", "foreign", "cache", "sort", "partition", "object", "routing", "bucket", "schema", "sequence", "issuer", "next",
+        "last", "evaluated", "idempotency", "publishable", "verify", "page", "start", "cursor", "host", "dedup", "hash", "event", "file",
+    )
+)  # fmt: skip
+"""Words that make a key no secret, without their last letters, with which the anchor begins."""
 _CALLS = r"(?:connect|login|Login|[Cc]redentials?|[Aa]uth|AUTH|uthentication|createHmac|getConnection|pw_set|WiFi\.begin|jwt\.(?:sign|encode|verify|decode))"
 _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequentially|enter|text|value|keys|clear_and_type)"
 
@@ -266,9 +282,12 @@ PLACES = (
     # Keys of whatever vendor: words that say so, and a long random tail.
     _place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,
            rf"(?:{_LIKE_A_KEY})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}[A-Za-z0-9]{{20}}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])(?<!cs[_-])"),
+    # A key of whatever name, if it is of all kinds of letters.
+    _place("api-key", r"[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY", r"(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/=-]{20,200})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+           r"(?:[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY)(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}[A-Za-z0-9_+/=-]{20}", before=_NO_KEYS),
     # Files: .pgpass, .npmrc and Docker's, a name and its value on lines or in elements of their own.
     _place("password", r":(?:[0-9]{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:", r"(?P<secret>[^\s:\"']{6,100})(?=\s|\Z)", mixed, r":(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:[^\s:]{6}"),
-    _place("auth", r"(?:(?i:(?<![A-Za-z])_?auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
+    _place("auth", r"(?:(?i:(?<![A-Za-z])auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
            r"(?i:auth)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?[A-Za-z0-9+/_-]{12}"),
     _place("api-key", r"(?i:(?:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?key[\"']?\s?:\s?[\"']?)", r"(?P<secret>[A-Za-z0-9_+/.=-]{16,400})", machine_made,
            r"(?i:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?(?i:key)[\"']?\s?:\s"),
