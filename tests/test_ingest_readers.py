@@ -150,7 +150,7 @@ def readers(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"spawn_main" in (folder / "cmdline").read_bytes():
+            if parent == pid and b"read_exports" in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue

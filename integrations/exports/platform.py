@@ -104,6 +104,9 @@ class _Handler(BaseHTTPRequestHandler):
                 return [{**project, "reference_dataset_id": None}]
             case "/feedback":
                 return server.feedback[start : start + limit]
+            case "/datasets":
+                named = {"id": PROJECT, "name": "desk rows", "created_at": EPOCH, "modified_at": EPOCH}
+                return [named][start : start + limit]
             case "/examples":
                 return server.examples[start : start + limit]
         return None
@@ -116,11 +119,23 @@ class _Handler(BaseHTTPRequestHandler):
             return {"accepted": len(batch), "rejected": 0, "errors": []}
         if path == "/api/public/v2/datasets":
             return {
-                **{"id": "ds", "name": body["name"], "projectId": "desk", "createdAt": EPOCH, "updatedAt": EPOCH},
-                **{"metadata": None, "inputSchema": None, "expectedOutputSchema": None, "description": None},
+                "id": "ds",
+                "name": body["name"],
+                "projectId": "desk",
+                "createdAt": EPOCH,
+                "updatedAt": EPOCH,
+                "metadata": None,
+                "inputSchema": None,
+                "expectedOutputSchema": None,
+                "description": None,
             }
         if path == "/api/public/dataset-items":
-            item = {"id": f"item-{len(server.items)}", "status": "ACTIVE", "datasetId": "ds", "metadata": None}
+            item = {
+                "id": f"item-{len(server.items)}",
+                "status": "ACTIVE",
+                "datasetId": "ds",
+                "metadata": None,
+            }
             item |= {"createdAt": EPOCH, "updatedAt": EPOCH, "mediaReferences": [], "expectedOutput": None}
             item |= {key: value for key, value in body.items() if value is not None}
             server.items.append(item)
@@ -130,6 +145,11 @@ class _Handler(BaseHTTPRequestHandler):
                 stored = server.runs.setdefault(run["id"], {})
                 stored |= {key: value for key, value in run.items() if value is not None}
             return {}
+        if path == "/api/v2/runs/query":
+            start, size = int(body.get("cursor") or 0), int(body.get("page_size") or 100)
+            runs = [_run_v2(run) for run in server.runs.values()]
+            following = str(start + size) if start + size < len(runs) else None
+            return {"items": runs[start : start + size], "next_cursor": following}
         if path.startswith("/runs/query"):
             return {"runs": [_run(run) for run in server.runs.values()], "cursors": {"next": None}}
         if path.startswith("/runs"):
@@ -155,7 +175,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _time(nanoseconds: str) -> str:
-    return datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def _held(pairs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -252,9 +276,9 @@ def _score(sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(run: dict[str, Any]) -> dict[str, Any]:
-    usage = (run.get("extra") or {}).get("metadata", {}).get("usage_metadata") or (run.get("outputs") or {}).get(
-        "usage_metadata"
-    )
+    usage = (run.get("extra") or {}).get("metadata", {}).get("usage_metadata") or (
+        run.get("outputs") or {}
+    ).get("usage_metadata")
     counts = {}
     if usage:
         prompt, output = usage["input_tokens"], usage["output_tokens"]
@@ -262,6 +286,19 @@ def _run(run: dict[str, Any]) -> dict[str, Any]:
         counts["total_cost"] = (prompt * 0.15 + output * 0.6) / 1e6
     clean = {key: value for key, value in run.items() if key not in ("session_name",)}
     return {"session_id": PROJECT, "status": "error" if run.get("error") else "success", **clean, **counts}
+
+
+def _run_v2(run: dict[str, Any]) -> dict[str, Any]:
+    """The same run in the names of the second version of the API."""
+    old = _run(run)
+    # The order is "TIME" + "ID" of each ancestor, joined by dots.
+    ancestors = [part.partition("Z")[2] for part in old.get("dotted_order", "").split(".")[:-1]]
+    kept = ("id", "name", "start_time", "end_time", "error", "inputs", "outputs", "tags", "trace_id")
+    kept += ("prompt_tokens", "completion_tokens", "total_cost", "status", "dotted_order")
+    new = {key: old[key] for key in kept if key in old}
+    metadata = (old.get("extra") or {}).get("metadata", {})
+    new |= {"run_type": old["run_type"].upper(), "project_id": PROJECT, "parent_run_ids": ancestors}
+    return new | {"metadata": metadata, "thread_id": metadata.get("thread_id"), "is_root": not ancestors}
 
 
 @contextmanager

@@ -35,7 +35,9 @@ EXPORTS = HERE.parents[1] / "tests" / "exports"
 NAMES = ("langfuse", "langsmith", "mlflow", "phoenix")
 LIMIT = 600
 """Seconds that one agent may take, its installation included."""
-_STACK = re.compile(r"(Traceback \(most recent call last\):\n)(?s:.*?)((?:^|(?<=\\n)|(?<=\n))[A-Za-z_.]+(?:Error|Exception): )")
+_STACK = re.compile(
+    r"(Traceback \(most recent call last\):\n)(?s:.*?)((?:^|(?<=\\n)|(?<=\n))[A-Za-z_.]+(?:Error|Exception): )"
+)
 _PATHS = re.compile(r"(?:file://)?/(?:[\w.@+-]+/)+(?=[\w.@+-]+)")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+|localhost:\d+")
 
@@ -71,9 +73,15 @@ def remake(name: str, out: Path, command: list[str]) -> list[Path]:
             [*command, script], env=environ, cwd=folder, capture_output=True, text=True, timeout=LIMIT
         )
         assert ended.returncode == 0, f"{name}: {ended.returncode}\n{ended.stdout}\n{ended.stderr[-4000:]}"
-        assert not server.unanswered, f"{name} asked for what platform.py does not answer: {server.unanswered}"
+        assert not server.unanswered, (
+            f"{name} asked for what platform.py does not answer: {server.unanswered}"
+        )
         (out / name).mkdir(parents=True, exist_ok=True)
-        made = [file for file in sorted(Path(folder).iterdir()) if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".db")]
+        made = [
+            file
+            for file in sorted(Path(folder).iterdir())
+            if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".db")
+        ]
         return [_written(file, out / name) for file in made]
 
 

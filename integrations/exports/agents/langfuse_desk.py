@@ -6,7 +6,6 @@
 Written, one object a line: observations.jsonl, scores.jsonl, dataset_items.jsonl, as `langfuse.api` parses them.
 """
 
-import json
 from pathlib import Path
 
 import desk_agent
@@ -14,7 +13,7 @@ from desk_agent import ASKED, CORRECTED, QUESTION
 from langfuse import get_client, observe, propagate_attributes
 
 langfuse = get_client()
-from langfuse.openai import OpenAI
+from langfuse.openai import OpenAI  # noqa: E402
 
 client = OpenAI(max_retries=0)
 tools = {
@@ -31,7 +30,9 @@ def desk(question):
 
 
 for person, session, question in ASKED:
-    with propagate_attributes(session_id=session, user_id=person, tags=["hotel"], version="r1", metadata={"shop": "one"}):
+    with propagate_attributes(
+        session_id=session, user_id=person, tags=["hotel"], version="r1", metadata={"shop": "one"}
+    ):
         try:
             desk(question)
         except Exception as error:

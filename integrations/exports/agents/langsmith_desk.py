@@ -3,10 +3,11 @@
 # ///
 """A loop of one's own under LangSmith's SDK; then what its client lists, in this folder.
 
-Written, one object a line: runs.jsonl (`list_runs`), feedback.jsonl (`list_feedback`), examples.jsonl
-(`list_examples`), as the client parses them.
+Written, one object a line, as the client parses them: runs.jsonl (`list_runs`), runs_v2.jsonl (`runs.query`),
+feedback.jsonl (`list_feedback`), examples.jsonl (`list_examples`).
 """
 
+import asyncio
 import uuid
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def desk(question):
 
 
 ids = [uuid.uuid4() for _ in ASKED]
-for id, (person, session, question) in zip(ids, ASKED):
+for id, (person, session, question) in zip(ids, ASKED, strict=True):
     metadata = {"thread_id": session, "user_id": person, "revision_id": "r1"}
     try:
         desk(question, langsmith_extra={"run_id": id, "metadata": metadata})
@@ -53,7 +54,11 @@ smith.create_examples(
     dataset_id=dataset.id,
     examples=[
         {"inputs": {"question": QUESTION}, "outputs": {"output": CORRECTED}, "metadata": {"group": "paris"}},
-        {"inputs": {"question": "Is breakfast included?"}, "outputs": {"output": "Yes, until ten."}, "split": "test"},
+        {
+            "inputs": {"question": "Is breakfast included?"},
+            "outputs": {"output": "Yes, until ten."},
+            "split": "test",
+        },
         {"inputs": {"question": "Who are you?"}},
     ],
 )
@@ -65,5 +70,13 @@ def write(name, rows):
 
 
 write("runs.jsonl", smith.list_runs(project_name="desk"))
+
+
+async def second():
+    project = smith.read_project(project_name="desk").id
+    return [run async for run in smith.runs.query(project_ids=[str(project)], page_size=5)]
+
+
+write("runs_v2.jsonl", asyncio.run(second()))
 write("feedback.jsonl", smith.list_feedback(run_ids=ids))
 write("examples.jsonl", smith.list_examples(dataset_id=dataset.id))

@@ -1,10 +1,10 @@
 # /// script
 # dependencies = ["mlflow==3.17.2", "openai==3.57.0"]
 # ///
-"""A loop of one's own under MLflow's SDK, in a tracking database; then what MLflow gives out of it, in the current folder.
+"""A loop of one's own under MLflow's SDK, in a tracking database; then what MLflow gives out of it, in this folder.
 
-Written: traces.jsonl (`Trace.to_json` of `mlflow.search_traces`), table.jsonl (the same as the table that it gives), dataset.jsonl (records of
-an evaluation dataset) and the database itself, mlflow.db.
+Written: traces.jsonl (`Trace.to_json` of `mlflow.search_traces`), table.jsonl (the same as the table that it gives),
+dataset.jsonl (records of an evaluation dataset) and the database itself, mlflow.db.
 """
 
 import os
@@ -34,7 +34,11 @@ def desk(question):
     person, session = asking
     mlflow.update_current_trace(
         tags={"desk": "hotel"},
-        metadata={"mlflow.trace.user": person, "mlflow.trace.session": session, "mlflow.source.git.commit": "abc123"},
+        metadata={
+            "mlflow.trace.user": person,
+            "mlflow.trace.session": session,
+            "mlflow.source.git.commit": "abc123",
+        },
     )
     return desk_agent.answer(client, tools, question)
 
@@ -52,7 +56,9 @@ human, judge = (
     AssessmentSource(source_type="LLM_JUDGE", source_id="gpt-4o"),
 )
 mlflow.log_feedback(trace_id=ids[0], name="thumbs", value=True, source=human)
-mlflow.log_feedback(trace_id=ids[1], name="thumbs", value=False, source=human, rationale="no other place was offered")
+mlflow.log_feedback(
+    trace_id=ids[1], name="thumbs", value=False, source=human, rationale="no other place was offered"
+)
 mlflow.log_expectation(trace_id=ids[1], name="expected_response", value=CORRECTED, source=human)
 mlflow.log_feedback(trace_id=ids[0], name="helpful", value=0.75, source=judge, rationale="it says both")
 mlflow.log_feedback(trace_id=ids[1], name="tone", value="curt", source=judge)
@@ -61,13 +67,20 @@ mlflow.log_feedback(
     trace_id=ids[3], name="helpful", error=ValueError("the judge could not be asked"), source=judge
 )
 
-from mlflow.genai.datasets import create_dataset
+from mlflow.genai.datasets import create_dataset  # noqa: E402
 
 dataset = create_dataset(name="desk rows", experiment_id=[experiment])
 dataset.merge_records(
     [
-        {"inputs": {"question": QUESTION}, "expectations": {"expected_response": CORRECTED}, "tags": {"group": "paris"}},
-        {"inputs": {"question": "Is breakfast included?"}, "expectations": {"expected_response": "Yes, until ten."}},
+        {
+            "inputs": {"question": QUESTION},
+            "expectations": {"expected_response": CORRECTED},
+            "tags": {"group": "paris"},
+        },
+        {
+            "inputs": {"question": "Is breakfast included?"},
+            "expectations": {"expected_response": "Yes, until ten."},
+        },
         {"inputs": {"question": "Who are you?"}},
     ]
 )

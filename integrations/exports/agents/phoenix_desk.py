@@ -39,7 +39,7 @@ environ = os.environ | {
 server = subprocess.Popen(
     [str(Path(sys.executable).parent / "phoenix"), "serve"],
     env=environ,
-    stdout=open("server.log", "wb"),
+    stdout=open("server.log", "wb"),  # noqa: SIM115
     stderr=subprocess.STDOUT,
 )
 base = f"http://127.0.0.1:{port}"
@@ -61,7 +61,11 @@ try:
     from phoenix.otel import register
 
     provider = register(
-        endpoint=f"{base}/v1/traces", protocol="http/protobuf", project_name="desk", batch=False, verbose=False
+        endpoint=f"{base}/v1/traces",
+        protocol="http/protobuf",
+        project_name="desk",
+        batch=False,
+        verbose=False,
     )
     OpenAIInstrumentor().instrument(tracer_provider=provider)
     tracer = provider.get_tracer("desk")
@@ -109,12 +113,14 @@ try:
     table = client.spans.get_spans_dataframe(project_identifier="desk")
     table.to_parquet("spans.parquet")
     table.to_json("spans.jsonl", orient="records", lines=True, date_format="iso")
-    Path("api_spans.json").write_text(json.dumps(client.spans.get_spans(project_identifier="desk"), default=str))
+    Path("api_spans.json").write_text(
+        json.dumps(client.spans.get_spans(project_identifier="desk"), default=str)
+    )
     notes = client.spans.get_span_annotations(span_ids=span_ids, project_identifier="desk")
     Path("annotations.jsonl").write_text(lines(notes))
-    client.spans.get_span_annotations_dataframe(span_ids=span_ids, project_identifier="desk").reset_index().to_json(
-        "annotations_table.jsonl", orient="records", lines=True, date_format="iso"
-    )
+    client.spans.get_span_annotations_dataframe(
+        span_ids=span_ids, project_identifier="desk"
+    ).reset_index().to_json("annotations_table.jsonl", orient="records", lines=True, date_format="iso")
     Path("dataset.jsonl").write_text(lines(dataset.examples))
     client.datasets.get_dataset(dataset="desk rows").to_dataframe().to_csv("dataset.csv")
 finally:

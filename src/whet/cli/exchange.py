@@ -210,8 +210,8 @@ def langsmith(sources: Sequence[str], /, *, store: NewRecord, options: FromProdu
 def phoenix(sources: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
     """Record what Arize Phoenix holds: spans, annotations and datasets.
 
-    Files: tables of its client (Parquet, JSON Lines, CSV), or the objects of its API. An address: PHOENIX_API_KEY in the
-    environment, where the server wants one.
+    Files: tables of its client (Parquet, JSON Lines, CSV), or the objects of its API. An address: PHOENIX_API_KEY in
+    the environment, where the server wants one.
 
     Parameters
     ----------

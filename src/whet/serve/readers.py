@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Pipe
 from queue import Empty, SimpleQueue
 
 from ..record.store.redaction.redact import Redactor
@@ -21,6 +23,10 @@ from .durable import settled
 
 _SMALL = 4 * 1024
 """Bytes up to which a request is read in the loop: to hand it on would cost more than the reading."""
+_READ = f"""import sys
+descriptor, *sys.path = sys.argv[1:]
+from {read_exports.__module__} import read_exports
+read_exports(int(descriptor))"""
 _LAST = 5.0
 """Seconds that a process has to end once its pipe is closed."""
 
@@ -28,20 +34,25 @@ _LAST = 5.0
 class ReaderProcess:
     """A process that reads, and this end of its pipe; it can read once the constructor returns.
 
-    Not of a `ProcessPoolExecutor`: the semaphores of that one outlive a server that is killed.
+    Not one of `multiprocessing`: the semaphores of its pools outlive a server that is killed, and a process that was
+    being started then ends with a traceback.
 
     Raises:
         EOFError, OSError: it has ended already.
     """
 
     def __init__(self, redactor: Redactor) -> None:
-        # Not a fork: this process has threads, and a child would have their locks as they were.
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=read_exports, args=(theirs, redactor.rules), daemon=True)
-        self._process.start()
-        theirs.close()  # held by that process alone, so that its end can be noticed here
+        self._connection, theirs = Pipe()
+        with theirs:  # held by that process alone from then on, so that its end can be noticed here
+            self._process = subprocess.Popen(
+                # -P: else a module in the current folder would take the place of Python's own.
+                [sys.executable, "-P", "-c", _READ, str(theirs.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C is for the server, which ends this one
+            )
         try:
+            self._connection.send(redactor.rules)
             self.pid: int = self._connection.recv()
         except BaseException:
             self.close()
@@ -64,10 +75,11 @@ class ReaderProcess:
     def close(self) -> None:
         """End the process."""
         self._connection.close()
-        self._process.join(_LAST)
-        self._process.kill()
-        self._process.join()
-        self._process.close()
+        try:
+            self._process.wait(_LAST)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class Readers:

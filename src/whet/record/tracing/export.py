@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from ...errors import InputError
 from ...types import Span
-from ..store.redaction.redact import Redactor, Rule
+from ..store.redaction.redact import Redactor
 from . import otlp
 from .whole import WholeTrace, read_whole
 
@@ -83,20 +81,19 @@ COLLECT = (10_000, 20, 50)
 """Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
 
 
-def read_exports(connection: Connection, rules: Sequence[Rule]) -> None:
+def read_exports(descriptor: int) -> None:
     """Answer each (Export, DecodeLimits) that comes with its ExportRead or an exception, until the other end is closed.
 
-    The whole life of a process that reads for another; its first message, when it can read, is its id.  A killed
-    server closes its end too, so nobody has to be told to end.
+    The whole life of a process that reads for another.  It is told the redactor's rules first, and answers with its
+    id once it can read.  A killed server closes its end too, so nobody has to be told to end.
 
     Args:
-        rules: of the redactor.
+        descriptor: of its end of a pipe.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    redactor = Redactor(rules)
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as connection:
+        redactor = Redactor(connection.recv())
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
         connection.send(os.getpid())
         while True:
             export, limits = connection.recv()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ....errors import InputError, WhetError
+from ....errors import InputError, NotFoundError, WhetError
 from ....types import Json, digest
 from ...store.redaction.current import redaction, searching
 
@@ -48,6 +49,7 @@ class Api:
         self._say = say
         self._pages = pages
         self._kept: dict[str, tuple[int, int]] = {}
+        self.redacted: Counter[str] = Counter()
         self.resumed = 0
         """Pages that an interrupted import had read."""
         self._index()
@@ -127,7 +129,7 @@ class Api:
         redactor = redaction()
         if redactor is not None:
             with searching:
-                clean = redactor.body(clean)
+                clean = redactor.body(clean, self.redacted)
         fields = msgspec.json.encode({"key": key, "next": following})
         line = fields[:-1] + b',"rows":' + clean + b"}"
         # Only its owner reads it: it is what the product knows of people.
@@ -177,7 +179,8 @@ class Api:
                     raise InputError(f"{self.url}{path} did not answer in JSON: {error}") from error
             said = f"{self.url}{path}: HTTP {response.status_code}"
             if response.status_code not in RETRYABLE:
-                raise InputError(f"{said}{_advice(response.status_code)}")
+                refused = NotFoundError if response.status_code == 404 else InputError
+                raise refused(f"{said}{_advice(response.status_code)}")
             asked = retry_after(response.headers.get("retry-after"))
             wait = min(60.0, 2.0**attempt) if asked is None else asked
             if wait > LONGEST_WAIT:

@@ -60,7 +60,9 @@ def records(path: Path) -> Iterator[Record]:
     if _suffix(path) in (*DELIMITED, ".parquet"):
         table = read_table(path)
         for number, cells in table.lines:
-            yield Record(table.where(number), {name: cell for name, cell in cells.items() if cell is not None})
+            yield Record(
+                table.where(number), {name: cell for name, cell in cells.items() if cell is not None}
+            )
         return
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:

@@ -9,54 +9,61 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET
 
+from ....errors import NotFoundError
 from ....types import Json
 from ...tracing.dialects.messages import structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds
+from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ("LANGSMITH_API_KEY",)
 _BY: dict[str, By] = {"app": "person", "model": "judge", "auto_eval": "judge"}
 _LLM = frozenset({"llm", "chat_model"})
-_RUN = frozenset(
-    """id name run_type start_time end_time inputs outputs error extra metadata parent_run_id parent_run_ids trace_id
-    tags prompt_tokens completion_tokens total_cost session_id project_id thread_id
-    serialized events reference_example_id attachments child_run_ids child_runs feedback_stats app_path manifest_id
-    status total_tokens prompt_token_details completion_token_details first_token_time prompt_cost completion_cost
+_RUN = names(
+    """
+    id name run_type start_time end_time inputs outputs error extra metadata parent_run_id parent_run_ids
+    trace_id tags prompt_tokens completion_tokens total_cost session_id project_id thread_id serialized events
+    reference_example_id attachments child_run_ids child_runs feedback_stats app_path manifest_id status
+    total_tokens prompt_token_details completion_token_details first_token_time prompt_cost completion_cost
     prompt_cost_details completion_cost_details dotted_order in_dataset is_root is_in_dataset latency_seconds
     inputs_preview outputs_preview error_preview share_url manifest ls_user_id last_queued_at price_model_id
     query_metadata reference_dataset_id session_name execution_order s3_urls inputs_s3_urls outputs_s3_urls
     tenant_id latency trace_tier trace_upgrade ttl_seconds trace_min_start_time trace_max_start_time
-    thread_evaluation_time trace_first_received_at last_queued_at messages""".split()
+    thread_evaluation_time trace_first_received_at last_queued_at messages
+    """
 )
-_FEEDBACK = frozenset(
-    """id run_id trace_id key score value comment correction feedback_source created_at modified_at session_id
-    start_time comparative_experiment_id feedback_group_id extra feedback_thread_id is_root""".split()
+_FEEDBACK = names(
+    """
+    id run_id trace_id key score value comment correction feedback_source created_at modified_at session_id
+    start_time comparative_experiment_id feedback_group_id extra feedback_thread_id is_root
+    """
 )
-_EXAMPLE = frozenset(
-    """id inputs outputs metadata dataset_id dataset_name split created_at modified_at source_run_id attachments
-    name attachment_urls""".split()
+_EXAMPLE = names(
+    """
+    id inputs outputs metadata dataset_id dataset_name split created_at modified_at source_run_id attachments
+    name attachment_urls
+    """
 )
 _OWN = ("ls_", "LANGSMITH_", "LANGCHAIN_", "langgraph_", "lc_", "checkpoint_", "__")
 _OWN_KEYS = frozenset({"usage_metadata", "thread_id", "session_id", "conversation_id", "user_id", "runtime"})
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of LangSmith's."""
     if "run_type" in record and "start_time" in record:
-        _run(record, gathered)
+        _run(record, holdings)
     elif "key" in record and ("score" in record or "run_id" in record):
-        _feedback(record, gathered)
+        _feedback(record, holdings)
     elif "inputs" in record and ("dataset_id" in record or "outputs" in record):
-        _example(record, gathered)
+        _example(record, holdings)
     elif any(name.startswith(("inputs.", "input_", "outputs.", "output_")) for name in record):
-        _example(_nested(record), gathered)
+        _example(_nested(record), holdings)
     else:
         return False
     return True
 
 
-def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _RUN)
+def _run(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _RUN)
     above = structure(record.get("parent_run_ids"))
     parent = record.get("parent_run_id") or (above[-1] if isinstance(above, list) and above else None)
     id = str(record["id"])
@@ -84,7 +91,7 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes |= {"gen_ai.request.model": model, "gen_ai.usage.cost": _number(record.get("total_cost"))}
         attributes |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": output}
     started = nanoseconds(record["start_time"])
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=id,
         parent=str(parent) if parent else None,
@@ -94,7 +101,7 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes=attributes,
         error=error_of(str(record["error"])) if record.get("error") else None,
     )
-    note = gathered.note(trace)
+    note = holdings.note(trace)
     for key in ("session_id", "thread_id", "conversation_id"):
         note.session = note.session or metadata.get(key)
     note.session = note.session or record.get("thread_id")
@@ -114,22 +121,22 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
     # Some exports nest the runs inside.
     for child in structure(record.get("child_runs")) or ():
         if isinstance(child, dict):
-            read({"trace_id": trace, "parent_run_id": id, **child}, gathered)
+            read({"trace_id": trace, "parent_run_id": id, **child}, holdings)
 
 
 def _number(value: Json) -> float | None:
     return None if value in (None, "") else float(value)
 
 
-def _feedback(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _FEEDBACK)
+def _feedback(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _FEEDBACK)
     source = structure(record.get("feedback_source"))
     told = source if isinstance(source, dict) else {}
     correction = structure(record.get("correction")) or record.get("correction")
     score, value = record.get("score"), record.get("value")
     if isinstance(value, dict | list):  # LangGraph's own, of several parts
         value = None
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(record["id"]),
             name=str(record["key"]),
@@ -145,13 +152,13 @@ def _feedback(record: Mapping[str, Json], gathered: Gathered) -> None:
     )
 
 
-def _example(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _EXAMPLE)
+def _example(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _EXAMPLE)
     metadata = structure(record.get("metadata"))
     told = dict(metadata) if isinstance(metadata, dict) else {}
     split = told.pop("dataset_split", record.get("split"))
     outputs = structure(record.get("outputs")) or record.get("outputs")
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("dataset_name") or record.get("dataset_id") or ""),
         id=str(record.get("id") or record.get("inputs")),
         input=record.get("inputs"),
@@ -182,15 +189,8 @@ def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[
     """Runs of one project with their feedback, and the examples of all datasets."""
     sessions = {str(one["name"]): str(one["id"]) for one in api.rows("/sessions", offset="offset", size=100)}
     chosen = one_project(sessions, project)
-    body: dict[str, Json] = {"project_ids": [chosen], "page_size": 100}
-    body["selects"] = [
-        *("ID", "NAME", "RUN_TYPE", "START_TIME", "END_TIME", "ERROR", "EXTRA", "METADATA", "INPUTS", "OUTPUTS"),
-        *("PARENT_RUN_IDS", "TRACE_ID", "THREAD_ID", "TAGS", "PROMPT_TOKENS", "COMPLETION_TOKENS", "TOTAL_COST"),
-    ]
-    if since:
-        body["min_start_time"] = since
     ids: list[str] = []
-    for run in api.rows("/api/v2/runs/query", body=body, at="items", cursor="next_cursor"):
+    for run in _runs(api, chosen, since):
         ids.append(str(run["id"]))
         yield run
     for start in range(0, len(ids), 50):
@@ -200,6 +200,39 @@ def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[
         query = [("dataset", str(dataset["id"]))]
         for example in api.rows("/examples", query=query, offset="offset", size=100):
             yield {**example, "dataset_name": dataset.get("name")}
+
+
+def _runs(api: Api, project: str, since: str | None) -> Iterator[Mapping[str, Json]]:
+    selects = [
+        *(
+            "ID",
+            "NAME",
+            "RUN_TYPE",
+            "START_TIME",
+            "END_TIME",
+            "ERROR",
+            "EXTRA",
+            "METADATA",
+            "INPUTS",
+            "OUTPUTS",
+        ),
+        *(
+            "PARENT_RUN_IDS",
+            "TRACE_ID",
+            "THREAD_ID",
+            "TAGS",
+            "PROMPT_TOKENS",
+            "COMPLETION_TOKENS",
+            "TOTAL_COST",
+        ),
+    ]
+    body: dict[str, Json] = {"project_ids": [project], "page_size": 100, "selects": selects}
+    after = {"min_start_time": since} if since else {}
+    try:
+        yield from api.rows("/api/v2/runs/query", body=body | after, at="items", cursor="next_cursor")
+    except NotFoundError:  # a server of one's own that is older than that
+        body = {"session": [project], "limit": 100, **({"start_time": since} if since else {})}
+        yield from api.rows("/runs/query", body=body, at="runs", cursor="cursors.next")
 
 
 def headers(keys: Mapping[str, str]) -> dict[str, str]:

@@ -17,55 +17,61 @@ from ....errors import InputError
 from ....types import Json
 from ...tracing.dialects.messages import parsed, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds
+from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM_JUDGE": "judge", "AI_JUDGE": "judge", "CODE": "judge"}
-_TRACE = frozenset(
-    """info data spans trace_id trace client_request_id state request_time execution_duration request response
-    trace_metadata tags assessments execution_duration_ms trace_info""".split()
+_TRACE = names(
+    """
+    info data spans trace_id trace client_request_id state request_time execution_duration request response
+    trace_metadata tags assessments execution_duration_ms trace_info
+    """
 )
-_INFO = frozenset(
-    """trace_id request_id trace_location request_time state trace_metadata assessments tags request_preview
+_INFO = names(
+    """
+    trace_id request_id trace_location request_time state trace_metadata assessments tags request_preview
     response_preview execution_duration_ms execution_duration client_request_id experiment_id timestamp_ms
-    execution_time_ms status request_metadata version""".split()
+    execution_time_ms status request_metadata version
+    """
 )
-_RECORD = frozenset(
-    """inputs outputs expectations tags source_type source_id source created_time dataset_record_id dataset
-    last_update_time created_by last_updated_by dataset_id input_hash""".split()
+_RECORD = names(
+    """
+    inputs outputs expectations tags source_type source_id source created_time dataset_record_id dataset
+    last_update_time created_by last_updated_by dataset_id input_hash
+    """
 )
 _OWN = "mlflow."
 _EXPECTED = ("expected_response", "expected_output", "expected_answer", "answer", "ground_truth")
 """Names of expectations that are the right answer; others are what an answer is checked for."""
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of MLflow's."""
     whole = structure(record.get("trace"))
     if isinstance(whole, dict) and "info" in whole:
         # A row of the table: the trace is in it as JSON, and as columns beside that.
-        _trace(whole, gathered)
+        _trace(whole, holdings)
     elif isinstance(record.get("info"), dict):
-        _trace(record, gathered)
+        _trace(record, holdings)
     elif "dataset_record_id" in record or ("inputs" in record and "expectations" in record):
-        _row(record, gathered)
+        _row(record, holdings)
     elif "trace_id" in record and "spans" in record:
-        _trace({"info": {**record, "spans": None}, "data": {"spans": structure(record["spans"])}}, gathered)
+        _trace({"info": {**record, "spans": None}, "data": {"spans": structure(record["spans"])}}, holdings)
     else:
         return False
     return True
 
 
-def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:
+def _trace(record: Mapping[str, Json], holdings: Holdings) -> None:
     info = record["info"]
-    gathered.unknown(record, _TRACE)
-    gathered.unknown(info, _INFO | {"spans", "request", "response"})
+    holdings.unknown(record, _TRACE)
+    holdings.unknown(info, _INFO | {"spans", "request", "response"})
     trace = str(info.get("trace_id") or info.get("request_id"))
     data = structure(record.get("data"))
     spans = data.get("spans") if isinstance(data, dict) else record.get("spans")
     for span in spans or ():
-        _span(trace, span, gathered)
-    note = gathered.note(trace)
+        _span(trace, span, holdings)
+    note = holdings.note(trace)
     metadata = _object(info.get("trace_metadata")) or _object(info.get("request_metadata"))
     tags = _object(info.get("tags"))
     note.session = metadata.get("mlflow.trace.session") or note.session
@@ -81,7 +87,7 @@ def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:
     note.input, note.output = metadata.get("mlflow.traceInputs"), metadata.get("mlflow.traceOutputs")
     for assessment in structure(info.get("assessments")) or ():
         if isinstance(assessment, dict):
-            _assessment(trace, assessment, gathered)
+            _assessment(trace, assessment, holdings)
 
 
 def _object(value: Json) -> dict[str, Json]:
@@ -89,10 +95,14 @@ def _object(value: Json) -> dict[str, Json]:
     return held if isinstance(held, dict) else {}
 
 
-def _span(trace: str, span: Mapping[str, Json], gathered: Gathered) -> None:
+def _span(trace: str, span: Mapping[str, Json], holdings: Holdings) -> None:
     attributes = dict(_object(span.get("attributes")))
     # The span of a released API names its type and what it is given beside the attributes.
-    for key, name in (("span_type", "mlflow.spanType"), ("inputs", "mlflow.spanInputs"), ("outputs", "mlflow.spanOutputs")):
+    for key, name in (
+        ("span_type", "mlflow.spanType"),
+        ("inputs", "mlflow.spanInputs"),
+        ("outputs", "mlflow.spanOutputs"),
+    ):
         if span.get(key) is not None:
             attributes.setdefault(name, span[key])
     attributes.setdefault("mlflow.spanType", "UNKNOWN")
@@ -105,7 +115,7 @@ def _span(trace: str, span: Mapping[str, Json], gathered: Gathered) -> None:
         held = _object(event.get("attributes"))
         if failed and held.get("exception.type"):
             error = str(held["exception.type"]), str(held.get("exception.message") or "")
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=_hex(span.get("span_id") or _object(span.get("context")).get("span_id")),
         parent=_hex(span.get("parent_span_id") or span.get("parent_id")) or None,
@@ -129,7 +139,7 @@ def _hex(id: Json) -> str:
         return digits
 
 
-def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> None:
+def _assessment(trace: str, stated: Mapping[str, Json], holdings: Holdings) -> None:
     if stated.get("valid") is False:
         return  # another one took its place
     source = _object(stated.get("source"))
@@ -141,11 +151,11 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
         wanted = expectation.get("value", _object(expectation.get("serialized_value")).get("value"))
         wanted = parsed(wanted) if isinstance(wanted, str) else wanted
         if name not in _EXPECTED:
-            gathered.note(trace).metadata[f"expected:{name}"] = wanted
+            holdings.note(trace).metadata[f"expected:{name}"] = wanted
             return
         correction = wanted
     error = _object(feedback.get("error"))
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(stated.get("assessment_id") or f"{trace}:{name}"),
             name=name,
@@ -154,7 +164,9 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
             author=str(source.get("source_id") or ""),
             comment=str(stated.get("rationale") or ""),
             correction=correction,
-            error=": ".join(filter(None, (str(error.get("error_code") or ""), str(error.get("error_message") or "")))),
+            error=": ".join(
+                filter(None, (str(error.get("error_code") or ""), str(error.get("error_message") or "")))
+            ),
             at=nanoseconds(stated.get("last_update_time") or stated.get("create_time")) / 1e9,
             trace=trace,
             span=_hex(stated.get("span_id")),
@@ -162,13 +174,13 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
     )
 
 
-def _row(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _RECORD)
+def _row(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _RECORD)
     expectations = _object(record.get("expectations"))
     right = next((expectations[name] for name in _EXPECTED if expectations.get(name) is not None), UNSET)
     others = {name: value for name, value in expectations.items() if name not in _EXPECTED}
     tags = {key: value for key, value in _object(record.get("tags")).items() if not key.startswith(_OWN)}
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("dataset") or record.get("dataset_id") or ""),
         id=str(record.get("dataset_record_id") or record.get("inputs")),
         input=record.get("inputs"),
@@ -186,7 +198,9 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
     connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     try:
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {
+            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
         if not {"trace_info", "spans", "assessments"} <= tables:
             raise InputError(
                 f"{path} is not a tracking database of MLflow 3.6 or later; mlflow db upgrade sqlite:///{path} brings "
@@ -207,7 +221,9 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
 
 def _recorded(connection: sqlite3.Connection, id: str, session: str | None) -> Mapping[str, Json]:
     def pairs(table: str) -> dict[str, Json]:
-        return dict(connection.execute(f"SELECT key, value FROM {table} WHERE request_id = ?", (id,)).fetchall())
+        return dict(
+            connection.execute(f"SELECT key, value FROM {table} WHERE request_id = ?", (id,)).fetchall()
+        )
 
     assessments = []
     for row in connection.execute("SELECT * FROM assessments WHERE trace_id = ?", (id,)):
@@ -230,13 +246,18 @@ def _recorded(connection: sqlite3.Connection, id: str, session: str | None) -> M
     contents = connection.execute("SELECT content FROM spans WHERE trace_id = ?", (id,)).fetchall()
     metadata = {**({"mlflow.trace.session": session} if session else {}), **pairs("trace_request_metadata")}
     info = {"trace_id": id, "trace_metadata": metadata, "tags": pairs("trace_tags")}
-    return {"info": {**info, "assessments": assessments}, "data": {"spans": [parsed(text) for (text,) in contents]}}
+    return {
+        "info": {**info, "assessments": assessments},
+        "data": {"spans": [parsed(text) for (text,) in contents]},
+    }
 
 
 def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[str, Json]]:
     """Traces of one experiment with their assessments, and its evaluation datasets."""
     v2, v3 = "/api/2.0/mlflow", "/api/3.0/mlflow"
-    found = api.rows(f"{v2}/experiments/search", body={"max_results": 1000}, at="experiments", cursor="next_page_token")
+    found = api.rows(
+        f"{v2}/experiments/search", body={"max_results": 1000}, at="experiments", cursor="next_page_token"
+    )
     experiments = {str(one["name"]): str(one["experiment_id"]) for one in found}
     if len(experiments) > 1:
         experiments = {name: id for name, id in experiments.items() if name != "Default" or name == project}
@@ -249,7 +270,10 @@ def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[
         query = [("trace_id", str(info["trace_id"])), ("allow_partial", "true")]
         for whole in api.rows(f"{v3}/traces/get", query=query, at="trace"):
             spans = whole.get("spans") or _object(whole.get("data")).get("spans")
-            yield {"info": {**info, **_object(whole.get("trace_info"))}, "data": {"spans": [_otlp(span) for span in spans or ()]}}
+            yield {
+                "info": {**info, **_object(whole.get("trace_info"))},
+                "data": {"spans": [_otlp(span) for span in spans or ()]},
+            }
     searched = {"experiment_ids": [chosen], "max_results": 100}
     for dataset in api.rows(f"{v3}/datasets/search", body=searched, at="datasets", cursor="next_page_token"):
         path = f"{v3}/datasets/{dataset['dataset_id']}/records"
@@ -265,7 +289,10 @@ def _otlp(span: Mapping[str, Json]) -> dict[str, Json]:
         return dict(span)
     attributes = {pair["key"]: _any(pair.get("value")) for pair in held}
     events = [
-        {**event, "attributes": {pair["key"]: _any(pair.get("value")) for pair in event.get("attributes", ())}}
+        {
+            **event,
+            "attributes": {pair["key"]: _any(pair.get("value")) for pair in event.get("attributes", ())},
+        }
         for event in span.get("events", ())
     ]
     times = {name: int(span[name]) for name in ("start_time_unix_nano", "end_time_unix_nano") if name in span}

@@ -13,14 +13,32 @@ from collections.abc import Mapping
 from ....types import Json
 from ..content import Content
 from .calls import answers_of
-from .messages import Message, called_with, joined, messages, parsed, plain, structure, tool_result, with_wire_ids
+from .messages import (
+    Message,
+    called_with,
+    joined,
+    messages,
+    parsed,
+    plain,
+    structure,
+    tool_result,
+    with_wire_ids,
+)
 from .openinference import prompt_of
 from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, failure, number, usage, word
 
 _TYPE, _INPUT, _OUTPUT = "mlflow.spanType", "mlflow.spanInputs", "mlflow.spanOutputs"
 MARKS = frozenset({_TYPE})
 """A span without it is none of `read`'s."""
-_KINDS = {"LLM": LLM, "CHAT_MODEL": LLM, "TOOL": TOOL, "AGENT": AGENT, "CHAIN": NODE, "WORKFLOW": NODE, "TASK": NODE}
+_KINDS = {
+    "LLM": LLM,
+    "CHAT_MODEL": LLM,
+    "TOOL": TOOL,
+    "AGENT": AGENT,
+    "CHAIN": NODE,
+    "WORKFLOW": NODE,
+    "TASK": NODE,
+}
 
 
 def read(content: Content) -> SpanReading | None:

@@ -178,7 +178,7 @@ def cost(attributes: Mapping[str, Json]) -> float | None:
         if value is not None and member:
             held = structure(value)
             value = held.get(member) if isinstance(held, dict) else None
-        if type(value) in (int, float) and isfinite(value) and value >= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0:
             return float(value)
     return None
 

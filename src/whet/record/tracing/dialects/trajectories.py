@@ -20,7 +20,18 @@ from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..told_tools import with_told_tools
-from . import calls, crewai, genai, langfuse, langsmith, logfire, mlflow, openinference, pydantic_ai, traceloop
+from . import (
+    calls,
+    crewai,
+    genai,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openinference,
+    pydantic_ai,
+    traceloop,
+)
 from .agents import attribute
 from .messages import Message, finish_reason, parsed, plain
 from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, cost, failure, first, who

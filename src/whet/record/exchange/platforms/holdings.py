@@ -58,7 +58,7 @@ class TraceNote:
 
 
 @dataclass(slots=True)
-class Gathered:
+class Holdings:
     """Everything that an import has read so far."""
 
     product: str
@@ -146,6 +146,11 @@ class Gathered:
             # pandas writes the index of a table as a column.
             if record[name] not in (None, "", [], {}) and not name.startswith("__index"):
                 self.unread[name] += 1
+
+
+def names(text: str) -> frozenset[str]:
+    """The words of a text: names of fields."""
+    return frozenset(text.split())
 
 
 def lone(value: Json) -> Json:
