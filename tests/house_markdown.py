@@ -6,7 +6,7 @@ runs every ```python block of the file in order, in one namespace and in the
 current directory, with top-level `await` allowed and warnings as errors.  A block
 headed ```python no-run: REASON is left out, as is ```python theirs, the code of another product.
 
-A block after a paragraph that ends in `name.py`: is that file.  `script` gives the shell
+A block headed ```python file after a paragraph that ends in `name.py`: is that file.  `script` gives the shell
 blocks of a file and its files as one program, in their order.
 """
 
@@ -52,7 +52,7 @@ def blocks(path: Path) -> Iterator[Block]:
             if fence:
                 language, _, note = fence["info"].strip().partition(" ")
                 opened, inside = (number + 1, language, note.strip()), []
-                named = NAMED.search(before)
+                named = NAMED.search(before) if note.strip() == "file" else None
                 name = named["name"] if named else ""
             before = line.strip() or before
         elif fence and not fence["info"].strip():

@@ -109,7 +109,7 @@ def test_the_shell_blocks_of_a_tutorial_run_as_written(page: Path, tmp_path: Pat
 
 def test_a_page_whose_shell_fails_is_caught(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("First `a.txt`:\n\n```text\none\n```\n\n```bash\ngrep two a.txt\n```\n")
+    page.write_text("First `a.txt`:\n\n```text file\none\n```\n\n```bash\ngrep two a.txt\n```\n")
     assert shell(page, tmp_path).returncode == 1
     page.write_text(page.read_text().replace("grep two", "grep one"))
     assert shell(page, tmp_path).returncode == 0
