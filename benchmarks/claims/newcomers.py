@@ -202,6 +202,7 @@ def improve_rated(
     *,
     shuffled: bool = False,
     share: float = 1.0,
+    options: Sequence[str] = (),
 ) -> Trial:
     """The commands, and the truth of what is live then and after the rollback."""
     trial, world, seed, began = newcomer.trial, newcomer.world, newcomer.seed, time.monotonic()
@@ -210,7 +211,7 @@ def improve_rated(
     asked = len(agent.requests)
     module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
     model = ("--model", "adviser", "--base-url", adviser.base_url)
-    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release")
+    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release", *options)
     trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
     trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
     trial.promoted = "proven better, and live" in trial.said
