@@ -28,6 +28,7 @@ from newcomers_faults import faults
 from newcomers_function import function
 from newcomers_shell import NEEDS, Noted, Shell, bare, report
 from newcomers_small import small
+from newcomers_wiring import wiring
 from page import percent, publish, table
 
 from whet.models.base import ModelRequest
@@ -334,6 +335,12 @@ TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], l
         "Each ends with the exit code that is due, in one sentence that says what to do; where something was paid "
         "for, the same command goes on, and asks for no answer twice.",
         faults,
+    ),
+    "wiring": (
+        "five small repositories",
+        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and a "
+        "notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
+        wiring,
     ),
 }
 """Trials beside that of the thumbs: heading, what it is, and what runs it."""
