@@ -28,6 +28,7 @@ from newcomers_faults import faults
 from newcomers_function import function
 from newcomers_shell import NEEDS, Noted, Shell, bare, report
 from newcomers_small import small
+from newcomers_wiring import wiring
 from page import percent, publish, table
 
 from whet.models.base import ModelRequest
@@ -202,6 +203,7 @@ def improve_rated(
     *,
     shuffled: bool = False,
     share: float = 1.0,
+    options: Sequence[str] = (),
 ) -> Trial:
     """The commands, and the truth of what is live then and after the rollback."""
     trial, world, seed, began = newcomer.trial, newcomer.world, newcomer.seed, time.monotonic()
@@ -210,7 +212,7 @@ def improve_rated(
     asked = len(agent.requests)
     module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
     model = ("--model", "adviser", "--base-url", adviser.base_url)
-    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release")
+    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release", *options)
     trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
     trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
     trial.promoted = "proven better, and live" in trial.said
@@ -333,6 +335,12 @@ TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], l
         "Each ends with the exit code that is due, in one sentence that says what to do; where something was paid "
         "for, the same command goes on, and asks for no answer twice.",
         faults,
+    ),
+    "wiring": (
+        "five small repositories",
+        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and a "
+        "notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
+        wiring,
     ),
 }
 """Trials beside that of the thumbs: heading, what it is, and what runs it."""

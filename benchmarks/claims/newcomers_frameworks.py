@@ -21,6 +21,8 @@ from whet.models.base import Completion, ModelRequest, ToolCall, text_of
 from whet.models.fakes import ScriptedServer
 
 FRAMEWORKS = ("langgraph", "crewai", "smolagents")
+FEW = ("--reflections", "8", "--agent-calls", "300")
+"""A process of the agent imports the whole framework, which takes seconds; each candidate has one."""
 _AROUND = {
     "langgraph": (r"(.*)", r"(.*)"),
     "crewai": (
@@ -79,7 +81,7 @@ def try_framework(framework: str, python: Path, folder: Path, seed: int) -> tupl
             lambda request: str(world.model.advise(request, seed)), models=("adviser",)
         ) as adviser,
     ):
-        trial = improve_rated(newcomer, agent, adviser)
+        trial = improve_rated(newcomer, agent, adviser, options=FEW)
     source = (folder / "desk.py").read_text(encoding="utf-8")
     lines = {
         "promoted": trial.promoted,
@@ -103,7 +105,7 @@ def environment(framework: str, folder: Path) -> Path:
 
 
 def frameworks(folder: Path, python: Path | None, seeds: Sequence[int]) -> list[Noted]:
-    """One seed of each framework: each takes some 600 calls of a whole framework."""
+    """One seed of each framework: each takes some 700 calls of a whole framework."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = []
     for framework in FRAMEWORKS:
