@@ -146,7 +146,7 @@ def _check(response: httpx2.Response) -> None:
 
 def _advice(status: int) -> str:
     if status in (401, 403):
-        return "Check the api_key, and that it may use this model."
+        return "Check the api_key (OPENAI_API_KEY), and that it may use this model."
     if status == 404:
         return "Check that base_url ends in /v1 and that the endpoint has a model of this name."
     if status == 429:

@@ -9,27 +9,77 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
-import os
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Pipe
+from queue import Empty, SimpleQueue
 
 from ..record.store.redaction.redact import Redactor
-from ..record.tracing.export import (
-    Export,
-    ExportRead,
-    begin_reading,
-    read_export,
-    read_here,
-    reading_since,
-    unpacked,
-)
+from ..record.tracing.export import Export, ExportRead, read_export, read_exports, unpacked
 from ..record.tracing.otlp import DecodeLimits
 from .auth import RequestLimits
 from .durable import settled
 
 _SMALL = 4 * 1024
 """Bytes up to which a request is read in the loop: to hand it on would cost more than the reading."""
+_READ = f"""import sys
+descriptor, *sys.path = sys.argv[1:]
+from {read_exports.__module__} import read_exports
+read_exports(int(descriptor))"""
+_LAST = 5.0
+"""Seconds that a process has to end once its pipe is closed."""
+
+
+class ReaderProcess:
+    """A process that reads, and this end of its pipe; it can read once the constructor returns.
+
+    Not one of `multiprocessing`: the semaphores of its pools outlive a server that is killed, and a process that was
+    being started then ends with a traceback.
+
+    Raises:
+        EOFError, OSError: it has ended already.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:  # held by that process alone from then on, so that its end can be noticed here
+            self._process = subprocess.Popen(
+                # -P: else a module in the current folder would take the place of Python's own.
+                [sys.executable, "-P", "-c", _READ, str(theirs.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C is for the server, which ends this one
+            )
+        try:
+            self._connection.send(redactor.rules)
+            self.pid: int = self._connection.recv()
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, export: Export, limits: DecodeLimits) -> ExportRead:
+        """A request, read there.
+
+        Raises:
+            InputError: it cannot be read.
+            EOFError, OSError: the process has ended.
+        """
+        self._connection.send((export, limits))
+        answer = self._connection.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        read: ExportRead = answer
+        return read
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        try:
+            self._process.wait(_LAST)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class Readers:
@@ -47,8 +97,12 @@ class Readers:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whet-ingest")
         # Another thread: starting a process takes as long as reading a hundred requests.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="whet-readers")
-        self._starting: Future[None] | None = None
-        self._pool: ProcessPoolExecutor | None = None
+        self._started = False
+        # A thread for each process, which waits for its answer.
+        self._waiting = ThreadPoolExecutor(max(1, processes), thread_name_prefix="whet-reading")
+        self._idle: SimpleQueue[ReaderProcess] = SimpleQueue()
+        self.pids: set[int] = set()
+        """Of the processes that can read."""
 
     async def read(self, export: Export) -> ExportRead:
         """A request, read.
@@ -58,47 +112,60 @@ class Readers:
         """
         if len(export.body) <= _SMALL:
             return self._read(export)
-        pool = self._running()
-        if pool is None:
+        if not self._started:
+            self._started = True
+            for _ in range(self._processes):
+                self._starter.submit(self._start)
+        if not self.pids:
             return await settled(self._thread.submit(self._read, export))
         # Unpacked here: secrets that this process alone knows must be looked for in the plain text.
         plain = unpacked(export, self._limits.body)
         if self._redactor.knows_of(plain.body, json=export.json):
             return await settled(self._thread.submit(self._read, plain))
-        try:
-            return await settled(pool.submit(read_here, plain, self._decode_limits))
-        except (BrokenProcessPool, RuntimeError):  # one was killed, or another request has found that already
-            if self._pool is pool:
-                self._pool = self._starting = None
-            return await settled(self._thread.submit(self._read, plain))
+        return await settled(self._waiting.submit(self._read_beside, plain))
 
     def _read(self, export: Export) -> ExportRead:
         return read_export(unpacked(export, self._limits.body), self._redactor, self._decode_limits)
 
-    def _running(self) -> ProcessPoolExecutor | None:
-        """The processes, once they run; None while they start, or if there are to be none."""
-        if self._processes and self._starting is None:
-            self._starting = self._starter.submit(self._start)
-        return self._pool
+    def _read_beside(self, export: Export) -> ExportRead:
+        """A request, read by a process; by this one where that was killed."""
+        try:
+            process = self._idle.get_nowait()
+        except Empty:  # one was killed, and the next is being started
+            return self._read(export)
+        try:
+            read = process.read(export, self._decode_limits)
+        except (EOFError, OSError):
+            self._end(process)
+            with contextlib.suppress(RuntimeError):  # the server stops
+                self._starter.submit(self._start)
+            return self._read(export)
+        except BaseException:
+            self._idle.put(process)
+            raise
+        self._idle.put(process)
+        return read
 
     def _start(self) -> None:
-        pool = ProcessPoolExecutor(
-            self._processes,
-            # Not a fork: this process has threads, and a child would have their locks as they were.
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=begin_reading,
-            initargs=(self._redactor.rules, os.getpid()),
-        )
-        with contextlib.suppress(BrokenProcessPool):
-            for started in [pool.submit(reading_since) for _ in range(self._processes)]:
-                started.result()
-            self._pool = pool
+        if self._processes:
+            with contextlib.suppress(EOFError, OSError):
+                process = ReaderProcess(self._redactor)
+                self._idle.put(process)
+                self.pids.add(process.pid)
+
+    def _end(self, process: ReaderProcess) -> None:
+        self.pids.discard(process.pid)
+        process.close()
 
     async def close(self) -> None:
         """End the processes and the threads."""
         self._processes = 0
-        await asyncio.to_thread(self._starter.shutdown)
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for threads in (self._starter, self._waiting):
+            threads.shutdown(cancel_futures=True)
+        with contextlib.suppress(Empty):
+            while True:
+                self._end(self._idle.get_nowait())
         self._thread.shutdown(wait=False)

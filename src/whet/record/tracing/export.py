@@ -6,17 +6,15 @@ nothing, and one that dies loses nothing.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-import signal
-import threading
-import time
-from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from ...errors import InputError
 from ...types import Span
-from ..store.redaction.redact import Redactor, Rule
+from ..store.redaction.redact import Redactor
 from . import otlp
 from .whole import WholeTrace, read_whole
 
@@ -79,38 +77,29 @@ def read_export(export: Export, redactor: Redactor, limits: otlp.DecodeLimits) -
 
 # -- in a process of its own ------------------------------------------------------------------
 
-_redactor: list[Redactor] = []
 COLLECT = (10_000, 20, 50)
 """Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
 
 
-def begin_reading(rules: Sequence[Rule], parent: int) -> None:
-    """Prepare this process: the first thing that it does.
+def read_exports(descriptor: int) -> None:
+    """Answer each (Export, DecodeLimits) that comes with its ExportRead or an exception, until the other end is closed.
+
+    The whole life of a process that reads for another.  It is told the redactor's rules first, and answers with its
+    id once it can read.  A killed server closes its end too, so nobody has to be told to end.
 
     Args:
-        rules: of the redactor.
-        parent: id of the process that it reads for, with which it ends.
+        descriptor: of its end of a pipe.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    _redactor[:] = [Redactor(rules)]
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    threading.Thread(target=_end_with, args=(parent,), name="whet-orphan", daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    # A killed server closes nothing that a child would notice: both hold both ends of their pipes.
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def read_here(export: Export, limits: otlp.DecodeLimits) -> ExportRead:
-    """`read_export` in a process that `begin_reading` prepared."""
-    return read_export(export, _redactor[0], limits)
-
-
-def reading_since() -> int:
-    """The id of this process, once it can read."""
-    time.sleep(0.01)  # so that each of several processes that start is asked once
-    return os.getpid()
+    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as connection:
+        redactor = Redactor(connection.recv())
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        connection.send(os.getpid())
+        while True:
+            export, limits = connection.recv()
+            answer: ExportRead | Exception
+            try:
+                answer = read_export(export, redactor, limits)
+            except Exception as exception:
+                answer = exception
+            connection.send(answer)
