@@ -19,8 +19,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -111,56 +111,96 @@ def plain(value: Json) -> str:
 
 def messages(value: Json) -> list[Message]:
     """A list of messages in any form, as text or as values; anything else is left out."""
-    turned: Iterable[tuple[Sequence[Message], bool]]
+    return conversation(value)[0]
+
+
+def conversation(value: Json) -> tuple[list[Message], bool]:
+    """As `messages`, and whether they are sure to say all that the value says."""
+    turned: Iterable[tuple[Sequence[Message], bool, bool]]
     if isinstance(value, str) and value[:1] == "[":
-        turned = _turns_of_text(value)
+        turned, copied = _turned(value), True
     else:
         value = structure(value)
-        turned = map(_turns, [value] if isinstance(value, dict) else value or ())
-    conversation: list[Message] = []
+        turned, copied = map(_turns, [value] if isinstance(value, dict) else value or ()), False
+    several: list[Message] = []
+    everything = True
     items = False  # whether the last message was made of a response item, which the next may belong to
-    for turns, item in turned:
+    for turns, item, complete in turned:
+        everything = everything and complete
         for turn in turns:
-            both = conversation and conversation[-1]["role"] == turn["role"] == "assistant"
-            if both and item and items:
-                conversation[-1] = joined([conversation[-1], turn]) or turn
+            if item and items and several and several[-1]["role"] == turn["role"] == "assistant":
+                several[-1] = joined([several[-1], turn]) or turn
             else:
-                conversation.append(turn)
+                # Who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
+                several.append(turn.copy() if copied else turn)
         items = item
-    return conversation
+    return several, everything and bool(several)
 
 
-def _turns(raw: Json) -> tuple[Sequence[Message], bool]:
-    """A message of an API as messages, and whether it is a response item."""
+def answers(value: Json) -> tuple[list[Message], bool]:
+    """The last message of each answer in a list of them, and whether they are sure to say all that the value says."""
+    if isinstance(value, str) and value[:1] == "[":
+        turned = _turned(value)
+        finals = [turns[-1].copy() for turns, _, _ in turned if turns]
+        return finals, bool(finals) and all(complete and len(turns) == 1 for turns, _, complete in turned)
+    several = structure(value)
+    turns_of = [message(answer) for answer in several] if isinstance(several, list) else []
+    return [turns[-1] for turns in turns_of if turns], False
+
+
+def _turned(text: str) -> Sequence[tuple[Sequence[Message], bool, bool]]:
+    """`_turns` of each message of a JSON text; none if it cannot be read."""
+    try:
+        return [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return ()
+
+
+def _turns(raw: Json) -> tuple[Sequence[Message], bool, bool]:
+    """A message of an API as messages, whether it is a response item, and whether they are sure to say all of it."""
     item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
-    return message(raw), item
+    return message(raw), item, False
 
 
+class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    content: str
+
+
+class _Call(msgspec.Struct, tag_field="type", tag="tool_call", forbid_unknown_fields=True):
+    name: str
+    id: str | None = None
+    arguments: Any = None
+
+
+class _Response(msgspec.Struct, tag_field="type", tag="tool_call_response", forbid_unknown_fields=True):
+    response: str
+    id: str | None = None
+
+
+class _Standard(msgspec.Struct, forbid_unknown_fields=True):
+    """A message exactly as OpenTelemetry's conventions have it: nearly all are, and need not be looked through."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    parts: list[_Text | _Call | _Response]
+    finish_reason: str | None = None
+
+
+_standard = msgspec.json.Decoder(_Standard)
 _raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
 _KNOWN_BYTES = 8 * 1024 * 1024
 """Memory of messages that are remembered: a model call repeats the whole conversation before it."""
 _OBJECTS = 1024
 """Bytes of the objects that a message becomes, about: ten times those of a short one."""
 _LONG = 16 * 1024
-_known_turns: dict[bytes, tuple[Sequence[Message], bool]] = {}
+_known_turns: dict[bytes, tuple[Sequence[Message], bool, bool]] = {}
 _known_size = [0]
 
 
-def _turns_of_text(text: str) -> Iterator[tuple[Sequence[Message], bool]]:
-    """The messages of a JSON text, of which those that were read before are not read again."""
-    try:
-        read = [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return
-    for turns, item in read:
-        # Copies: who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
-        yield [turn.copy() for turn in turns], item
-
-
-def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
+def _remembered(raw: bytes) -> tuple[Sequence[Message], bool, bool]:
     turned = _known_turns.get(raw)
     if turned is None:
-        turned = _turns(msgspec.json.decode(raw))
+        turned = _of_standard(raw) if b'"parts"' in raw else None
+        turned = turned or _turns(msgspec.json.decode(raw))
         if len(raw) <= _LONG:
             if _known_size[0] > _KNOWN_BYTES:
                 _known_turns.clear()
@@ -168,6 +208,43 @@ def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
             _known_size[0] += _OBJECTS + 2 * len(raw)
             _known_turns[raw] = turned
     return turned
+
+
+def _of_standard(raw: bytes) -> tuple[Sequence[Message], bool, bool] | None:
+    """What `_turns` makes of a message that is as the conventions have it; None of any other."""
+    try:
+        standard = _standard.decode(raw)
+    except msgspec.DecodeError:
+        return None
+    results: list[Message] = []
+    calls: list[Message] = []
+    texts: list[str] = []
+    complete = not standard.finish_reason or " " not in standard.finish_reason
+    for part in standard.parts:
+        if type(part) is _Text:
+            texts.append(part.content)
+        elif type(part) is _Call:
+            arguments = part.arguments
+            if isinstance(arguments, str):
+                complete = complete and " " not in arguments  # JSON in a text: how it was written is lost
+                arguments = parsed(arguments)
+            calls.append(
+                {
+                    "id": part.id,
+                    "name": part.name,
+                    "arguments": {} if part.arguments in (None, "") else arguments,
+                }
+            )
+        elif type(part) is _Response:
+            results.append({"role": "tool", "tool_call_id": part.id, "text": part.response})
+    turn: Message = {"role": standard.role}
+    written = "\n".join(text for text in texts if text) if len(texts) != 1 else texts[0]
+    if written or not (calls or results):
+        turn["text"] = written
+    if calls:
+        turn["tool_calls"] = calls
+    turns = results if results and len(turn) == 1 else [*results, turn]
+    return turns, False, complete and len(texts) < 2
 
 
 def message(value: Json) -> list[Message]:
