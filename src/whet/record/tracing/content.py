@@ -17,6 +17,7 @@ import re
 import struct
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -87,8 +88,8 @@ _ATTRIBUTE, _NO_STATUS = 9 << 3 | LENGTH, 15 << 3 | LENGTH
 _SHORT = 80
 """Bytes up to which an attribute is remembered with its value: most are the same in span after span."""
 _KNOWN_PAIRS = 8_192
-_known_pairs: dict[bytes, tuple[str, Json]] = {}
-_known_texts: dict[bytes, tuple[str, tuple[str, ...]]] = {}
+_known_pairs: dict[bytes, tuple[str, Json | tuple[str, ...]]] = {}
+"""KeyValue → name and value, a list of texts as a tuple."""
 _known_keys: dict[bytes, str] = {}
 
 
@@ -113,8 +114,9 @@ def _protobuf_span(span: Span, nesting: int) -> Content:
                 at = first + size
                 if size <= _SHORT:
                     raw = data[first:at]
-                    pair = known(raw) or _remembered(data, first, at, nesting, raw)
-                    attrs[pair[0]] = pair[1]
+                    key, held = known(raw) or _remembered(data, first, at, nesting, raw)
+                    # A list is copied, so that nobody changes it.
+                    attrs[key] = [*held] if type(held) is tuple else held
                     continue
                 # A short key and then a text, whose lengths fit to the byte, as nearly all long ones are.
                 value = first + 2 + data[first + 1]
@@ -178,25 +180,19 @@ def _key(raw: bytes) -> str:
     return _known_keys.setdefault(raw, sys.intern(raw.decode("utf-8", "replace")))
 
 
-def _remembered(data: bytes, at: int, end: int, nesting: int, raw: bytes) -> tuple[str, Json]:
-    """The KeyValue in `data[at:end]`, which is remembered as `raw`; a list is copied, so that nobody changes it."""
-    texts = _known_texts.get(raw)
-    if texts is not None:
-        return texts[0], [*texts[1]]
+def _remembered(data: bytes, at: int, end: int, nesting: int, raw: bytes) -> tuple[str, Any]:
+    """The KeyValue in `data[at:end]`, which is remembered as `raw`."""
     pairs: dict[str, Json] = {}
     _pair(data, at, end, nesting, pairs)
     ((key, held),) = pairs.items()
-    key = sys.intern(key)
-    if nesting > 1:
-        if len(_known_pairs) + len(_known_texts) >= _KNOWN_PAIRS:
+    if isinstance(held, list) and all(isinstance(text, str) for text in held):
+        held = tuple(held)
+    pair = sys.intern(key), held
+    if nesting > 1 and not isinstance(held, list | dict):
+        if len(_known_pairs) >= _KNOWN_PAIRS:
             _known_pairs.clear()
-            _known_texts.clear()
-        if isinstance(held, list):
-            if all(isinstance(text, str) for text in held):
-                _known_texts[raw] = key, tuple(map(str, held))
-        elif not isinstance(held, dict):
-            _known_pairs[raw] = key, held
-    return key, held
+        _known_pairs[raw] = pair
+    return pair
 
 
 def _protobuf_log(span: Span, nesting: int) -> Content:

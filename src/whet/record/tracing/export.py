@@ -83,7 +83,7 @@ def read_export(export: Export, redactor: Redactor, limits: otlp.DecodeLimits) -
 
 # -- in a process of its own ------------------------------------------------------------------
 
-COLLECT = (10_000, 20, 50)
+COLLECT = (100_000, 20, 50)
 """Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
 
 

@@ -20,6 +20,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -151,7 +152,8 @@ def answers(value: Json) -> tuple[list[Message], bool]:
 def _turned(text: str) -> Sequence[tuple[Sequence[Message], bool, bool]]:
     """`_turns` of each message of a JSON text; none if it cannot be read."""
     try:
-        return [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
+        known = _known_turns.get
+        return [known(raw) or _remembered(raw) for raw in map(bytes, _raw_messages.decode(text))]
     except (msgspec.DecodeError, RecursionError, ValueError):
         return ()
 
@@ -197,16 +199,14 @@ _known_size = [0]
 
 
 def _remembered(raw: bytes) -> tuple[Sequence[Message], bool, bool]:
-    turned = _known_turns.get(raw)
-    if turned is None:
-        turned = _of_standard(raw) if b'"parts"' in raw else None
-        turned = turned or _turns(msgspec.json.decode(raw))
-        if len(raw) <= _LONG:
-            if _known_size[0] > _KNOWN_BYTES:
-                _known_turns.clear()
-                _known_size[0] = 0
-            _known_size[0] += _OBJECTS + 2 * len(raw)
-            _known_turns[raw] = turned
+    turned = _of_standard(raw) if b'"parts"' in raw else None
+    turned = turned or _turns(msgspec.json.decode(raw))
+    if len(raw) <= _LONG:
+        if _known_size[0] > _KNOWN_BYTES:
+            _known_turns.clear()
+            _known_size[0] = 0
+        _known_size[0] += _OBJECTS + 2 * len(raw)
+        _known_turns[raw] = turned
     return turned
 
 
@@ -287,12 +287,13 @@ def together(several: Iterable[Message]) -> list[Message]:
     the calls of two turns there are results.
     """
     turns: list[Message] = []
+    calls = None  # of the last turn
     for turn in several:
-        last = turns[-1] if turns else {}
-        if turn.get("tool_calls") and last.get("tool_calls") and not turn.get("text"):
-            turns[-1] = joined([last, turn]) or turn
+        if calls and turn.get("tool_calls") and not turn.get("text"):
+            turns[-1] = joined([turns[-1], turn]) or turn
         else:
             turns.append(turn)
+        calls = turns[-1].get("tool_calls")
     return turns
 
 
@@ -333,10 +334,12 @@ def with_wire_ids(several: list[Message]) -> list[Message]:
         if not message.get("tool_calls"):
             continue
         answers = []
-        for later in several[number + 1 :]:
+        for later in islice(several, number + 1, None):
             if later["role"] != "tool":
                 break
             answers.append(later.get("tool_call_id"))
+        if not answers or (len(message["tool_calls"]) == 1 and message["tool_calls"][0]["id"] in answers):
+            continue
         calls = [call for call in message["tool_calls"] if call["id"] not in answers]
         call_ids = {call["id"] for call in message["tool_calls"]}
         loose = [answer for answer in answers if answer and answer not in call_ids]

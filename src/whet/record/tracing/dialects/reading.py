@@ -232,8 +232,11 @@ def who(contents: Iterable[Content]) -> Who:
     """Session, subject and the user's own metadata of a run."""
     session = subject = None
     metadata: dict[str, Json] = {}
+    resource, owned = None, False
     for content in contents:
-        if not (_names_owner(content.resource) or _names_owner(content.attributes)):
+        if content.resource is not resource:
+            resource, owned = content.resource, _names_owner(content.resource)
+        if not (owned or _names_owner(content.attributes)):
             continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
         stated = structure(held.get("metadata"))

@@ -125,18 +125,22 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
     return trace.hex() if run is None else digest(("run", run), 32)
 
 
+_BY_START: Callable[[Span], tuple[Any, ...]] = lambda span: (span[3], -span[4], span[0], span[1])  # noqa: E731
+
+
 def _once(spans: Iterable[Span]) -> list[Span]:
     """Each span once, by start; of one that came twice, what ended last."""
     latest: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
+        trace, id, _, _, _, _, _, encoding, _, _ = span
         # Without the "+json": a span that was sent again in the other encoding is the same span.
-        key = (span.trace, span.id, span.encoding.partition("+")[0])
+        key = (trace, id, encoding if encoding == "span" else encoding.partition("+")[0])
         earlier = latest.get(key)
         # The body decides a tie, not the arrival: in any order the same delivery wins.
         if earlier is None or (span.ended, span.body) > (earlier.ended, earlier.body):
             latest[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
-    return sorted(latest.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
+    return sorted(latest.values(), key=_BY_START)
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
@@ -145,8 +149,12 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
     for span in spans:
         if span.run is not None:
             stated.setdefault(span.trace, set()).add(span.run)
-    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
     groups: dict[tuple[str | None, bytes], list[Span]] = {}
+    if not stated:
+        for span in spans:
+            groups.setdefault((None, span[0]), []).append(span)
+        return groups
+    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
     for span in spans:
         runs = stated.get(span.trace, set())
         run = span.run or (next(iter(runs)) if len(runs) == 1 else None)
