@@ -18,14 +18,10 @@ from ..content import Content, SpanEvent
 from .messages import (
     Message,
     answers,
-    arguments_of,
     conversation,
     joined,
     message,
     messages,
-    parsed,
-    plain,
-    structure,
     text,
     together,
     tool_result,
@@ -49,6 +45,7 @@ from .reading import (
     usage,
     word,
 )
+from .values import arguments_of, parsed, plain, structure
 
 _OPERATIONS = {
     "chat": LLM,

@@ -16,16 +16,16 @@ serialised messages.  The flattened attributes of some instrumentors are put tog
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from ....types import Json
+from .standard import Turned, of_standard
+from .values import literal, parsed, plain, structure
 
 Message = dict[str, Any]
 
@@ -54,62 +54,6 @@ _RESULT = ("tool_call_response", "tool_result", "function_call_output", "server_
 _THOUGHT = ("reasoning", "thinking")
 
 
-def parsed(value: Json) -> Json:
-    """A text that is JSON as its value; any other value as it is."""
-    # Looked at first: most texts are prose, and an exception costs far more than a look at one letter.
-    if not isinstance(value, str) or not value[:1] or value[0] not in '{["-0123456789tfn \n\t\r':
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return value
-
-
-def literal(text: str) -> Json:
-    """The Python literal that a text is, as some instrumentors write `str(arguments)`; None if it is none."""
-    # The length is bounded because CPython's parser may run out of C stack on deep nesting, and crash.
-    if len(text) > 10_000:
-        return None
-    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        value = ast.literal_eval(text)
-        msgspec.json.encode(value)
-        return value
-    return None
-
-
-def arguments_of(value: Json) -> Json:
-    """The arguments of a tool: parsed where they are JSON, or the repr of a dictionary."""
-    value = parsed(value)
-    if isinstance(value, str) and value[:2] in ("{'", "{}"):
-        told = literal(value)
-        value = told if isinstance(told, dict) else value
-    return called_with(value)
-
-
-def called_with(value: Json) -> Json:
-    """The arguments of a function that was recorded as `args` and `kwargs`: by name as far as they were."""
-    # smolagents adds a setting of its own to the two.
-    if isinstance(value, dict) and "kwargs" in value and ("args" in value or len(value) == 1):
-        positional, keywords = value.get("args"), value["kwargs"]
-        if isinstance(keywords, dict):
-            return {**({"args": positional} if positional else {}), **keywords}
-    return value
-
-
-def structure(value: Json) -> Json:
-    """A text that holds a JSON object or array as that, and None for a text that does not."""
-    if isinstance(value, str):
-        value = parsed(value) if value[:1] in ("{", "[") else None
-    return value if isinstance(value, dict | list) else None
-
-
-def plain(value: Json) -> str:
-    """A value as text: itself if it is text, else JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else msgspec.json.encode(value).decode()
-
-
 def messages(value: Json) -> list[Message]:
     """A list of messages in any form, as text or as values; anything else is left out."""
     return conversation(value)[0]
@@ -117,7 +61,7 @@ def messages(value: Json) -> list[Message]:
 
 def conversation(value: Json) -> tuple[list[Message], bool]:
     """As `messages`, and whether they are sure to say all that the value says."""
-    turned: Iterable[tuple[Sequence[Message], bool, bool]]
+    turned: Iterable[Turned]
     if isinstance(value, str) and value[:1] == "[":
         turned, copied = _turned(value), True
     else:
@@ -149,7 +93,7 @@ def answers(value: Json) -> tuple[list[Message], bool]:
     return [turns[-1] for turns in turns_of if turns], False
 
 
-def _turned(text: str) -> Sequence[tuple[Sequence[Message], bool, bool]]:
+def _turned(text: str) -> Sequence[Turned]:
     """`_turns` of each message of a JSON text; none if it cannot be read."""
     try:
         known = _known_turns.get
@@ -158,48 +102,24 @@ def _turned(text: str) -> Sequence[tuple[Sequence[Message], bool, bool]]:
         return ()
 
 
-def _turns(raw: Json) -> tuple[Sequence[Message], bool, bool]:
+def _turns(raw: Json) -> Turned:
     """A message of an API as messages, whether it is a response item, and whether they are sure to say all of it."""
     item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
     return message(raw), item, False
 
 
-class _Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
-    content: str
-
-
-class _Call(msgspec.Struct, tag_field="type", tag="tool_call", forbid_unknown_fields=True):
-    name: str
-    id: str | None = None
-    arguments: Any = None
-
-
-class _Response(msgspec.Struct, tag_field="type", tag="tool_call_response", forbid_unknown_fields=True):
-    response: str
-    id: str | None = None
-
-
-class _Standard(msgspec.Struct, forbid_unknown_fields=True):
-    """A message exactly as OpenTelemetry's conventions have it: nearly all are, and need not be looked through."""
-
-    role: Literal["system", "user", "assistant", "tool"]
-    parts: list[_Text | _Call | _Response]
-    finish_reason: str | None = None
-
-
-_standard = msgspec.json.Decoder(_Standard)
 _raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
 _KNOWN_BYTES = 8 * 1024 * 1024
 """Memory of messages that are remembered: a model call repeats the whole conversation before it."""
 _OBJECTS = 1024
 """Bytes of the objects that a message becomes, about: ten times those of a short one."""
 _LONG = 16 * 1024
-_known_turns: dict[bytes, tuple[Sequence[Message], bool, bool]] = {}
+_known_turns: dict[bytes, Turned] = {}
 _known_size = [0]
 
 
-def _remembered(raw: bytes) -> tuple[Sequence[Message], bool, bool]:
-    turned = _of_standard(raw) if b'"parts"' in raw else None
+def _remembered(raw: bytes) -> Turned:
+    turned = of_standard(raw) if b'"parts"' in raw else None
     turned = turned or _turns(msgspec.json.decode(raw))
     if len(raw) <= _LONG:
         if _known_size[0] > _KNOWN_BYTES:
@@ -208,43 +128,6 @@ def _remembered(raw: bytes) -> tuple[Sequence[Message], bool, bool]:
         _known_size[0] += _OBJECTS + 2 * len(raw)
         _known_turns[raw] = turned
     return turned
-
-
-def _of_standard(raw: bytes) -> tuple[Sequence[Message], bool, bool] | None:
-    """What `_turns` makes of a message that is as the conventions have it; None of any other."""
-    try:
-        standard = _standard.decode(raw)
-    except msgspec.DecodeError:
-        return None
-    results: list[Message] = []
-    calls: list[Message] = []
-    texts: list[str] = []
-    complete = not standard.finish_reason or " " not in standard.finish_reason
-    for part in standard.parts:
-        if type(part) is _Text:
-            texts.append(part.content)
-        elif type(part) is _Call:
-            arguments = part.arguments
-            if isinstance(arguments, str):
-                complete = complete and " " not in arguments  # JSON in a text: how it was written is lost
-                arguments = parsed(arguments)
-            calls.append(
-                {
-                    "id": part.id,
-                    "name": part.name,
-                    "arguments": {} if part.arguments in (None, "") else arguments,
-                }
-            )
-        elif type(part) is _Response:
-            results.append({"role": "tool", "tool_call_id": part.id, "text": part.response})
-    turn: Message = {"role": standard.role}
-    written = "\n".join(text for text in texts if text) if len(texts) != 1 else texts[0]
-    if written or not (calls or results):
-        turn["text"] = written
-    if calls:
-        turn["tool_calls"] = calls
-    turns = results if results and len(turn) == 1 else [*results, turn]
-    return turns, False, complete and len(texts) < 2
 
 
 def message(value: Json) -> list[Message]:

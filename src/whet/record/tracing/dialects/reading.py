@@ -16,7 +16,8 @@ import msgspec
 
 from ....types import Json, Tokens
 from ..content import ERROR, Content
-from .messages import Message, structure
+from .messages import Message
+from .values import structure
 
 SHAPES, NAMES = 1024, 64
 """Most spans have the same names of attributes as many before, and what the names alone decide is worked out once for

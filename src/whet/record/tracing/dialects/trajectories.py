@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ....errors import InputError
-from ....types import Failure, Fault, Json, Span, Step, Task, Tokens, Trajectory, Usage, digest
+from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, digest
 from ...store.redaction.redact import MARKED, redaction
 from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
@@ -23,10 +23,12 @@ from ..record import outcome
 from ..told_tools import with_told_tools
 from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
 from .agents import attribute
-from .messages import Message, finish_reason, parsed, plain
+from .messages import Message, finish_reason
 from .reading import AGENT, FUNCTION, LLM, NAMES, OTHER, SHAPES, TOOL, SpanReading, failure, first, who
+from .rows import NOUNS, ROWS, Forms
 from .tree import Node, given_calls, grow, let_go, steps
 from .unread import evaluations, unread
+from .values import parsed, plain
 
 NO_MODEL_CALL = "no model call was recorded"
 # The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
@@ -50,44 +52,6 @@ class RunSurvey:
     """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
 
 
-class StepRow(msgspec.Struct):
-    """What has all that a Step has and becomes the same JSON, and is made and written in a fraction of the time."""
-
-    observation: Json = None
-    action: Json = None
-    reward: float | None = None
-    done: bool = False
-    kind: str = "action"
-    name: str = ""
-    agent: str = ""
-    id: str = ""
-    parent: str | None = None
-    tokens: Tokens | None = None
-    usage: Usage | UsageRow | None = None
-    latency: float | None = None
-    error: Failure | None = None
-    info: Mapping[str, Json] = {}
-
-
-class UsageRow(msgspec.Struct):
-    """`StepRow` for the Usage of a step."""
-
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    dollars: float = 0.0
-    calls: int = 0
-
-
-class _Forms(NamedTuple):
-    """Of what steps are made."""
-
-    step: Callable[..., Any]
-    usage: Callable[..., Any]
-
-
-_NOUNS, _ROWS = _Forms(Step, Usage), _Forms(StepRow, UsageRow)
-
-
 def survey(spans: Iterable[Span], *, rows: bool = False) -> RunSurvey:
     """The Trajectories that these spans are, in the order in which they began, and the spans of none.
 
@@ -97,7 +61,7 @@ def survey(spans: Iterable[Span], *, rows: bool = False) -> RunSurvey:
     Args:
         rows: the Trajectories are only written: their steps are StepRows.
     """
-    forms = _ROWS if rows else _NOUNS
+    forms = ROWS if rows else NOUNS
     trajectories: list[Trajectory] = []
     left_out: list[Span] = []
     for (run, _), group in _runs(_once(spans)).items():
@@ -168,7 +132,7 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
     return groups
 
 
-def _trajectory(run: str | None, spans: list[Span], forms: _Forms) -> Trajectory | None:
+def _trajectory(run: str | None, spans: list[Span], forms: Forms) -> Trajectory | None:
     unread: list[Span] = []
     contents, pairs, loose = _contents(spans, unread)
     for span_content in contents:
@@ -426,7 +390,7 @@ def _fits(value: Json, arguments: Json) -> bool:
     return value == arguments or (isinstance(arguments, dict) and list(arguments.values()) == [value])
 
 
-def _steps(step_nodes: list[Node], forms: _Forms) -> list[Step]:
+def _steps(step_nodes: list[Node], forms: Forms) -> list[Step]:
     ids: dict[int, str] = {}
     used_ids: set[str] = set()
     errors: dict[tuple[str, str], Fault] = {}

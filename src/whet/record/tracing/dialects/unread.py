@@ -15,8 +15,8 @@ import msgspec
 
 from ....types import Json
 from ..content import Content
-from .messages import parsed, structure
 from .reading import NAMES, SHAPES, SpanReading
+from .values import parsed, structure
 
 EVALUATION = "gen_ai.evaluation.result"
 READ = frozenset(
