@@ -157,6 +157,11 @@ class ReaderPool:
             raise ReaderLost() from exception
         return connections
 
+    @property
+    def waiting(self) -> int:
+        """Requests that no process has yet."""
+        return len(self._waiting)
+
     async def read(self, export: Export) -> ExportRead:
         """A request that is not packed, read by one of the processes.
 
