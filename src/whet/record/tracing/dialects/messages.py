@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -61,25 +62,35 @@ def messages(value: Json) -> list[Message]:
 
 def conversation(value: Json) -> tuple[list[Message], bool]:
     """As `messages`, and whether they are sure to say all that the value says."""
-    turned: Iterable[Turned]
+    turned: Sequence[Turned]
     if isinstance(value, str) and value[:1] == "[":
-        turned, copied = _turned(value), True
+        turned = _turned(value)
     else:
         value = structure(value)
-        turned, copied = map(_turns, [value] if isinstance(value, dict) else value or ()), False
+        turned = [*map(_turns, [value] if isinstance(value, dict) else value or ())]
+    # Copies: who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
+    if not any(map(_ITEM, turned)):
+        several = [turn.copy() for turns, _, _ in turned for turn in turns]
+    else:
+        several = _with_items_joined(turned)
+    return several, bool(several) and all(map(_COMPLETE, turned))
+
+
+_ITEM, _COMPLETE = itemgetter(1), itemgetter(2)
+
+
+def _with_items_joined(turned: Sequence[Turned]) -> list[Message]:
+    """The messages, those of items of one answer as one."""
     several: list[Message] = []
-    everything = True
     items = False  # whether the last message was made of a response item, which the next may belong to
-    for turns, item, complete in turned:
-        everything = everything and complete
+    for turns, item, _ in turned:
         for turn in turns:
             if item and items and several and several[-1]["role"] == turn["role"] == "assistant":
                 several[-1] = joined([several[-1], turn]) or turn
             else:
-                # Who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
-                several.append(turn.copy() if copied else turn)
+                several.append(turn.copy())
         items = item
-    return several, everything and bool(several)
+    return several
 
 
 def answers(value: Json) -> tuple[list[Message], bool]:

@@ -226,8 +226,9 @@ def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
     """The Version of each resource that served the run, and a note on each that changed while it ran."""
     versions: dict[str, str] = {}
-    notes = []
-    for node in sorted(nodes, key=lambda node: node.content.span.started):
+    notes: list[str] = []
+    served = [node for node in nodes if node.reading.versions]
+    for node in sorted(served, key=lambda node: node.content.span.started):
         for name, version in node.reading.versions.items():
             if versions.get(name, version) != version:
                 notes.append(f"{name} was served as version {versions[name]}, then as {version}")
@@ -303,6 +304,8 @@ _WIRE = ("model", "response_model", "response_id", "input", "output", "finish", 
 def _complete(step: Node) -> None:
     """Complete a step's reading from its other spans."""
     merged = step.reading
+    if len(step.members) == 1 and merged.fill is None:
+        return
     for member in step.members:
         if member.reading.fill is not None and merged.kind == AGENT:
             member.reading.fill(member.reading)
