@@ -7,14 +7,13 @@ for the interpreter's lock as often.  Here a process is a socket of the loop's o
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 import socket
 import struct
+import subprocess
+import sys
 from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from collections.abc import Coroutine, Sequence
+from multiprocessing.connection import Pipe
 from typing import cast
 
 from ..record.store.redaction.redact import Rule
@@ -23,6 +22,12 @@ from ..record.tracing.otlp import DecodeLimits
 
 AHEAD = 2
 """Requests that a process has at once: the one that it reads, and the next."""
+_READ = f"""import sys
+descriptor, *sys.path = sys.argv[1:]
+from {read_exports.__module__} import read_exports
+read_exports(int(descriptor))"""
+_LAST = 5.0
+"""Seconds that a process has to end once its pipe is closed."""
 _LENGTH = struct.Struct("!i")
 _LONG = struct.Struct("!iQ")
 """How `multiprocessing` frames a message, of up to 2 GB and of more."""
@@ -34,6 +39,46 @@ class ReaderLost(Exception):
     """A process ended before it had answered."""
 
 
+class ReaderProcess:
+    """A process that reads, and this end of its pipe; it can read once the constructor returns.
+
+    Not one of `multiprocessing`: the semaphores of its pools outlive a server that is killed, and a process that was
+    being started then ends with a traceback.
+
+    Raises:
+        EOFError, OSError: it has ended already.
+    """
+
+    def __init__(self, rules: Sequence[Rule], limits: DecodeLimits) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:  # held by that process alone from then on, so that its end can be noticed here
+            for end in (self.connection, theirs):
+                with socket.fromfd(end.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as held:
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+            self._process = subprocess.Popen(
+                # -P: else a module in the current folder would take the place of Python's own.
+                [sys.executable, "-P", "-c", _READ, str(theirs.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                process_group=0,  # Ctrl-C is for the server, which ends this one
+            )
+        try:
+            self.connection.send((rules, limits))
+            self.pid: int = self.connection.recv()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        self.connection.close()
+        try:
+            self._process.wait(_LAST)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
 class _Link(asyncio.BufferedProtocol):
     """One process, from the loop's side.
 
@@ -42,10 +87,11 @@ class _Link(asyncio.BufferedProtocol):
         process: the one that it speaks to.
     """
 
-    def __init__(self, pool: ReaderPool, process: SpawnProcess) -> None:
+    def __init__(self, pool: ReaderPool, process: ReaderProcess) -> None:
         self.process = process
         self.asked: deque[asyncio.Future[bytearray]] = deque()
         self._pool = pool
+        self.gone = False
         self._transport: asyncio.WriteTransport | None = None
         self._frame, self._filled, self._head = bytearray(_LENGTH.size), 0, True
 
@@ -55,6 +101,10 @@ class _Link(asyncio.BufferedProtocol):
         self.asked.append(answered)
         head = _LENGTH.pack(len(body)) if len(body) <= 0x7FFF_FFFF else _LONG.pack(-1, len(body))
         self._transport.writelines((head, body))
+
+    def itself(self) -> _Link:
+        """For a loop that wants to make one."""
+        return self
 
     def close(self) -> None:
         """End the process once it has read what it has."""
@@ -89,73 +139,68 @@ class _Link(asyncio.BufferedProtocol):
         self._pool.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pool.lost = True
+        self.gone = True
+        self._pool.drop(self)
         for answered in self.asked:
             if not answered.done():
                 answered.set_exception(ReaderLost())
         self.asked.clear()
-        self._pool.go_on()
 
 
 class ReaderPool:
-    """Some processes that read; one that is lost loses the pool, whose requests are read by whoever asked.
+    """Processes that read; one that is killed is replaced alone, and what it was reading is for whoever asked.
 
-    Made by `started`, and used in the loop that started it.
+    Used in one loop.
 
     Args:
+        rules: of the redactor.
         limits: of what is read.
     """
 
-    def __init__(self, limits: DecodeLimits) -> None:
-        self.lost = False
-        self._limits = limits
-        self._processes: dict[int, SpawnProcess] = {}
+    def __init__(self, rules: Sequence[Rule], limits: DecodeLimits) -> None:
+        self._rules, self._limits = rules, limits
         self._links: list[_Link] = []
         self._waiting: deque[tuple[bytes, asyncio.Future[bytearray]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closing = False
 
-    @classmethod
-    async def started(cls, count: int, rules: Sequence[Rule], limits: DecodeLimits) -> ReaderPool:
-        """A pool of `count` processes that can read.
+    def start(self) -> None:
+        """Have one more process, as soon as it can read."""
+        self._task(self._start())
 
-        Raises:
-            ReaderLost: one of them ended at its start.
-        """
-        pool = cls(limits)
-        # In a thread: to start a process takes as long as to read a hundred requests.
-        for connection in await asyncio.to_thread(pool._spawn, count, rules):
-            link = _Link(pool, list(pool._processes.values())[len(pool._links)])
-            own = socket.socket(fileno=os.dup(connection.fileno()))
-            connection.close()
-            own.setblocking(False)
-            await asyncio.get_running_loop().create_unix_connection(lambda link=link: link, sock=own)  # type: ignore[misc]
-            pool._links.append(link)
-        return pool
+    def _task(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _spawn(self, count: int, rules: Sequence[Rule]) -> list[Connection]:
-        # Not a fork: this process has threads, and a child would have their locks as they were.
-        context = multiprocessing.get_context("spawn")
-        connections: list[Connection] = []
+    async def _start(self) -> None:
         try:
-            for _ in range(count):
-                ours, theirs = context.Pipe()
-                for end in (ours, theirs):
-                    with socket.socket(fileno=os.dup(end.fileno())) as held:
-                        held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-                connections.append(ours)
-                process = context.Process(
-                    target=read_exports, args=(theirs, self._limits, rules, os.getpid()), daemon=True
-                )
-                process.start()
-                theirs.close()
-                self._processes[process.pid or 0] = process
-            for connection in connections:
-                connection.recv_bytes()  # it has begun
-        except (EOFError, OSError) as exception:
-            for connection in connections:
-                connection.close()
-            self._end()
-            raise ReaderLost() from exception
-        return connections
+            # In a thread: to start a process takes as long as to read a hundred requests.
+            process = await asyncio.to_thread(ReaderProcess, self._rules, self._limits)
+        except (EOFError, OSError):
+            return
+        link = _Link(self, process)
+        held = socket.fromfd(process.connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+        process.connection.close()  # the loop has its own descriptor, whose end is that of the process
+        held.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(link.itself, sock=held)
+        if not link.gone:
+            self._links.append(link)
+            self.go_on()
+
+    def drop(self, link: _Link) -> None:
+        """Do without a process that has ended, until another one can read."""
+        if link in self._links:
+            self._links.remove(link)
+        self._task(asyncio.to_thread(link.process.close))
+        if not self._closing:
+            self.start()
+        self.go_on()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that can read."""
+        return [link.process.pid for link in self._links]
 
     @property
     def waiting(self) -> int:
@@ -167,7 +212,7 @@ class ReaderPool:
 
         Raises:
             InputError: it cannot be read.
-            ReaderLost: it was not read, for its process has ended or met what nobody foresaw.
+            ReaderLost: it was not read, for there is no process, or it has ended or met what nobody foresaw.
         """
         answered: asyncio.Future[bytearray] = asyncio.get_running_loop().create_future()
         self._waiting.append((encode_export(export), answered))
@@ -180,30 +225,26 @@ class ReaderPool:
     def go_on(self) -> None:
         """Give waiting requests to processes that have room."""
         while self._waiting:
-            if self.lost:
-                _, answered = self._waiting.popleft()
-                if not answered.done():
-                    answered.set_exception(ReaderLost())
-                continue
-            link = min(self._links, key=lambda link: len(link.asked))
-            if len(link.asked) >= AHEAD:
+            link = min(self._links, key=_asked, default=None)
+            if link is not None and len(link.asked) >= AHEAD:
                 return
             body, answered = self._waiting.popleft()
-            if not answered.done():
+            if answered.done():
+                continue
+            if link is None:
+                answered.set_exception(ReaderLost())
+            else:
                 link.ask(body, answered)
 
     async def close(self) -> None:
         """End the processes."""
-        self.lost = True
-        self.go_on()
-        for link in self._links:
-            link.close()
-        await asyncio.to_thread(self._end)
+        self._closing = True
+        while self._tasks or self._links:
+            for link in self._links:
+                link.close()
+            # Of those that are being started, too; each link that is closed adds the end of its process.
+            await asyncio.wait(self._tasks or {asyncio.create_task(asyncio.sleep(0.001))})
 
-    def _end(self) -> None:
-        for process in self._processes.values():
-            process.join(1.0)  # its end of the socket is closed
-            if process.is_alive():
-                process.kill()
-                process.join()
-            process.close()
+
+def _asked(link: _Link) -> int:
+    return len(link.asked)

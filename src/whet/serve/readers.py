@@ -7,7 +7,6 @@ that is killed costs a second reading, and whoever sent the spans has no answer 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,8 +34,13 @@ class Readers:
         self._redactor, self._limits, self._processes = redactor, limits, processes
         self._decode_limits = DecodeLimits(spans=limits.spans)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whet-ingest")
-        self._starting: asyncio.Task[None] | None = None
-        self._pool: ReaderPool | None = None
+        self._pool = ReaderPool(redactor.rules, self._decode_limits)
+        self._started = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that can read."""
+        return self._pool.pids
 
     async def read(self, export: Export) -> ExportRead:
         """A request, read.
@@ -46,38 +50,24 @@ class Readers:
         """
         if len(export.body) <= _SMALL:
             return self._read(export)
-        pool = await self._running()
-        if pool is None:
+        if not self._started:
+            self._started = True
+            for _ in range(self._processes):
+                self._pool.start()
+        if not self.pids:
             return await settled(self._thread.submit(self._read, export))
         # Unpacked here: secrets that this process alone knows must be looked for in the plain text.
         plain = unpacked(export, self._limits.body)
         if not self._redactor.knows_of(plain.body, json=export.json):
             with contextlib.suppress(ReaderLost):
-                return await pool.read(plain)
+                return await self._pool.read(plain)
         return await settled(self._thread.submit(self._read, plain))
 
     def _read(self, export: Export) -> ExportRead:
         return read_export(unpacked(export, self._limits.body), self._redactor, self._decode_limits)
 
-    async def _running(self) -> ReaderPool | None:
-        """The processes, once they run; None while they start, or if there are to be none."""
-        if self._pool is not None and self._pool.lost:
-            pool, self._pool, self._starting = self._pool, None, None
-            await pool.close()
-        if self._processes and self._starting is None:
-            self._starting = asyncio.create_task(self._start())
-        return self._pool
-
-    async def _start(self) -> None:
-        with contextlib.suppress(ReaderLost):
-            self._pool = await ReaderPool.started(self._processes, self._redactor.rules, self._decode_limits)
-
     async def close(self) -> None:
         """End the processes and the threads."""
-        self._processes = 0
-        if self._starting is not None:
-            await self._starting
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await pool.close()
+        self._started = True
+        await self._pool.close()
         self._thread.shutdown(wait=False)

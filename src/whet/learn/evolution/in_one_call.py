@@ -109,9 +109,13 @@ async def prompt_from_table(
     *,
     say: Say = lambda sentence: None,
     progress: Progress = quiet,
+    meter: Meter | None = None,
     dry_run: bool = False,
 ) -> ImprovedPrompt | PromptPlan:
     """Plan, say the plan, and do it.
+
+    Args:
+        meter: counts the calls, for who shows them.
 
     Returns:
         The plan alone where `dry_run`.
@@ -124,7 +128,7 @@ async def prompt_from_table(
         raise InputError(
             f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
         )
-    meter = Meter()
+    meter = meter or Meter()
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None
@@ -184,6 +188,7 @@ async def function_from_table(
     *,
     say: Say = lambda sentence: None,
     progress: Callable[[str, ProposalRecord], None] | None = None,
+    meter: Meter | None = None,
     dry_run: bool = False,
 ) -> EvolutionReport | FunctionPlan:
     """Plan, say the plan, and let `whet evolve` do it.
@@ -193,7 +198,7 @@ async def function_from_table(
     Raises:
         InputError, TrainingRefused, SandboxError: as of `evolve_targets`.
     """
-    meter = Meter()
+    meter = meter or Meter()
     async with AsyncExitStack() as stack:
         _, proposer, _ = await endpoints.open(stack, meter)
         plan = plan_function(target, source, settings, proposer.name if proposer is not None else "")

@@ -9,10 +9,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
-import threading
-import time
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -20,7 +16,7 @@ import msgspec
 
 from ...errors import InputError
 from ...types import Span
-from ..store.redaction.redact import Redactor, Rule
+from ..store.redaction.redact import Redactor
 from . import otlp
 from .whole import WholeTrace, read_whole
 
@@ -126,22 +122,21 @@ def decode_read(answer: bytes | bytearray) -> ExportRead | None:
     return ExportRead(reading.spans, wholes, reading.rejected, reading.reasons, reading.size)
 
 
-def read_exports(
-    connection: Connection, limits: otlp.DecodeLimits, rules: Sequence[Rule], parent: int
-) -> None:
-    """Read requests until the connection is closed: all that a process does which reads for another.
+def read_exports(descriptor: int) -> None:
+    """Answer each request that comes, as `encode_export` writes it, until the other end is closed.
+
+    The whole life of a process that reads for another.  It is told the redactor's rules and the limits first, and
+    answers with its id once it can read.  A killed server closes its end too, so nobody has to be told to end.
 
     Args:
-        rules: of the redactor.
-        parent: id of the process that it reads for, with which it ends.
+        descriptor: of its end of a pipe.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    redactor = Redactor(rules)
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    threading.Thread(target=_end_with, args=(parent,), name="whet-orphan", daemon=True).start()
-    with contextlib.suppress(EOFError, OSError):
-        connection.send_bytes(b"")
+    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as connection:
+        rules, limits = connection.recv()
+        redactor = Redactor(rules)
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        connection.send(os.getpid())
         while True:
             connection.send_bytes(_answer(connection.recv_bytes(), redactor, limits))
 
@@ -157,10 +152,3 @@ def _answer(sent: bytes, redactor: Redactor, limits: otlp.DecodeLimits) -> bytes
     except Exception:  # the server reads it then, and shows what is wrong
         pass
     return _encode(_Reading(failed=True))
-
-
-def _end_with(parent: int) -> None:
-    # A killed server closes nothing that a child would notice: both hold both ends of their pipes.
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)

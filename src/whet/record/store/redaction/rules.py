@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import re2
 
 from ....errors import InputError
-from .names import NAMED, random_looking, told
+from .names import NAMED, Named, genuine, random_looking, told
+from .places import PLACES
 from .vendors import VENDORS
 
 
@@ -73,6 +74,17 @@ def credentials(text: str) -> bool:
     return ":" in decoded and decoded.isprintable()
 
 
+def _rule(named: Named) -> Rule:
+    return Rule(
+        named.name,
+        named.pattern,
+        check=named.check,
+        screen=named.screen,
+        anchor=named.anchor,
+        keys=named.keys,
+    )
+
+
 WHET_TOKEN = r"whet-(?:read|write|admin|run)-[A-Za-z0-9_-]{20,}"
 """The form of a server's own tokens, of those of one run too."""
 _START = r"(?<![A-Za-z0-9])"
@@ -107,7 +119,7 @@ RULES: tuple[Rule, ...] = (
         + r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{16,}+",
         screen=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}",
     ),
-    *(Rule(name, _START + form, screen=screen) for name, form, screen in VENDORS),
+    *(Rule(name, _START + form, check=genuine, screen=screen) for name, form, screen in VENDORS),
     Rule(
         "bearer-token",
         r"(?i:bearer)(?:\s|%20|\\[\"']|[\"']){1,4}(?P<secret>(?=[A-Za-z._~+/=-]{0,99}[0-9])[A-Za-z0-9._~+/=-]{16,})",
@@ -128,7 +140,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "url-password",
-        r"://[^/\s:@\"'<>\[]{0,200}:(?P<secret>[^/\s@\"'<>]{1,200})@",
+        r"://[^/\s:@\"'<>\[]{0,200}:(?P<secret>[^/\s\"'<>]{1,200})@(?=[A-Za-z0-9.\[{$-])",
         check=told,
         screen=r"://[^/\s:@\"'<>\[]{0,200}:[^/\s@\"'<>]{1,200}@",
     ),
@@ -182,17 +194,8 @@ RULES: tuple[Rule, ...] = (
         check=random_looking,
         screen=r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{",
     ),
-    *(
-        Rule(
-            named.name,
-            named.pattern,
-            check=named.check,
-            screen=named.screen,
-            anchor=named.anchor,
-            keys=named.keys,
-        )
-        for named in NAMED
-    ),
+    *(_rule(named) for named in NAMED),
+    *(_rule(place) for place in PLACES),
 )
 """The default rules of a Redactor."""
 

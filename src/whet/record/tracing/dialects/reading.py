@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -75,6 +76,8 @@ class SpanReading(msgspec.Struct):
     """The finish reason as the span says it."""
     usage: Usage | None = None
     aggregate: Usage | None = None
+    dollars: float | None = None
+    """What the call cost, where the span says so."""
     error: tuple[str, str] | None = None
     fault: str | None = None
     transcript: list[Message] | None = None
@@ -165,6 +168,27 @@ def usage(input: int | None, output: int | None, cached: int | None, reasoning: 
     if input is None and output is None and cached is None and reasoning is None:
         return None
     return {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
+
+
+_COSTS = (
+    ("gen_ai.usage.cost", ""),
+    ("llm.cost.total", ""),
+    ("langfuse.observation.cost_details", "total"),
+    ("mlflow.llm.cost", "total_cost"),
+)
+"""Attributes that say what a call cost, and the member of the object that some of them are."""
+
+
+def cost(attributes: Mapping[str, Json]) -> float | None:
+    """Dollars, as instrumentors and products state them; None where nothing does, and 0 only where it says 0."""
+    for key, member in _COSTS:
+        value = attributes.get(key)
+        if value is not None and member:
+            held = structure(value)
+            value = held.get(member) if isinstance(held, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0:
+            return float(value)
+    return None
 
 
 def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:

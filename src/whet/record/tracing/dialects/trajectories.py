@@ -21,10 +21,21 @@ from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..told_tools import with_told_tools
-from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
+from . import (
+    calls,
+    crewai,
+    genai,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openinference,
+    pydantic_ai,
+    traceloop,
+)
 from .agents import attribute
 from .messages import Message, finish_reason
-from .reading import AGENT, FUNCTION, LLM, NAMES, OTHER, SHAPES, TOOL, SpanReading, failure, first, who
+from .reading import AGENT, FUNCTION, LLM, NAMES, OTHER, SHAPES, TOOL, SpanReading, cost, failure, first, who
 from .rows import NOUNS, ROWS, Forms
 from .tree import Node, given_calls, grow, let_go, steps
 from .unread import evaluations, unread
@@ -32,7 +43,7 @@ from .values import parsed, plain
 
 NO_MODEL_CALL = "no model call was recorded"
 # The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
-_DIALECTS = (openinference, pydantic_ai, logfire, crewai, langsmith, traceloop, langfuse, genai)
+_DIALECTS = (openinference, pydantic_ai, logfire, crewai, langsmith, traceloop, langfuse, mlflow, genai)
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
 _OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
 _PLAIN = frozenset((*_INPUT, *_OUTPUT))
@@ -273,6 +284,8 @@ def _reading(span_content: Content) -> SpanReading:
     for read in _readers(tuple(held)) if len(held) <= NAMES else _readers.__wrapped__(tuple(held)):
         reading = read(span_content)
         if reading is not None:
+            if reading.kind == LLM:
+                reading.dollars = cost(span_content.attributes)
             return reading
     return _unknown(span_content)
 
@@ -357,6 +370,7 @@ def _fill(target: SpanReading, source: SpanReading) -> None:
         "finish",
         "usage",
         "aggregate",
+        "dollars",
         "error",
         "transcript",
     ):
@@ -428,7 +442,12 @@ def _steps(step_nodes: list[Node], forms: Forms) -> list[Step]:
                 tokens=reading.tokens,
                 usage=None
                 if spent is None
-                else forms.usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
+                else forms.usage(
+                    spent["input"] or 0,
+                    spent["output"] or 0,
+                    reading.dollars or 0.0,
+                    int(reading.kind != AGENT),
+                ),
                 latency=max(0, node.ended - node.started) / 1e9,
                 error=failed,
                 info=_info(node, failed is not None),
