@@ -35,7 +35,7 @@ from whet.record.tracing.dialects import form
 from whet.types import Trajectory
 
 DESK = ["agent desk", "  llm", "  tool weather", "  tool reserve", "  llm"]
-SECRET = b"sk-live-4242424242424242424242"
+SECRET = b"sk-live-9fK2qLx7VbT4mZcR8wYdQs"
 
 
 def bring(product: str, *sources: Path | str, store: Path, **options: Any) -> int:

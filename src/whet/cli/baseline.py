@@ -84,7 +84,8 @@ def baseline(
     prices
         A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}.
     """
-    from ..prove.report import read_prices, report
+    from ..models.prices import known_prices
+    from ..prove.report import report
 
     if (agent is None) == (env is None):
         raise InputError(
@@ -94,7 +95,7 @@ def baseline(
         raise InputError(
             "nothing says how good a run is: give --reward NAME (exact, thumbs or module:function)"
         )
-    known = {} if prices is None else read_prices(prices)
+    known = known_prices(prices)
     # Without tasks of its own an agent is asked what was recorded: a missing record is not to be made.
     if agent is not None and data is None:
         existing(store)

@@ -58,7 +58,7 @@ class TraceNote:
 
 
 @dataclass(slots=True)
-class Gathered:
+class Holdings:
     """Everything that an import has read so far."""
 
     product: str
