@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 
 from ....types import Json
-from ...tracing.dialects.messages import parsed, structure
+from ...tracing.dialects.values import parsed, structure
 from .fetch import Api
 from .holdings import By, Holdings, Opinion, error_of, names, nanoseconds
 

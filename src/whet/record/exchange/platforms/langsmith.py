@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from ....errors import NotFoundError
 from ....types import Json
-from ...tracing.dialects.messages import structure
+from ...tracing.dialects.values import structure
 from .fetch import Api, one_project
 from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 

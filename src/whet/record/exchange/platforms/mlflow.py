@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from ....errors import InputError
 from ....types import Json
-from ...tracing.dialects.messages import parsed, structure
+from ...tracing.dialects.values import parsed, structure
 from .fetch import Api, one_project
 from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from ....types import Json
-from ...tracing.dialects.messages import arguments_of, structure
+from ...tracing.dialects.values import arguments_of, structure
 from .fetch import Api, one_project
 from .holdings import By, Holdings, Opinion, error_of, names, nanoseconds
 

@@ -117,6 +117,12 @@ def key_block(text: str) -> bool:
     return b"PRIVATE KEY" in head
 
 
+def _begun_key_block(text: str) -> bool:
+    """`key_block` of what follows the letters with which a block of PEM in base64 begins."""
+    # A function with a name: processes that read are sent the rules.
+    return key_block("LS0tLS1CRUdJTi" + text[:62])
+
+
 def _place(
     name: str,
     anchor: str,
@@ -296,6 +302,6 @@ PLACES = (
     _place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
            rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?:value|string|val|content|data)>"),
     _place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),
-    _place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", lambda text: key_block("LS0tLS1CRUdJTi" + text[:62]), r"LS0tLS1CRUdJTi"),
+    _place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", _begun_key_block, r"LS0tLS1CRUdJTi"),
 )  # fmt: skip
 """In the order in which they are tried."""

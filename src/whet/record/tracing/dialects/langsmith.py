@@ -16,20 +16,10 @@ from ....types import Json
 from ..content import Content
 from . import genai
 from .calls import answers_of
-from .messages import (
-    Message,
-    joined,
-    literal,
-    message,
-    messages,
-    parsed,
-    plain,
-    structure,
-    tool_result,
-    with_wire_ids,
-)
+from .messages import Message, joined, message, messages, tool_result, with_wire_ids
 from .openinference import prompt_of
 from .reading import FUNCTION, LLM, NODE, TOOL, SpanReading, failure, word
+from .values import literal, parsed, plain, structure
 
 _KIND = "langsmith.span.kind"
 _INPUT, _OUTPUT = "gen_ai.prompt", "gen_ai.completion"
