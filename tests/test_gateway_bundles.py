@@ -101,6 +101,16 @@ def test_an_agent_with_several_prompts_has_the_right_one_rewritten(store: Store)
     assert prompts == ["You plan well.", "You act."]
 
 
+def test_a_passage_is_replaced_within_what_a_framework_writes_around_it(store: Store) -> None:
+    store.set_live(bundle(system_prompt={"passages": {"Be kind.": "Be brief."}}))
+    with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:
+        parts = [{"type": "text", "text": "You are a clerk. Be kind.\nNow begin!"}]
+        for content in ("You are a clerk. Be kind.\nNow begin!", parts, "You act."):
+            ask(made, messages=[{"role": "system", "content": content}, *HELLO])
+        prompts = [received.body["messages"][0]["content"] for received in upstream.requests]
+    assert prompts == ["You are a clerk. Be brief.\nNow begin!"] * 2 + ["You act."]
+
+
 def test_without_a_bundle_the_agents_bytes_are_passed_on_as_they_are(store: Store) -> None:
     raw = b'{"model":"scripted",  "messages":[{"role":"user","content":"h\\u00e9"}], "odd": 1.50}'
     with ScriptedServer("fine") as upstream, world(upstream, store=store) as made:

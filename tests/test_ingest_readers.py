@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +157,17 @@ def readers(pid: int) -> list[int]:
             continue
     time.sleep(0.05)
     return found
+
+
+def test_a_process_that_dies_with_requests_waiting_for_it_loses_none_of_them(tmp_path: Path) -> None:
+    with world(tmp_path / "runs.db", grace=NEVER, readers=1) as here:
+        send(here, request(*trace(1)))
+        until(lambda: pids(here))
+        (pid,) = pids(here)
+        os.kill(pid, signal.SIGSTOP)  # it takes what it is sent and answers nothing
+        with ThreadPoolExecutor(6) as pool:
+            answers = [pool.submit(send, here, request(*trace(number))) for number in range(2, 14)]
+            until(lambda: readers_of(here)._pool.waiting)
+            os.kill(pid, signal.SIGKILL)
+            assert [answer.result().status_code for answer in answers] == [200] * 12
+        assert here.store.count("trajectories") == 13

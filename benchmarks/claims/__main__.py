@@ -191,7 +191,7 @@ def main() -> int:
         case "newcomers":
             from newcomers import TRIALS, newcomers
 
-            known = ["thumbs", *TRIALS] if options.world is None else ["thumbs"]
+            known = ["thumbs", *TRIALS, "frameworks"] if options.world is None else ["thumbs"]
             return int(
                 not newcomers(
                     folder / "newcomers",

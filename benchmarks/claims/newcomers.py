@@ -24,8 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from newcomers_faults import faults
+from newcomers_function import function
 from newcomers_shell import NEEDS, Noted, Shell, bare, report
 from newcomers_small import small
+from newcomers_wiring import wiring
 from page import percent, publish, table
 
 from whet.models.base import ModelRequest
@@ -61,19 +64,20 @@ class World:
     folder: Path
     entry: str
     requires: Sequence[str]
+    agent: Path
     model: ModuleType
     people: ModuleType
     truth: ModuleType
 
     @classmethod
-    def read(cls, folder: Path) -> World:
+    def read(cls, folder: Path, *, agent: str = "agent") -> World:
         """Raises:
         FileNotFoundError: the folder is no world.
         """
         about = json.loads((folder / "world.json").read_text(encoding="utf-8"))
         sys.path.insert(0, str(folder))
         parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
-        return cls(folder, about["entry"], tuple(about.get("requires", ())), **parts)
+        return cls(folder, about["entry"], tuple(about.get("requires", ())), folder / agent, **parts)
 
     def check(self) -> None:
         """Raises:
@@ -112,7 +116,7 @@ class Newcomer:
         self.world, self.folder, self.seed = world, folder, seed
         self.trial = Trial()
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(world.folder / "agent", folder)
+        shutil.copytree(world.agent, folder)
         subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
         self.shell = Shell(folder, python)
 
@@ -169,10 +173,13 @@ def try_once(
     share: float = 1.0,
     python: Path | None = None,
 ) -> Trial:
-    """Record, rate, improve and release; then see the truth of what is live, and roll back."""
+    """Record, rate, improve and release; then see the truth of what is live, and roll back.
+
+    Args:
+        shuffled: each thumb stands on somebody else's answer.
+        share: of the answers that get a thumb.
+    """
     newcomer = Newcomer(world, folder, seed, python)
-    trial = newcomer.trial
-    began = time.monotonic()
 
     def answer(request: ModelRequest) -> str:
         return str(world.model.answer(request, seed))
@@ -184,24 +191,40 @@ def try_once(
         ScriptedServer(answer, models=("desk-small",)) as agent,
         ScriptedServer(advise, models=("adviser",)) as adviser,
     ):
-        newcomer.wire(agent.base_url)
-        newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled, share=share)
-        asked = len(agent.requests)
-        module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
-        model = ("--model", "adviser", "--base-url", adviser.base_url)
-        words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release")
-        trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
-        trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
-        trial.promoted = "proven better, and live" in trial.said
-        refused = re.search(r"nothing was spent: (.*)", trial.said)
-        trial.reason = refused[1] if refused else ""
-        if trial.promoted:
-            trial.after = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
-            newcomer.typed("whet", "rollback", "--store", STORE, base_url=agent.base_url)
-        trial.commands = newcomer.shell.commands
-        trial.before = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
-    trial.minutes = (time.monotonic() - began) / 60
+        trial = improve_rated(newcomer, agent, adviser, shuffled=shuffled, share=share)
     trial.missed = list(_missed(trial, refused=shuffled or share < 1))
+    return trial
+
+
+def improve_rated(
+    newcomer: Newcomer,
+    agent: ScriptedServer,
+    adviser: ScriptedServer,
+    *,
+    shuffled: bool = False,
+    share: float = 1.0,
+    options: Sequence[str] = (),
+) -> Trial:
+    """The commands, and the truth of what is live then and after the rollback."""
+    trial, world, seed, began = newcomer.trial, newcomer.world, newcomer.seed, time.monotonic()
+    newcomer.wire(agent.base_url)
+    newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled, share=share)
+    asked = len(agent.requests)
+    module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
+    model = ("--model", "adviser", "--base-url", adviser.base_url)
+    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release", *options)
+    trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
+    trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
+    trial.promoted = "proven better, and live" in trial.said
+    refused = re.search(r"nothing was spent: (.*)", trial.said)
+    trial.reason = refused[1] if refused else ""
+    if trial.promoted:
+        trial.after = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+        newcomer.typed("whet", "rollback", "--store", STORE, base_url=agent.base_url)
+    # The last run is the measurement's own.
+    trial.commands = newcomer.shell.commands
+    trial.before = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+    trial.minutes = (time.monotonic() - began) / 60
     return trial
 
 
@@ -275,6 +298,13 @@ def newcomers(
         place = (folder / trial).resolve()
         shutil.rmtree(place, ignore_errors=True)
         print(f"\n{trial}", flush=True)
+        if trial == "frameworks":
+            # It is built on this module.
+            from newcomers_frameworks import frameworks
+
+            heading, about = "thumbs, through frameworks", FRAMED
+            passed &= report(f"Newcomers: {heading}", about, frameworks(place, python, seeds), page=page)
+            continue
         if trial == "thumbs":
             passed &= thumbs(place, opened, seeds, python, page=page)
             continue
@@ -283,12 +313,34 @@ def newcomers(
     return passed
 
 
+FRAMED = (
+    "The agent of the thumbs, written with LangGraph, CrewAI and smolagents and without a marker: wired by `whet "
+    "init`, improved by `whet improve desk.py`, live through the gateway, and rolled back."
+)
 TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], list[Noted]]]] = {
     "small": (
         "a small gain, and none",
         "A prompt and 200 rows, of which 8 in 100 need a rule that the prompt lacks; the same where none does. "
         "Every row is behind the proof, out of fold.",
         small,
+    ),
+    "function": (
+        "a function whose right answer is often nothing",
+        "A function and 200 rows, of 37 of which None is right: offline; with a model half of whose proposals are "
+        "useless and some break the 37; and with one all of whose useful ones do. Broken are counted on the table.",
+        function,
+    ),
+    "faults": (
+        "what goes wrong",
+        "Each ends with the exit code that is due, in one sentence that says what to do; where something was paid "
+        "for, the same command goes on, and asks for no answer twice.",
+        faults,
+    ),
+    "wiring": (
+        "five small repositories",
+        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and a "
+        "notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
+        wiring,
     ),
 }
 """Trials beside that of the thumbs: heading, what it is, and what runs it."""

@@ -9,7 +9,7 @@ REFUSED = "What is the weather in Atlantis?"
 ASKED = (
     ("ada", "monday", QUESTION),
     ("bob", "tuesday", QUESTION),
-    ("cleo", "wednesday", "Is there a table at Chez Paul tonight? My card is sk-live-4242424242424242424242"),
+    ("cleo", "wednesday", "Is there a table at Chez Paul tonight? My card is sk-live-9fK2qLx7VbT4mZcR8wYdQs"),
     ("dan", "thursday", REFUSED),
 )
 """Person, session and question; the third has a secret in it, the last is refused by the model server."""

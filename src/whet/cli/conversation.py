@@ -124,14 +124,20 @@ def transcript(run: Trajectory) -> Iterator[str]:
 
 
 def _figures(run: Trajectory) -> Iterable[str]:
+    from ..models.prices import known_prices
+    from ..record.costs import dollars_of
+
     calls = sum(step.kind == "llm" for step in run.steps)
     models = sorted({str(step.info["model"]) for step in run.steps if step.info.get("model")})
     yield f"{calls} model call{'' if calls == 1 else 's'}" + (f" of {', '.join(models)}" if models else "")
     usage = run.usage
     if usage.prompt_tokens or usage.output_tokens:
         yield f"{usage.prompt_tokens:,} + {usage.output_tokens:,} tokens"
-    if usage.dollars > 0:
-        yield f"${usage.dollars:.4g}"
+    dollars, unpriced = dollars_of(run, known_prices())
+    if unpriced:
+        yield f"cost unknown (no price for {', '.join(sorted(unpriced))})"
+    elif dollars:
+        yield f"${dollars:.6f}".rstrip("0")
     if run.seconds is not None:
         yield f"{run.seconds:.2f} s"
     yield from (f"{score.name} {score.value:g}" for score in run.scores.values() if score.value is not None)

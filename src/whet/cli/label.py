@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +12,7 @@ from cyclopts import Parameter
 
 from .app import AtLeastOne, BaseUrl, ModelName, Record, command, counted, existing
 from .conversation import RunFilter, rating, transcript
+from .terminal import Read, keys, whole_lines
 
 if TYPE_CHECKING:
     from ..record.store import Store
@@ -99,10 +98,6 @@ def _different_first(runs: Sequence[Trajectory]) -> list[Trajectory]:
         first.setdefault((run.task.instruction, run.output_text), run)
     chosen = {run.id for run in first.values()}
     return [*first.values(), *(run for run in runs if run.id not in chosen)]
-
-
-Read = Callable[[], str]
-"""The next key; "" at the end of the input."""
 
 
 @dataclass
@@ -195,47 +190,3 @@ class Labelling:
         return (
             f"{', '.join(parts)}; {counted(left, 'run')} left, to go on: whet label --store {self.store.path}"
         )
-
-
-@contextmanager
-def keys() -> Iterator[Read]:
-    """Single keys of a terminal without Return; where the input is none, a line for each."""
-    if not sys.stdin.isatty():
-        yield _first_of_line
-        return
-    import termios
-    import tty
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    tty.setcbreak(number)
-    try:
-        yield lambda: os.read(number, 1).decode("utf-8", "replace")
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-
-def _first_of_line() -> str:
-    while line := sys.stdin.readline():
-        if line.strip():
-            return line.strip()[0]
-    return ""
-
-
-@contextmanager
-def whole_lines() -> Iterator[None]:
-    """Lines with echo, as a terminal gives them by itself; restores what was."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    plain = termios.tcgetattr(number)
-    plain[3] |= termios.ICANON | termios.ECHO
-    termios.tcsetattr(number, termios.TCSADRAIN, plain)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)

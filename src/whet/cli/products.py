@@ -17,7 +17,7 @@ from .app import counted, print_json, say_redacted
 
 if TYPE_CHECKING:
     from ..record.exchange.platforms.files import Record
-    from ..record.exchange.platforms.gathered import Gathered
+    from ..record.exchange.platforms.holdings import Holdings
     from ..record.exchange.platforms.landing import Landed
 
 _SHOWN = 10
@@ -52,7 +52,7 @@ def import_product(product: str, sources: Sequence[str], store: Path, options: F
     """
     import importlib
 
-    from ..record.exchange.platforms.gathered import Gathered
+    from ..record.exchange.platforms.holdings import Holdings
     from ..record.exchange.platforms.landing import ThumbRules, land
     from ..record.store import Store
 
@@ -60,27 +60,27 @@ def import_product(product: str, sources: Sequence[str], store: Path, options: F
         raise InputError(f"name the files that {product} exported, or the address of its server")
     rules = ThumbRules.of(options.thumbs)
     reader = importlib.import_module(f"..record.exchange.platforms.{product}", __package__)
-    gathered = Gathered(product)
+    holdings = Holdings(product)
     servers: list[Any] = []
     for source in sources:
         for record in _records(reader, source, product, store, options, servers):
-            _read(reader, record, gathered)
+            _read(reader, record, holdings)
     with Store(store) as opened:
-        landed = land(gathered, opened, rules)
+        landed = land(holdings, opened, rules)
     for server in servers:
         landed.redacted += server.redacted
         server.forget()
     if options.json:
-        print_json(_plain(landed, gathered))
+        print_json(_plain(landed, holdings))
     else:
-        for line in _sentences(store, landed, gathered):
+        for line in _sentences(store, landed, holdings):
             print(line)
         say_redacted(landed.redacted)
-    for line in gathered.refused[:_SHOWN]:
+    for line in holdings.refused[:_SHOWN]:
         print(f"not read: {line}", file=sys.stderr)
-    if len(gathered.refused) > _SHOWN:
-        print(f"not read: {len(gathered.refused) - _SHOWN} more; --json lists all", file=sys.stderr)
-    return 1 if gathered.refused else 0
+    if len(holdings.refused) > _SHOWN:
+        print(f"not read: {len(holdings.refused) - _SHOWN} more; --json lists all", file=sys.stderr)
+    return 1 if holdings.refused else 0
 
 
 def _records(
@@ -122,29 +122,29 @@ def _server(reader: Any, url: str, product: str, store: Path, servers: list[Any]
     return servers[-1]
 
 
-def _read(reader: Any, record: Record, gathered: Gathered) -> None:
+def _read(reader: Any, record: Record, holdings: Holdings) -> None:
     """Add one record, or note where and why it is not read."""
     if record.object is None:
-        gathered.refused.append(f"{record.where}: {record.error}")
+        holdings.refused.append(f"{record.where}: {record.error}")
         return
     try:
-        if not reader.read(record.object, gathered):
+        if not reader.read(record.object, holdings):
             fields = ", ".join(sorted(record.object)[:8])
-            gathered.refused.append(f"{record.where}: nothing of {gathered.product} has the fields {fields}")
+            holdings.refused.append(f"{record.where}: nothing of {holdings.product} has the fields {fields}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        gathered.refused.append(f"{record.where}: {why}")
+        holdings.refused.append(f"{record.where}: {why}")
 
 
-def _plain(landed: Landed, gathered: Gathered) -> Mapping[str, Any]:
+def _plain(landed: Landed, holdings: Holdings) -> Mapping[str, Any]:
     return {
         **msgspec.to_builtins(landed),
-        "unread_fields": dict(gathered.unread),
-        "not_read": list(gathered.refused),
+        "unread_fields": dict(holdings.unread),
+        "not_read": list(holdings.refused),
     }
 
 
-def _sentences(store: Path, landed: Landed, gathered: Gathered) -> Iterator[str]:
+def _sentences(store: Path, landed: Landed, holdings: Holdings) -> Iterator[str]:
     """What came, a line each; what did not is said, too."""
     old = landed.runs - landed.new_runs - landed.updated_runs
     more = [f"{landed.updated_runs} brought up to date"] * bool(landed.updated_runs)
@@ -169,7 +169,7 @@ def _sentences(store: Path, landed: Landed, gathered: Gathered) -> Iterator[str]
         )
     for reason, count in landed.left_out.items():
         yield f"left out: {count} x {reason}"
-    if gathered.unread:
+    if holdings.unread:
         yield "fields that are not read: " + ", ".join(
-            f"{name} ({count})" for name, count in gathered.unread.most_common(12)
+            f"{name} ({count})" for name, count in holdings.unread.most_common(12)
         )

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .app import existing
-from .label import Read, keys
+from .terminal import Read, keys
 
 if TYPE_CHECKING:
     from ..judge.fitted import Rated
-    from ..judge.rubric import Rubric, RubricEvidence
+    from ..judge.rubric import ProvenRubric, RubricEvidence
     from ..models import Model
     from ..record.store import Store
 
@@ -135,7 +135,7 @@ class _Sitting:
         from ..judge.rubric import prove_rubric, save
 
         print(f"asking {self.model.name} about {self.evidence.calls} answers", flush=True)
-        rubric: Rubric = await prove_rubric(text, self.model, self.evidence)
+        rubric: ProvenRubric = await prove_rubric(text, self.model, self.evidence)
         print(rubric.sentence)
         if not rubric.admitted:
             print(f"it may not judge: {rubric.refusal}")

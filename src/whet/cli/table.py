@@ -44,7 +44,7 @@ class TableOptions:
     """Parts of the table, each tried with a prompt that was searched on the others, so that every row is behind the
     proof of a prompt; 0 holds a fifth of the rows back instead. If omitted, 4 where --calls allow it, else 0."""
     price: tuple[float, float] | None = None
-    """Dollars per million prompt tokens, and per million output tokens."""
+    """Dollars per million prompt tokens, and per million output tokens. If omitted, the model's public price."""
     temperature: float | None = None
     """Of the prompt's calls. If omitted, the endpoint's own."""
     proposer_model: str | None = None

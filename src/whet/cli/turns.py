@@ -54,8 +54,8 @@ def how_to_separate(run: Trajectory) -> str:
         return ""
     return (
         f"{count} separate conversations came as one run. If they are {count} questions, mark the function that "
-        "answers one with @whet.trace (whet init writes the mark), or put `with whet.run():` around each: then there "
-        f"are {count} runs, each with thumbs of its own"
+        f"answers one with @whet.trace (whet init writes the mark): then there are {count} runs, each with thumbs of "
+        "its own"
     )
 
 

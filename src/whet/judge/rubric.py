@@ -135,7 +135,7 @@ def read_draft(text: str) -> str:
     return (blocks[-1] if blocks else text).strip()
 
 
-class Rubric(msgspec.Struct, frozen=True, kw_only=True):
+class ProvenRubric(msgspec.Struct, frozen=True, kw_only=True):
     """A rubric with the judge that it was tried with, and how that agreed with people."""
 
     text: str
@@ -185,14 +185,14 @@ class Rubric(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def recorded(store: Store) -> Rubric | None:
+def recorded(store: Store) -> ProvenRubric | None:
     """The rubric that a record holds, if it may judge at a gate."""
     content = store.state(KEY)
-    rubric = msgspec.convert(content, Rubric) if content is not None else None
+    rubric = msgspec.convert(content, ProvenRubric) if content is not None else None
     return rubric if rubric is not None and rubric.admitted else None
 
 
-def save(store: Store, rubric: Rubric) -> None:
+def save(store: Store, rubric: ProvenRubric) -> None:
     """Put a rubric into a record, in the place of the one before it."""
     store.put_state(KEY, msgspec.to_builtins(rubric))
 
@@ -204,7 +204,7 @@ class RubricReward:
         model: the one that the rubric was proven with.
     """
 
-    def __init__(self, name: str, rubric: Rubric, model: Model) -> None:
+    def __init__(self, name: str, rubric: ProvenRubric, model: Model) -> None:
         self.name, self._threshold = name, rubric.threshold
         self._judge = Judge(model, rubric.text, name=name, show_answer=False)
         self.version = digest([self._judge.version, rubric.threshold], 12)
@@ -225,7 +225,7 @@ class RubricReward:
         return Score(self.name, min(1.0, value), score.reason, self.version)
 
 
-async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> Rubric:
+async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> ProvenRubric:
     """Compare a judge's marks with thumbs of people of whom it was shown none.
 
     Raises:
@@ -258,7 +258,7 @@ async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> Rub
             mean.add(float(own) - float(other), thumb.person)
         margins[name] = mean.interval(bounds=(-1.0, 1.0))
     count = max(1, len(right))
-    return Rubric(
+    return ProvenRubric(
         text=text,
         model=model.name,
         threshold=threshold,

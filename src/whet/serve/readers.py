@@ -7,79 +7,18 @@ that is killed costs a second reading, and whoever sent the spans has no answer 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Pipe
-from queue import Empty, SimpleQueue
 
 from ..record.store.redaction.redact import Redactor
-from ..record.tracing.export import Export, ExportRead, read_export, read_exports, unpacked
+from ..record.tracing.export import Export, ExportRead, read_export, unpacked
 from ..record.tracing.otlp import DecodeLimits
 from .auth import RequestLimits
 from .durable import settled
+from .reader_pool import ReaderLost, ReaderPool
 
 _SMALL = 4 * 1024
 """Bytes up to which a request is read in the loop: to hand it on would cost more than the reading."""
-_READ = f"""import sys
-descriptor, *sys.path = sys.argv[1:]
-from {read_exports.__module__} import read_exports
-read_exports(int(descriptor))"""
-_LAST = 5.0
-"""Seconds that a process has to end once its pipe is closed."""
-
-
-class ReaderProcess:
-    """A process that reads, and this end of its pipe; it can read once the constructor returns.
-
-    Not one of `multiprocessing`: the semaphores of its pools outlive a server that is killed, and a process that was
-    being started then ends with a traceback.
-
-    Raises:
-        EOFError, OSError: it has ended already.
-    """
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._connection, theirs = Pipe()
-        with theirs:  # held by that process alone from then on, so that its end can be noticed here
-            self._process = subprocess.Popen(
-                # -P: else a module in the current folder would take the place of Python's own.
-                [sys.executable, "-P", "-c", _READ, str(theirs.fileno()), *sys.path],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C is for the server, which ends this one
-            )
-        try:
-            self._connection.send(redactor.rules)
-            self.pid: int = self._connection.recv()
-        except BaseException:
-            self.close()
-            raise
-
-    def read(self, export: Export, limits: DecodeLimits) -> ExportRead:
-        """A request, read there.
-
-        Raises:
-            InputError: it cannot be read.
-            EOFError, OSError: the process has ended.
-        """
-        self._connection.send((export, limits))
-        answer = self._connection.recv()
-        if isinstance(answer, Exception):
-            raise answer
-        read: ExportRead = answer
-        return read
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        try:
-            self._process.wait(_LAST)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 class Readers:
@@ -95,14 +34,13 @@ class Readers:
         self._redactor, self._limits, self._processes = redactor, limits, processes
         self._decode_limits = DecodeLimits(spans=limits.spans)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whet-ingest")
-        # Another thread: starting a process takes as long as reading a hundred requests.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="whet-readers")
+        self._pool = ReaderPool(redactor.rules, self._decode_limits)
         self._started = False
-        # A thread for each process, which waits for its answer.
-        self._waiting = ThreadPoolExecutor(max(1, processes), thread_name_prefix="whet-reading")
-        self._idle: SimpleQueue[ReaderProcess] = SimpleQueue()
-        self.pids: set[int] = set()
+
+    @property
+    def pids(self) -> list[int]:
         """Of the processes that can read."""
+        return self._pool.pids
 
     async def read(self, export: Export) -> ExportRead:
         """A request, read.
@@ -115,57 +53,21 @@ class Readers:
         if not self._started:
             self._started = True
             for _ in range(self._processes):
-                self._starter.submit(self._start)
+                self._pool.start()
         if not self.pids:
             return await settled(self._thread.submit(self._read, export))
         # Unpacked here: secrets that this process alone knows must be looked for in the plain text.
         plain = unpacked(export, self._limits.body)
-        if self._redactor.knows_of(plain.body, json=export.json):
-            return await settled(self._thread.submit(self._read, plain))
-        return await settled(self._waiting.submit(self._read_beside, plain))
+        if not self._redactor.knows_of(plain.body, json=export.json):
+            with contextlib.suppress(ReaderLost):
+                return await self._pool.read(plain)
+        return await settled(self._thread.submit(self._read, plain))
 
     def _read(self, export: Export) -> ExportRead:
         return read_export(unpacked(export, self._limits.body), self._redactor, self._decode_limits)
 
-    def _read_beside(self, export: Export) -> ExportRead:
-        """A request, read by a process; by this one where that was killed."""
-        try:
-            process = self._idle.get_nowait()
-        except Empty:  # one was killed, and the next is being started
-            return self._read(export)
-        try:
-            read = process.read(export, self._decode_limits)
-        except (EOFError, OSError):
-            self._end(process)
-            with contextlib.suppress(RuntimeError):  # the server stops
-                self._starter.submit(self._start)
-            return self._read(export)
-        except BaseException:
-            self._idle.put(process)
-            raise
-        self._idle.put(process)
-        return read
-
-    def _start(self) -> None:
-        if self._processes:
-            with contextlib.suppress(EOFError, OSError):
-                process = ReaderProcess(self._redactor)
-                self._idle.put(process)
-                self.pids.add(process.pid)
-
-    def _end(self, process: ReaderProcess) -> None:
-        self.pids.discard(process.pid)
-        process.close()
-
     async def close(self) -> None:
         """End the processes and the threads."""
-        self._processes = 0
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        for threads in (self._starter, self._waiting):
-            threads.shutdown(cancel_futures=True)
-        with contextlib.suppress(Empty):
-            while True:
-                self._end(self._idle.get_nowait())
+        self._started = True
+        await self._pool.close()
         self._thread.shutdown(wait=False)

@@ -30,7 +30,7 @@ _EFFECTS = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
 _CHANGING = frozenset(
     ["pop", "popleft", "append", "add", "remove", "extend", "update", "setdefault", "next", "insert"]
 )
-_LOOSE = (ast.stmt, ast.Call, ast.keyword)
+_LOOSE = (ast.stmt, ast.Call, ast.keyword, ast.Subscript, ast.List, ast.Slice, ast.Dict, ast.comprehension)
 """Parents in which an expression needs no parentheses."""
 
 
@@ -44,6 +44,14 @@ class Target(NamedTuple):
     """The text with `{}` for the expression."""
 
 
+class Part(NamedTuple):
+    """An expression that others are made of."""
+
+    text: str
+    compound: bool
+    """It needs parentheses as an operand."""
+
+
 @dataclass(frozen=True)
 class Hole:
     """One place that can be filled."""
@@ -55,9 +63,9 @@ class Hole:
     place: tuple[Span, str, str]
     """Where a filling goes, and the texts before and after it."""
     names: tuple[str, ...]
-    before: tuple[str, ...]
+    before: tuple[Part, ...]
     """The expression that stands there."""
-    atoms: tuple[str, ...]
+    atoms: tuple[Part, ...]
     called: tuple[str, ...]
     attributes: tuple[str, ...]
     targets: tuple[Target, ...] = field(default=())
@@ -100,9 +108,11 @@ class _Holes:
             for name in self._parameters
             for frame in corrections.of_parameter(name, len(self._parameters) == 1)[:_FRAMES]
         ]
-        pure = [text for text, node in scope.expressions if not _has_effects(node)]
+        pure = [(text, _compound(node)) for text, node in scope.expressions if not _has_effects(node)]
         own = [*map(repr, scope.numbers), *map(repr, scope.texts), *map(repr, corrections.words[:_WORDS])]
-        self._atoms = tuple(dict.fromkeys((*_CONSTANTS, *own, *pure, *frames)))
+        simple = [(text, text.startswith("-")) for text in (*_CONSTANTS, *own)]
+        parts = [*simple, *pure, *((frame, True) for frame in frames)]
+        self._atoms = tuple({text: Part(text, compound) for text, compound in parts}.values())
         wanted = [row.wanted for row in corrections.rows]
         self._answers = [text for text, answer in _ANSWERS.items() if answer in wanted]
         # What calls the function itself comes upon the hole, and says nothing yet.
@@ -134,9 +144,9 @@ class _Holes:
             prior=prior,
             line=node.lineno,
             changes=((span, inner),),
-            before=(text,) if "\n" not in text else (),
+            before=(Part(text, _compound(node)),),
             place=(span, "(" if compound else "", ")" if compound else ""),
-            atoms=tuple(atom for atom in self._atoms if atom != text),
+            atoms=tuple(atom for atom in self._atoms if atom.text != text),
             targets=(Target("test" if place.name in ("test", "ifs") else "value", "", "{}"),),
         )
 
@@ -205,6 +215,10 @@ class _Holes:
         jumps += [f"return {text}" for text in (*self._answers, *assigned[:2])]
         targets += [Target("jump", "", f"if {{}}: {jump}") for jump in jumps]
         return targets
+
+
+def _compound(node: ast.expr) -> bool:
+    return isinstance(node, (*COMPOUND, ast.Tuple))
 
 
 def _has_effects(node: ast.AST) -> bool:

@@ -20,6 +20,7 @@ from ...judge.metrics import suited
 from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
+from ...models.prices import known_prices, price_for
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...types import Json
@@ -132,7 +133,8 @@ async def prompt_from_table(
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None
-        plan = plan_prompt(path, source, replace(settings, price=endpoints.price), model, judge)
+        price = endpoints.price or price_for(model.name, known_prices())
+        plan = plan_prompt(path, source, replace(settings, price=price), model, judge)
         for sentence in plan.sentences:
             say(sentence)
         if dry_run:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import UNSET
 
+from ...sandbox.inside.holes import WHOLE
 from ...sandbox.inside.holes import digest as answer_digest
 from ...types import Bundle, Json, Task
 from ..datasets.callee import RUNNER, staged
@@ -38,6 +39,12 @@ from .screening import (
 )
 
 _FINALISTS = 3
+_Answered = tuple[list[tuple[str, int, int]], list[int]]
+"""Expression, target and failing rows that come out right; and where to go on."""
+_ASKED = 10
+"""Times that one hole is asked for."""
+_PARTIAL = 2
+"""Fillings of a hole that leave some rows wrong."""
 
 
 class RowScreen(Screen):
@@ -169,8 +176,8 @@ class RowScreen(Screen):
         assert places is not None
         asked = {
             "names": list(hole.names),
-            "before": list(hole.before),
-            "atoms": list(hole.atoms),
+            "before": [list(part) for part in hole.before],
+            "atoms": [list(part) for part in hole.atoms],
             "called": list(hole.called),
             "attributes": list(hole.attributes),
             "targets": [[target.takes, target.name] for target in hole.targets],
@@ -182,17 +189,20 @@ class RowScreen(Screen):
             "most": spectrum.calls * (1 if hole.before else 2),
         }
         changed = version(program, places, files)
-        told = await self.asked(
-            files, "fillings", RUNNER, changed, asked, rows, spectrum.seconds, self.enough
-        )
-        fillings: list[tuple[str, int]] = []
-        for report in told:
-            for text in report.told:
-                try:
-                    fillings.append(msgspec.json.decode(text, type=tuple[str, int]))
-                except msgspec.MsgspecError:
-                    continue
-        return fillings
+        told: list[tuple[str, int, int]] = []
+        # Where the machine is busy its time ends before the calls do: then it goes on from there.
+        for _ in range(_ASKED):
+            ask = ("fillings", RUNNER, changed, asked, rows, spectrum.seconds, self.enough)
+            reports = await self.asked(files, *ask)
+            try:
+                answered, further = msgspec.json.decode(reports[0].told[0], type=_Answered)
+            except (msgspec.MsgspecError, IndexError):
+                break
+            told += answered
+            if not further:
+                break
+            rows["from"] = list(further)
+        return _chosen(told, sum(score < 1.0 for score in spectrum.scores))
 
     async def _compared(self, spectrum: Spectrum, answers: Sequence[str]) -> Screened:
         """A version's answers beside those of its origin; rows that it was not asked any more count for nothing."""
@@ -207,3 +217,11 @@ class RowScreen(Screen):
             differs = differs or score < 1.0
         whole = len(answers) == len(spectrum.rows)
         return Screened(max(0.0, gain), differs and not lost and gain <= 0.0 and whole)
+
+
+def _chosen(answered: Sequence[tuple[str, int, int]], failing: int) -> list[tuple[str, int]]:
+    """The fillings that answer every failing row, the smallest first, then the best of the others."""
+    ranked = sorted(answered, key=lambda filling: -filling[2])  # stable: the smallest of equals
+    whole = [filling for filling in ranked if filling[2] == failing][:WHOLE]
+    partial = [filling for filling in ranked if filling[2] < failing][:_PARTIAL]
+    return [(text, target) for text, target, _ in (*whole, *partial)]

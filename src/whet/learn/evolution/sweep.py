@@ -2,9 +2,10 @@
 
 A search tries every single edit of its best program, and of the start, before it relies on chance: an edit's place in
 the queue is the blame of its line times the prior of its kind.  A proposal takes the next few edits, runs them side by
-side on a few rows (`screening.py`), and judges those that can win.  An edit that gains nothing and loses nothing, but
-answers a failing row in another way, is kept: once the single edits are used up, its own single edits follow, so that
-pairs are reached through a beam and not by all combinations.
+side on a few rows (`screening.py`), and judges those that can win.  Between them come holes, places that are filled
+with what is made of the function's names (`holes.py`); their fillings are judged as edits are.  An edit that
+gains nothing and loses nothing, but answers a failing row in another way, is kept: once the single edits are used up,
+its own single edits follow, so that pairs are reached through a beam and not by all combinations.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _BEAM, _PER_SCREEN = 12, 3
 """Halves of repairs that are followed, and those of them that one screen contributes."""
 _PAIRED = 640
 """Edits of one member of the beam."""
-_BEFORE_HOLES, _BETWEEN_HOLES, _HOLES = 96, 64, 128
-"""Single edits before the first hole, between it and the next, and holes of one program: one costs as much as some 100
-edits, and is filled with a thousand expressions."""
+_BEFORE_HOLES, _BETWEEN_HOLES, _HOLES = 64, 32, 128
+"""Single edits before the first hole and between one and the next, and holes of one program: each costs as much as some
+100 edits, and is filled with some thousand expressions."""
 _FILLED = 6
 """Fillings of one hole that are judged whole."""
 _EDITED = 60_000
@@ -243,7 +244,7 @@ def whose_turn(number: int, *, models: bool, sweeps: bool, alone: bool) -> str:
 
 
 def promising(gains: Mapping[int, float], most: int) -> list[int]:
-    """Versions of a screen that are judged, the largest gain first."""
-    return sorted((index for index, gain in gains.items() if gain > 0.0), key=lambda index: -gains[index])[
-        :most
-    ]
+    """Versions of a screen that are judged, the largest gain first; more where many gain as much as the best."""
+    ranked = sorted((index for index, gain in gains.items() if gain > 0.0), key=lambda index: -gains[index])
+    equals = sum(gains[index] == gains[ranked[0]] for index in ranked)
+    return ranked[: max(most, min(equals, 2 * most))]

@@ -483,8 +483,8 @@ def _advice(plan: PromptPlan, proof: Proof) -> str:
             return ""
         name = "judge" if isinstance(plan.metric, JudgeMetric) else plan.metric.key
         return (
-            f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell a good one from a "
-            "bad one here: look at an answer (whet show), and name another metric (--metric)"
+            f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell good ones from "
+            "bad ones here: look at an answer (whet show), and name another metric (--metric)"
         )
     if verdict.promote:
         return ""

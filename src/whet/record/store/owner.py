@@ -252,6 +252,9 @@ class Owner:
         self.connection.execute("PRAGMA secure_delete = ON")
         migrate(self.connection, self.path)
         keep_out(self.connection)
+        # The rows that a statement updates from are gathered first: in a file, which each commit made and removed anew.
+        # After the migrations, whose indexes may be large.
+        self.connection.execute("PRAGMA temp_store = MEMORY")
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")

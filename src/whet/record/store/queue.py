@@ -237,10 +237,9 @@ class Queue(Rollouts):
                 claimed, ahead = self._take(claim, now, at, change, live)
             if change.entries:
                 settled = self._commits.submit(change)
-                waits += [(position, settled) for position in sorted_.places]
+                waits.append(([*sorted_.places, None] if claimed else sorted_.places, settled))
                 for _, report in sorted_.fresh.values():
                     self._ending[report.finish.fence] = (report.digest, settled)
-                waits += [(None, settled)] if claimed else []
         for position, report in sorted_.unknown:
             problems[position] = self._recorded(report)  # without the lock: it reads the file
         leases: builtins.list[Lease] = []
@@ -255,15 +254,15 @@ class Queue(Rollouts):
     def _apart(self, finished: Sequence[Finish], claim: Claim | None, undecoded: bool) -> Future[Turned]:
         """A turn whose commit met a conflict, with a commit for each report and for the claim."""
         leases: builtins.list[Lease] = []
-        waits: builtins.list[tuple[int | None, Future[None]]] = [
-            (position, follow(self.finish_many([finish]), _raise_problem))
+        waits: builtins.list[tuple[Sequence[int | None], Future[None]]] = [
+            ([position], follow(self.finish_many([finish]), _raise_problem))
             for position, finish in enumerate(finished)
         ]
         if claim is not None:
             claimed = self.claim(
                 claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes, undecoded=undecoded
             )
-            waits.append((None, follow(claimed, leases.extend)))
+            waits.append(([None], follow(claimed, leases.extend)))
         return _turned([None] * len(finished), waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
@@ -553,7 +552,7 @@ class _Sorted(NamedTuple):
     """By fence: to be recorded."""
     places: list[int]
     """Places of fresh reports and of their repetitions."""
-    waits: list[tuple[int | None, Future[None]]]
+    waits: list[tuple[Sequence[int | None], Future[None]]]
     """Being recorded already."""
     unknown: list[tuple[int, EncodedFinish]]
 
@@ -565,7 +564,7 @@ def _raise_problem(problems: list[Exception | None]) -> None:
 
 def _turned(
     problems: list[Exception | None],
-    waits: Sequence[tuple[int | None, Future[None]]],
+    waits: Sequence[tuple[Sequence[int | None], Future[None]]],
     leases: list[Lease],
     apart: Callable[[], Future[Turned]] | None = None,
 ) -> Future[Turned]:
@@ -573,7 +572,7 @@ def _turned(
 
     Args:
         problems: of the reports, as far as they are known.
-        waits: commits under way, each with the place of its report; None for the claim.
+        waits: commits under way, each with the places of its reports; None for the claim.
         apart: gives the answer where one report's conflict kept all of a commit from being written.
     """
     answer: Future[Turned] = Future()
@@ -583,14 +582,15 @@ def _turned(
     if not waits:
         answer.set_result(Turned(problems, leases))
 
-    def finished(position: int | None, done: Future[None]) -> None:
+    def finished(positions: Sequence[int | None], done: Future[None]) -> None:
         nonlocal unsettled, unclaimed
         problem = done.exception()
         with lock:
-            if position is None:
-                unclaimed = problem
-            else:
-                problems[position] = problem if isinstance(problem, Exception) else None
+            for position in positions if problem is not None else ():
+                if position is None:
+                    unclaimed = problem
+                else:
+                    problems[position] = problem if isinstance(problem, Exception) else None
             unsettled -= 1
             last = unsettled == 0
         if not last:
@@ -607,8 +607,8 @@ def _turned(
         else:
             answer.set_result(Turned(problems, leases))
 
-    for position, future in waits:
-        future.add_done_callback(partial(finished, position))
+    for positions, future in waits:
+        future.add_done_callback(partial(finished, positions))
     return answer
 
 
@@ -637,7 +637,7 @@ def _sort(
         entry = index.entries.get(report.finish.id)
         recording = ending.get(fence)
         if recording is not None and recording[0] == report.digest:
-            by_kind.waits.append((position, recording[1]))
+            by_kind.waits.append(([position], recording[1]))
         elif fence in fresh and fresh[fence][1].digest == report.digest:
             by_kind.places.append(position)
         elif (

@@ -201,8 +201,22 @@ MIGRATIONS: tuple[str, ...] = (
     """
     + _totals_of("bundles", "releases", "verdicts"),
     # What keeps out the rows of who was erased is made with the first that is (`keep_out`).
-    "DROP TRIGGER trajectories_erased; DROP TRIGGER feedback_erased;",
+    # A trajectory of the queue is ROLLOUT.ATTEMPT of the run ROLLOUT: the index of ids has its run already (`OF_RUNS`).
+    """
+    DROP TRIGGER trajectories_erased;
+    DROP TRIGGER feedback_erased;
+    DROP INDEX trajectories_run;
+    CREATE INDEX trajectories_run ON trajectories (run)
+        WHERE run IS NOT NULL AND rtrim(id, '0123456789') <> run || '.';
+    """,
 )
+OF_RUNS = (
+    "seq IN (SELECT seq FROM trajectories WHERE run IN (SELECT value FROM json_each({0})) "
+    "AND rtrim(id, '0123456789') <> run || '.' UNION ALL "
+    "SELECT attempt.seq FROM json_each({0}) AS named CROSS JOIN trajectories AS attempt "
+    "ON attempt.id >= named.value || '.' AND attempt.id < named.value || '/' WHERE attempt.run = named.value)"
+)
+"""Condition of the trajectories of these runs; {0} is a parameter that `listed` makes, named twice."""
 _KEPT_OUT = (
     "CREATE TRIGGER IF NOT EXISTS trajectories_erased BEFORE INSERT ON trajectories "
     "WHEN EXISTS (SELECT 1 FROM tombstones WHERE kind = 'run' AND id IN (new.id, new.run)) "

@@ -34,12 +34,12 @@ from ...types import (
     Version,
     new_id,
 )
-from .batch import Batch
+from .batch import Batch, redactor_of
 from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
-from .queries import read_all, read_feedback, read_trajectories
+from .queries import clashing, read_all, read_feedback, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
 from .retention import KEEP, PORTION
@@ -130,6 +130,10 @@ class Store:
         """
         with self.batch() as batch:
             batch.put(*trajectories, experiment=experiment, replace=replace)
+
+    def clashing(self, trajectories: Sequence[Trajectory]) -> list[str]:
+        """Ids of those that the record has with another task, other steps or another output: `put` would drop them."""
+        return clashing(self.database, trajectories, redactor_of(self.database))
 
     def submit(self, *trajectories: Trajectory, experiment: str | None = None) -> Future[None]:
         """As `put`, without waiting: the future is done once they are durable."""

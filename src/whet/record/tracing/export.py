@@ -10,7 +10,9 @@ import contextlib
 import gc
 import os
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ...errors import InputError
 from ...types import Span
@@ -77,29 +79,76 @@ def read_export(export: Export, redactor: Redactor, limits: otlp.DecodeLimits) -
 
 # -- in a process of its own ------------------------------------------------------------------
 
-COLLECT = (10_000, 20, 50)
+COLLECT = (100_000, 20, 50)
 """Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
 
 
-def read_exports(descriptor: int) -> None:
-    """Answer each (Export, DecodeLimits) that comes with its ExportRead or an exception, until the other end is closed.
+class _Reading(msgspec.Struct, array_like=True):
+    """What a process answers: what it has read, or why it could not."""
 
-    The whole life of a process that reads for another.  It is told the redactor's rules first, and answers with its
-    id once it can read.  A killed server closes its end too, so nobody has to be told to end.
+    spans: list[Span] = []
+    wholes: list[tuple[bytes, tuple[Any, ...] | None]] = []
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
+    size: int = 0
+    fault: str | None = None
+    """Of the request."""
+    failed: bool = False
+    """True where the reader is at fault."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_export = msgspec.msgpack.Decoder(Export).decode
+_decode_reading = msgspec.msgpack.Decoder(_Reading).decode
+
+
+def encode_export(export: Export) -> bytes:
+    """A request for `read_exports`."""
+    return _encode(export)
+
+
+def decode_read(answer: bytes | bytearray) -> ExportRead | None:
+    """An answer of `read_exports`; None if the request must be read again, by somebody else.
+
+    Raises:
+        InputError: the request cannot be read; nothing of it counts.
+    """
+    reading = _decode_reading(answer)
+    if reading.fault is not None:
+        raise InputError(reading.fault)
+    if reading.failed:
+        return None
+    wholes = [WholeTrace(*whole) for whole in reading.wholes]
+    return ExportRead(reading.spans, wholes, reading.rejected, reading.reasons, reading.size)
+
+
+def read_exports(descriptor: int) -> None:
+    """Answer each request that comes, as `encode_export` writes it, until the other end is closed.
+
+    The whole life of a process that reads for another.  It is told the redactor's rules and the limits first, and
+    answers with its id once it can read.  A killed server closes its end too, so nobody has to be told to end.
 
     Args:
         descriptor: of its end of a pipe.
     """
     with contextlib.suppress(EOFError, OSError), Connection(descriptor) as connection:
-        redactor = Redactor(connection.recv())
+        rules, limits = connection.recv()
+        redactor = Redactor(rules)
         gc.freeze()
         gc.set_threshold(*COLLECT)
         connection.send(os.getpid())
         while True:
-            export, limits = connection.recv()
-            answer: ExportRead | Exception
-            try:
-                answer = read_export(export, redactor, limits)
-            except Exception as exception:
-                answer = exception
-            connection.send(answer)
+            connection.send_bytes(_answer(connection.recv_bytes(), redactor, limits))
+
+
+def _answer(sent: bytes, redactor: Redactor, limits: otlp.DecodeLimits) -> bytes:
+    try:
+        read = read_export(_decode_export(sent), redactor, limits)
+        wholes: list[tuple[bytes, tuple[Any, ...] | None]] = [*read.wholes]
+        return _encode(_Reading(read.spans, wholes, read.rejected, read.reasons, read.size))
+    except InputError as error:
+        with contextlib.suppress(UnicodeEncodeError):
+            return _encode(_Reading(fault=str(error)))
+    except Exception:  # the server reads it then, and shows what is wrong
+        pass
+    return _encode(_Reading(failed=True))

@@ -257,11 +257,6 @@ _TRUE = ("<", "==", "!=", " in ", "not ", "startswith", "endswith", ".is", " and
 """Signs of a form that gives a truth."""
 
 
-def _simple(text: str) -> bool:
-    """Whether a text needs no parentheses as an operand."""
-    return text.replace(".", "").isalnum() or text in ("[]", "{}") or text[:1] in "\"'"
-
-
 def _printed(value: Any) -> tuple[type, str]:
     try:
         return type(value), repr(value)[:_LONGEST]
@@ -275,8 +270,8 @@ class Composer:
     Args:
         names: that a visit gives values of.
         visits: values of the names, MISSING where one had none.
-        before: the text that stood there, if any.
-        atoms: texts of constants and of expressions of the program.
+        before: the text that stood there, if any, and whether it needs parentheses as an operand.
+        atoms: the same of constants and of expressions of the program.
         called: names of functions of the program.
         attributes: of objects.
         evaluate: a text → its value at each visit.
@@ -288,8 +283,8 @@ class Composer:
         self,
         names: Sequence[str],
         visits: Sequence[Sequence[Any]],
-        before: Sequence[str],
-        atoms: Sequence[str],
+        before: Sequence[tuple[str, bool]],
+        atoms: Sequence[tuple[str, bool]],
         called: Sequence[tuple[str, Callable[..., Any]]],
         attributes: Sequence[str],
         evaluate: Callable[[str], tuple[Any, ...]],
@@ -312,15 +307,13 @@ class Composer:
         for name in self._names:
             yield from self._new(name, core)
         # What stood there comes next: mostly it lacks something.
-        for text in self._before:
-            yield from self._new(Expression(text, self._evaluate(text), 1, not _simple(text)), core)
-        before = core[len(self._names) :]
+        before: list[Expression] = []
+        for text, compound in self._before:
+            yield from self._new(Expression(text, self._evaluate(text), 1, compound), before)
+        core += before
         atoms: list[Expression] = []
-        for text in self._atoms:
-            simple = _simple(text)
-            yield from self._new(
-                Expression(text, self._evaluate(text), 1 if simple else 2, not simple), atoms
-            )
+        for text, compound in self._atoms:
+            yield from self._new(Expression(text, self._evaluate(text), 1 + compound, compound), atoms)
         near: list[Expression] = []
         far: list[Expression] = []
         for inner in core:

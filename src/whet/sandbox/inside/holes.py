@@ -12,7 +12,9 @@ import contextlib
 import copy
 import hashlib
 import json
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,12 +32,12 @@ _TRIED, _TRIED_STATEMENT = 3, 2
 """Failing rows one of which must come out right, with an expression and with a statement."""
 _PART = 0.2
 """Of the failing rows, to be told of a filling that leaves some of them."""
-_WHOLE, _PARTIAL = 12, 2
-"""Fillings that are told: those that answer every row, and others."""
+WHOLE = 12
+"""Fillings that answer every row: then no more are tried."""
 _CONDITIONS = 80
 """Of jumps that are tried."""
-_HANG = 100
-"""Calls that one which does not end counts as."""
+_HANG, _HANGS = 100, 3
+"""Calls that one which does not end counts as, and hangs after which a function is called no more."""
 _COMPUTED = 6
 """Values that are computed for each call that may be made."""
 
@@ -118,7 +120,8 @@ class _Hole:
         if self.filling is not None:
             return self.filling(*values)
         value = before()
-        self.kinds.add(type(value))
+        if self.recording:
+            self.kinds.add(type(value))
         return value
 
     def _statement(self, *getters: Callable[[], Any]) -> tuple[int, Any]:
@@ -210,15 +213,18 @@ class _Rows:
         return False
 
     def bounded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the program that ends."""
+        """A function of the program that ends, and is called no more where it did not a few times."""
+        hangs = 0
 
         def ended(*args: Any) -> Any:
+            nonlocal hangs
             self._hole.visited = 0
             try:
-                with limited(self._seconds):
-                    return function(*args)
+                if hangs < _HANGS:
+                    with limited(self._seconds):
+                        return function(*args)
             except TooLong:
-                self.left -= _HANG
+                hangs += 1
             except BaseException:
                 pass
             return MISSING
@@ -251,63 +257,73 @@ class _Rows:
 
 
 def fillings(
-    function: Callable[..., Any], place: Mapping[str, Any], rows: Mapping[str, Any], seconds: float
-) -> list[list[Any]]:
-    """What a place can be filled with, the best first: expression and target.
+    function: Callable[..., Any],
+    place: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    seconds: float,
+    enough: float = math.inf,
+) -> tuple[list[Filling], list[int]]:
+    """What a place can be filled with, in the order of size, and where to go on; nowhere at the end.
 
     Args:
         function: calls the program.
         place: `names` that it can say, what stood there `before`, texts of `atoms`, `called` functions, `attributes`,
             and the `targets`, each a kind of statement and a name (`evolution/holes.py`).
-        rows: `calls`, those of failing rows first, digests of the answers `wanted`, how many are `failing`, and the
-            `most` calls that are made.
+        rows: `calls`, those of failing rows first, digests of the answers `wanted`, how many are `failing`, the
+            `most` calls that are made, and where to go on `from`: fillings that were tried, and calls that are left.
         seconds: processor time of one call.
+        enough: seconds after which no more is tried.
     """
+    deadline = time.monotonic() + enough
     hole = _Hole(place["names"])
     checked = _Rows(function, hole, rows["calls"], rows["wanted"], rows["failing"], rows["most"], seconds)
     if not checked.visited():
-        return []
-    whole: list[Filling] = []
-    partial: list[Filling] = []
-    for filling in _tried(hole, checked, place):
-        (whole if filling.answered == checked.failing else partial).append(filling)
-        if len(whole) == _WHOLE:
-            break
-    partial.sort(key=lambda filling: -filling.answered)  # stable: the smallest of equals
-    return [[filling.text, filling.target] for filling in (*whole, *partial[:_PARTIAL])]
-
-
-def _tried(hole: _Hole, rows: _Rows, place: Mapping[str, Any]) -> Iterator[Filling]:
-    """Every filling that helps, in the order of size."""
-    called = [
-        (name, rows.bounded(hole.space[name])) for name in place["called"] if callable(hole.space.get(name))
-    ]
+        return [], []
     composer = Composer(
         hole.names,
         hole.visits,
         place["before"],
         place["atoms"],
-        called,
+        [(name, checked.bounded(hole.space[name])) for name in place["called"] if name in hole.space],
         place["attributes"],
         hole.evaluated,
         hole.truth(place["targets"][0][0]),
-        _COMPUTED * rows.left,
+        _COMPUTED * rows["most"],
     )
-    conditions, tried = 0, _TRIED if place["before"] else _TRIED_STATEMENT
+    tried, checked.left = rows.get("from") or (0, checked.left)
+    answered: list[Filling] = []
+    wait = _TRIED if place["before"] else _TRIED_STATEMENT
+    for number, (expression, compiled, target, jump) in enumerate(_candidates(hole, composer, place)):
+        if checked.left <= 0:
+            break
+        if number < tried:
+            continue
+        if number > tried and time.monotonic() > deadline:
+            return answered, [number, checked.left]
+        hole.filling, hole.target, hole.jump = compiled, target, jump
+        if count := checked.answered(wait):
+            answered.append(Filling(expression.text, target, count))
+        # What is composed next may call the program as it is.
+        hole.filling = None
+        if sum(filling.answered == checked.failing for filling in answered) == WHOLE:
+            break
+    return answered, []
+
+
+def _candidates(
+    hole: _Hole, composer: Composer, place: Mapping[str, Any]
+) -> Iterator[tuple[Expression, Callable[..., Any], int, bool]]:
+    """Everything that may stand there by its type: expression, its function, target, and whether it is a jump."""
+    conditions = 0
     for expression in composer.all():
-        function, jumps = None, 0
+        compiled, jumps = None, 0
         for target, (takes, name) in enumerate(place["targets"]):
-            if rows.left <= 0:
-                return
             jump = takes == "jump"
             if (jump and conditions >= _CONDITIONS) or not hole.takes(expression, takes, name):
                 continue
-            jumps += jump
-            function = function or hole.compiled(expression.text)
-            if function is None:
+            compiled = compiled or hole.compiled(expression.text)
+            if compiled is None:
                 break
-            hole.filling, hole.target, hole.jump = function, target, jump
-            if answered := rows.answered(tried):
-                yield Filling(expression.text, target, answered)
-        hole.filling = None
+            jumps += jump
+            yield expression, compiled, target, jump
         conditions += bool(jumps)

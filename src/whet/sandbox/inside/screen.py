@@ -144,8 +144,9 @@ def fillings(
     from . import holes
 
     def work(tell: _Tell) -> None:
-        for filling in holes.fillings(worker.resolve(f"{runner}:call"), place, rows, seconds):
-            tell(worker.encode(filling))
+        call = worker.resolve(f"{runner}:call")
+        answered, further = holes.fillings(call, place, rows, seconds, enough)
+        tell(worker.encode([[list(filling) for filling in answered], further]))
 
     return _each([version], work, 4.0 * seconds, enough)
 

@@ -1,4 +1,4 @@
-"""Gathered parts → the record: trajectories, scores, feedback and tasks, written once however often they are read.
+"""Holdings parts → the record: trajectories, scores, feedback and tasks, written once however often they are read.
 
 A person's thumb becomes Feedback, a number of a judge or of a scale becomes a Score, a label stays in `meta`, and what
 should have been answered becomes a correction.  Nobody's opinion is made up: where it is not said who gave it, only a
@@ -20,7 +20,7 @@ from ....types import Feedback, Json, Score, Split, Step, Task, Trajectory, dige
 from ...rows import as_text
 from ...store import Store
 from ...tracing.dialects import survey
-from .gathered import Gathered, Opinion, TraceNote, lone, span_bytes, trace_bytes
+from .holdings import Holdings, Opinion, TraceNote, lone, span_bytes, trace_bytes
 
 _PEOPLE = re.compile(r"thumb|feedback|user|human|vote|like", re.IGNORECASE)
 """Names that people's opinions go by, where the product does not say whose they are."""
@@ -85,14 +85,14 @@ class Landed:
     redacted: Counter[str] = field(default_factory=Counter)
 
 
-def land(gathered: Gathered, store: Store, rules: ThumbRules) -> Landed:
-    """Record everything that was gathered."""
+def land(holdings: Holdings, store: Store, rules: ThumbRules) -> Landed:
+    """Record everything that was holdings."""
     landed = Landed()
-    runs = {run.id: run for run in _runs(gathered)}
-    opinions = _Opinions(gathered, runs, rules, landed)
+    runs = {run.id: run for run in _runs(holdings)}
+    opinions = _Opinions(holdings, runs, rules, landed)
     runs = {id: opinions.on(run) for id, run in runs.items()}
-    landed.runs, landed.feedback, landed.tasks = len(runs), len(opinions.feedback), len(gathered.tasks)
-    landed.answered_tasks = sum(task.answer_known for task in gathered.tasks)
+    landed.runs, landed.feedback, landed.tasks = len(runs), len(opinions.feedback), len(holdings.tasks)
+    landed.answered_tasks = sum(task.answer_known for task in holdings.tasks)
     before = {table: store.count(table) for table in ("trajectories", "feedback", "tasks")}
     ids = list(runs)
     for start in range(0, len(ids), _AT_ONCE):
@@ -109,7 +109,7 @@ def land(gathered: Gathered, store: Store, rules: ThumbRules) -> Landed:
         landed.redacted += batch.redacted
     with store.batch() as batch:
         batch.add_feedback(*opinions.feedback)
-        batch.put_tasks(*_fresh(gathered.tasks, store))
+        batch.put_tasks(*_fresh(holdings.tasks, store))
     landed.redacted += batch.redacted
     landed.new_runs = store.count("trajectories") - before["trajectories"]
     landed.new_feedback = store.count("feedback") - before["feedback"]
@@ -117,16 +117,16 @@ def land(gathered: Gathered, store: Store, rules: ThumbRules) -> Landed:
     return landed
 
 
-def _runs(gathered: Gathered) -> Iterator[Trajectory]:
+def _runs(holdings: Holdings) -> Iterator[Trajectory]:
     """The trajectories of the spans, with what is said of each; and of traces without spans."""
     spoken = set()
-    for run in survey(gathered.spans).trajectories:
+    for run in survey(holdings.spans).trajectories:
         spoken.add(run.id)
-        yield _told(run, gathered.notes.get(run.id, TraceNote()), gathered.product)
-    for id, note in gathered.notes.items():
+        yield _told(run, holdings.notes.get(run.id, TraceNote()), holdings.product)
+    for id, note in holdings.notes.items():
         if id not in spoken and (note.input is not None or note.output is not None):
             run = Trajectory(id=id, task=Task(), trace_ids=(id,), started=0.0)
-            yield _told(run, note, gathered.product)
+            yield _told(run, note, holdings.product)
 
 
 def _told(run: Trajectory, note: TraceNote, product: str) -> Trajectory:
@@ -175,9 +175,9 @@ class _Opinions:
     """Opinions by the run that they are on, as scores, labels and feedback."""
 
     def __init__(
-        self, gathered: Gathered, runs: Mapping[str, Trajectory], rules: ThumbRules, landed: Landed
+        self, holdings: Holdings, runs: Mapping[str, Trajectory], rules: ThumbRules, landed: Landed
     ) -> None:
-        self._product, self._rules, self._landed = gathered.product, rules, landed
+        self._product, self._rules, self._landed = holdings.product, rules, landed
         self._steps = {
             run.id: {span: step for step in run.steps for span in step.info.get("span_ids", ())}
             for run in runs.values()
@@ -186,13 +186,13 @@ class _Opinions:
         self._scores: dict[str, dict[str, Score]] = defaultdict(dict)
         self._labels: dict[str, dict[str, Json]] = defaultdict(dict)
         values: dict[str, set[Json]] = defaultdict(set)
-        for opinion in gathered.opinions:
+        for opinion in holdings.opinions:
             if isinstance(opinion.value, int | float) and not isinstance(opinion.value, bool):
                 values[opinion.name].add(float(opinion.value))
         self._values = values
         # The last one of a name counts.
-        for opinion in sorted(gathered.opinions, key=lambda opinion: (opinion.at, opinion.id)):
-            self._take(opinion, gathered.traces)
+        for opinion in sorted(holdings.opinions, key=lambda opinion: (opinion.at, opinion.id)):
+            self._take(opinion, holdings.traces)
 
     def on(self, run: Trajectory) -> Trajectory:
         """The run with its scores and labels."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 
 from ....types import Json
-from ...tracing.dialects.messages import parsed, structure
+from ...tracing.dialects.values import parsed, structure
 from .fetch import Api
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
+from .holdings import By, Holdings, Opinion, error_of, names, nanoseconds
 
 KEYS = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
 _BY: dict[str, By] = {"ANNOTATION": "person", "EVAL": "judge"}
@@ -49,17 +49,17 @@ _ITEM = names(
 )
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of Langfuse's."""
     record = {_camel(name): value for name, value in record.items()}
     if "expectedOutput" in record and "input" in record:
-        _item(record, gathered)
+        _item(record, holdings)
     elif "startTime" in record and "traceId" in record:
-        _observation(record, gathered)
+        _observation(record, holdings)
     elif "timestamp" in record and ("dataType" in record or "value" in record or "stringValue" in record):
-        _score(record, gathered)
+        _score(record, holdings)
     elif "id" in record and "timestamp" in record:
-        _trace(record, gathered)
+        _trace(record, holdings)
     else:
         return False
     return True
@@ -71,8 +71,8 @@ def _camel(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 
 
-def _observation(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _OBSERVATION)
+def _observation(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _OBSERVATION)
     trace, type = str(record["traceId"]), str(record.get("type") or "SPAN").lower()
     model = record.get("model") or record.get("providedModelName")
     usage = structure(record.get("usageDetails")) or structure(record.get("usage"))
@@ -89,7 +89,7 @@ def _observation(record: Mapping[str, Json], gathered: Gathered) -> None:
         "langfuse.observation.cost_details": None if total is None else {"total": float(total)},
     }
     failed = str(record.get("level")) == "ERROR"
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=str(record["id"]),
         parent=str(record.get("parentObservationId") or "") or None,
@@ -99,14 +99,14 @@ def _observation(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes=attributes,
         error=error_of(str(record.get("statusMessage") or "it failed")) if failed else None,
     )
-    _said_of(trace, record, gathered)
+    _said_of(trace, record, holdings)
     if prompt := record.get("promptName"):
-        gathered.note(trace).versions[f"prompt:{prompt}"] = str(record.get("promptVersion") or "")
+        holdings.note(trace).versions[f"prompt:{prompt}"] = str(record.get("promptVersion") or "")
 
 
-def _said_of(trace: str, record: Mapping[str, Json], gathered: Gathered) -> None:
+def _said_of(trace: str, record: Mapping[str, Json], holdings: Holdings) -> None:
     """Session, user, tags and versions, which each observation repeats."""
-    note = gathered.note(trace)
+    note = holdings.note(trace)
     note.session = note.session or record.get("sessionId")
     note.subject = note.subject or record.get("userId")
     tags = structure(record.get("tags"))
@@ -121,24 +121,24 @@ def _said_of(trace: str, record: Mapping[str, Json], gathered: Gathered) -> None
         }
 
 
-def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _TRACE)
+def _trace(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _TRACE)
     trace = str(record["id"])
-    _said_of(trace, record, gathered)
-    note = gathered.note(trace)
+    _said_of(trace, record, holdings)
+    note = holdings.note(trace)
     note.input, note.output = record.get("input"), record.get("output")
     observations, scores = structure(record.get("observations")), structure(record.get("scores"))
     # The list of traces names the ids alone; one trace, and an export, have the objects.
     for inner in observations if isinstance(observations, list) else ():
         if isinstance(inner, dict):
-            read({"traceId": trace, **inner}, gathered)
+            read({"traceId": trace, **inner}, holdings)
     for inner in scores if isinstance(scores, list) else ():
         if isinstance(inner, dict):
-            read({"traceId": trace, **inner}, gathered)
+            read({"traceId": trace, **inner}, holdings)
 
 
-def _score(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _SCORE)
+def _score(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _SCORE)
     subject = structure(record.get("subject"))
     held = subject if isinstance(subject, dict) else {}
     kind, id = held.get("kind"), str(held.get("id") or "")
@@ -158,7 +158,7 @@ def _score(record: Mapping[str, Json], gathered: Gathered) -> None:
         value = text
     elif type == "BOOLEAN":
         value = value if isinstance(value, bool) else str(value).lower() in ("1", "1.0", "true")
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(record["id"]),
             name=str(record["name"]),
@@ -175,13 +175,13 @@ def _score(record: Mapping[str, Json], gathered: Gathered) -> None:
     )
 
 
-def _item(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _ITEM)
+def _item(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _ITEM)
     if record.get("status") == "ARCHIVED":
-        gathered.unread["an archived item of a dataset"] += 1
+        holdings.unread["an archived item of a dataset"] += 1
         return
     expected = record.get("expectedOutput")
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("datasetName") or record.get("datasetId") or ""),
         id=str(record.get("id") or ""),
         input=record.get("input"),

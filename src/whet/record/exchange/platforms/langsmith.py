@@ -11,9 +11,9 @@ from msgspec import UNSET
 
 from ....errors import NotFoundError
 from ....types import Json
-from ...tracing.dialects.messages import structure
+from ...tracing.dialects.values import structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
+from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ("LANGSMITH_API_KEY",)
 _BY: dict[str, By] = {"app": "person", "model": "judge", "auto_eval": "judge"}
@@ -47,23 +47,23 @@ _OWN = ("ls_", "LANGSMITH_", "LANGCHAIN_", "langgraph_", "lc_", "checkpoint_", "
 _OWN_KEYS = frozenset({"usage_metadata", "thread_id", "session_id", "conversation_id", "user_id", "runtime"})
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of LangSmith's."""
     if "run_type" in record and "start_time" in record:
-        _run(record, gathered)
+        _run(record, holdings)
     elif "key" in record and ("score" in record or "run_id" in record):
-        _feedback(record, gathered)
+        _feedback(record, holdings)
     elif "inputs" in record and ("dataset_id" in record or "outputs" in record):
-        _example(record, gathered)
+        _example(record, holdings)
     elif any(name.startswith(("inputs.", "input_", "outputs.", "output_")) for name in record):
-        _example(_nested(record), gathered)
+        _example(_nested(record), holdings)
     else:
         return False
     return True
 
 
-def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _RUN)
+def _run(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _RUN)
     above = structure(record.get("parent_run_ids"))
     parent = record.get("parent_run_id") or (above[-1] if isinstance(above, list) and above else None)
     id = str(record["id"])
@@ -91,7 +91,7 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes |= {"gen_ai.request.model": model, "gen_ai.usage.cost": _number(record.get("total_cost"))}
         attributes |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": output}
     started = nanoseconds(record["start_time"])
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=id,
         parent=str(parent) if parent else None,
@@ -101,7 +101,7 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes=attributes,
         error=error_of(str(record["error"])) if record.get("error") else None,
     )
-    note = gathered.note(trace)
+    note = holdings.note(trace)
     for key in ("session_id", "thread_id", "conversation_id"):
         note.session = note.session or metadata.get(key)
     note.session = note.session or record.get("thread_id")
@@ -121,22 +121,22 @@ def _run(record: Mapping[str, Json], gathered: Gathered) -> None:
     # Some exports nest the runs inside.
     for child in structure(record.get("child_runs")) or ():
         if isinstance(child, dict):
-            read({"trace_id": trace, "parent_run_id": id, **child}, gathered)
+            read({"trace_id": trace, "parent_run_id": id, **child}, holdings)
 
 
 def _number(value: Json) -> float | None:
     return None if value in (None, "") else float(value)
 
 
-def _feedback(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _FEEDBACK)
+def _feedback(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _FEEDBACK)
     source = structure(record.get("feedback_source"))
     told = source if isinstance(source, dict) else {}
     correction = structure(record.get("correction")) or record.get("correction")
     score, value = record.get("score"), record.get("value")
     if isinstance(value, dict | list):  # LangGraph's own, of several parts
         value = None
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(record["id"]),
             name=str(record["key"]),
@@ -152,13 +152,13 @@ def _feedback(record: Mapping[str, Json], gathered: Gathered) -> None:
     )
 
 
-def _example(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _EXAMPLE)
+def _example(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _EXAMPLE)
     metadata = structure(record.get("metadata"))
     told = dict(metadata) if isinstance(metadata, dict) else {}
     split = told.pop("dataset_split", record.get("split"))
     outputs = structure(record.get("outputs")) or record.get("outputs")
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("dataset_name") or record.get("dataset_id") or ""),
         id=str(record.get("id") or record.get("inputs")),
         input=record.get("inputs"),

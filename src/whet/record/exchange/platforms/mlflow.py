@@ -15,9 +15,9 @@ from msgspec import UNSET
 
 from ....errors import InputError
 from ....types import Json
-from ...tracing.dialects.messages import parsed, structure
+from ...tracing.dialects.values import parsed, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, lone, nanoseconds, names
+from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM_JUDGE": "judge", "AI_JUDGE": "judge", "CODE": "judge"}
@@ -45,33 +45,33 @@ _EXPECTED = ("expected_response", "expected_output", "expected_answer", "answer"
 """Names of expectations that are the right answer; others are what an answer is checked for."""
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of MLflow's."""
     whole = structure(record.get("trace"))
     if isinstance(whole, dict) and "info" in whole:
         # A row of the table: the trace is in it as JSON, and as columns beside that.
-        _trace(whole, gathered)
+        _trace(whole, holdings)
     elif isinstance(record.get("info"), dict):
-        _trace(record, gathered)
+        _trace(record, holdings)
     elif "dataset_record_id" in record or ("inputs" in record and "expectations" in record):
-        _row(record, gathered)
+        _row(record, holdings)
     elif "trace_id" in record and "spans" in record:
-        _trace({"info": {**record, "spans": None}, "data": {"spans": structure(record["spans"])}}, gathered)
+        _trace({"info": {**record, "spans": None}, "data": {"spans": structure(record["spans"])}}, holdings)
     else:
         return False
     return True
 
 
-def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:
+def _trace(record: Mapping[str, Json], holdings: Holdings) -> None:
     info = record["info"]
-    gathered.unknown(record, _TRACE)
-    gathered.unknown(info, _INFO | {"spans", "request", "response"})
+    holdings.unknown(record, _TRACE)
+    holdings.unknown(info, _INFO | {"spans", "request", "response"})
     trace = str(info.get("trace_id") or info.get("request_id"))
     data = structure(record.get("data"))
     spans = data.get("spans") if isinstance(data, dict) else record.get("spans")
     for span in spans or ():
-        _span(trace, span, gathered)
-    note = gathered.note(trace)
+        _span(trace, span, holdings)
+    note = holdings.note(trace)
     metadata = _object(info.get("trace_metadata")) or _object(info.get("request_metadata"))
     tags = _object(info.get("tags"))
     note.session = metadata.get("mlflow.trace.session") or note.session
@@ -87,7 +87,7 @@ def _trace(record: Mapping[str, Json], gathered: Gathered) -> None:
     note.input, note.output = metadata.get("mlflow.traceInputs"), metadata.get("mlflow.traceOutputs")
     for assessment in structure(info.get("assessments")) or ():
         if isinstance(assessment, dict):
-            _assessment(trace, assessment, gathered)
+            _assessment(trace, assessment, holdings)
 
 
 def _object(value: Json) -> dict[str, Json]:
@@ -95,7 +95,7 @@ def _object(value: Json) -> dict[str, Json]:
     return held if isinstance(held, dict) else {}
 
 
-def _span(trace: str, span: Mapping[str, Json], gathered: Gathered) -> None:
+def _span(trace: str, span: Mapping[str, Json], holdings: Holdings) -> None:
     attributes = dict(_object(span.get("attributes")))
     # The span of a released API names its type and what it is given beside the attributes.
     for key, name in (
@@ -115,7 +115,7 @@ def _span(trace: str, span: Mapping[str, Json], gathered: Gathered) -> None:
         held = _object(event.get("attributes"))
         if failed and held.get("exception.type"):
             error = str(held["exception.type"]), str(held.get("exception.message") or "")
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=_hex(span.get("span_id") or _object(span.get("context")).get("span_id")),
         parent=_hex(span.get("parent_span_id") or span.get("parent_id")) or None,
@@ -139,7 +139,7 @@ def _hex(id: Json) -> str:
         return digits
 
 
-def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> None:
+def _assessment(trace: str, stated: Mapping[str, Json], holdings: Holdings) -> None:
     if stated.get("valid") is False:
         return  # another one took its place
     source = _object(stated.get("source"))
@@ -151,11 +151,11 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
         wanted = expectation.get("value", _object(expectation.get("serialized_value")).get("value"))
         wanted = parsed(wanted) if isinstance(wanted, str) else wanted
         if name not in _EXPECTED:
-            gathered.note(trace).metadata[f"expected:{name}"] = wanted
+            holdings.note(trace).metadata[f"expected:{name}"] = wanted
             return
         correction = wanted
     error = _object(feedback.get("error"))
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(stated.get("assessment_id") or f"{trace}:{name}"),
             name=name,
@@ -174,13 +174,13 @@ def _assessment(trace: str, stated: Mapping[str, Json], gathered: Gathered) -> N
     )
 
 
-def _row(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _RECORD)
+def _row(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _RECORD)
     expectations = _object(record.get("expectations"))
     right = next((expectations[name] for name in _EXPECTED if expectations.get(name) is not None), UNSET)
     others = {name: value for name, value in expectations.items() if name not in _EXPECTED}
     tags = {key: value for key, value in _object(record.get("tags")).items() if not key.startswith(_OWN)}
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("dataset") or record.get("dataset_id") or ""),
         id=str(record.get("dataset_record_id") or record.get("inputs")),
         input=record.get("inputs"),

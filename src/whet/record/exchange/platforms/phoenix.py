@@ -11,9 +11,9 @@ import msgspec
 from msgspec import UNSET
 
 from ....types import Json
-from ...tracing.dialects.messages import arguments_of, structure
+from ...tracing.dialects.values import arguments_of, structure
 from .fetch import Api, one_project
-from .gathered import By, Gathered, Opinion, error_of, nanoseconds, names
+from .holdings import By, Holdings, Opinion, error_of, names, nanoseconds
 
 KEYS = ()
 _BY: dict[str, By] = {"HUMAN": "person", "LLM": "judge", "CODE": "judge"}
@@ -43,20 +43,20 @@ _CORRECTION = frozenset(
 """Names of annotations by people whose explanation is what should have been answered."""
 
 
-def read(record: Mapping[str, Json], gathered: Gathered) -> bool:
+def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of Phoenix's."""
     if "span_kind" in record and ("context" in record or "context.span_id" in record):
-        _span(record, gathered)
+        _span(record, holdings)
     elif "annotator_kind" in record:
-        _annotation(record, gathered)
+        _annotation(record, holdings)
     elif "input" in record and ("output" in record or "metadata" in record):
-        _example(record, gathered)
+        _example(record, holdings)
     else:
         return False
     return True
 
 
-def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
+def _span(record: Mapping[str, Json], holdings: Holdings) -> None:
     held = record.get("attributes")
     stated = dict(held) if isinstance(held, Mapping) else {}
     columns = {
@@ -70,7 +70,7 @@ def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
             attributes[name] = value
         else:
             _flatten(name, value, attributes)
-    gathered.unknown(
+    holdings.unknown(
         {name: value for name, value in record.items() if not name.startswith("attributes.")}, _SPAN
     )
     context = record.get("context")
@@ -79,7 +79,7 @@ def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
     id = str(ids.get("span_id") or record["context.span_id"])
     attributes.setdefault("openinference.span.kind", record["span_kind"])
     failed = str(record.get("status_code")).rpartition("_")[2] == "ERROR"
-    gathered.span(
+    holdings.span(
         trace=trace,
         id=id,
         parent=str(record.get("parent_id") or "") or None,
@@ -89,7 +89,7 @@ def _span(record: Mapping[str, Json], gathered: Gathered) -> None:
         attributes=attributes,
         error=_error(record) if failed else None,
     )
-    note = gathered.note(trace)
+    note = holdings.note(trace)
     note.session = note.session or attributes.get("session.id")
     note.subject = note.subject or attributes.get("user.id")
     tags = structure(attributes.get("tag.tags"))
@@ -129,8 +129,8 @@ def _flatten(name: str, value: Json, into: dict[str, Json]) -> None:
         into[name] = list(value) if isinstance(value, tuple) else value
 
 
-def _annotation(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _ANNOTATION)
+def _annotation(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _ANNOTATION)
     result = record.get("result")
     told = dict(result) if isinstance(result, Mapping) else {}
     for key in ("score", "label", "explanation"):
@@ -144,7 +144,7 @@ def _annotation(record: Mapping[str, Json], gathered: Gathered) -> None:
     if by == "person" and name.lower() in _CORRECTION and comment and told.get("score") is None:
         correction, comment = comment, ""
     score = told.get("score")
-    gathered.opinions.append(
+    holdings.opinions.append(
         Opinion(
             id=str(
                 record.get("id") or msgspec.json.encode(dict(record), order="sorted", enc_hook=str).decode()
@@ -163,11 +163,11 @@ def _annotation(record: Mapping[str, Json], gathered: Gathered) -> None:
     )
 
 
-def _example(record: Mapping[str, Json], gathered: Gathered) -> None:
-    gathered.unknown(record, _EXAMPLE)
+def _example(record: Mapping[str, Json], holdings: Holdings) -> None:
+    holdings.unknown(record, _EXAMPLE)
     # The table's CSV has the reprs of Python's dictionaries.
     input, output, metadata = (arguments_of(record.get(name)) for name in ("input", "output", "metadata"))
-    gathered.task(
+    holdings.task(
         dataset=str(record.get("dataset") or ""),
         id=str(record.get("id") or record.get("example_id") or record.get("input")),
         input=input,

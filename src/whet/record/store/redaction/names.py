@@ -30,7 +30,7 @@ _PLACEHOLDER = re.compile(
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
-    | function\b.* | lambda\b.* | new\s.* | await\s.*
+    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | function\b.* | lambda\b.* | new\s.* | await\s.*
     """
 )
 _PROSE = re.compile(
@@ -136,11 +136,11 @@ class Named:
     check: Callable[[str], bool]
 
 
-_AFTER = r"(?:[_-]?[0-9]{1,3}|[_-]?(?:base|data|hex|b64|base64|raw|plain|text)|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
+_AFTER = r"(?:[_-]?[0-9]{1,3}|[_-]?(?:base|data|hex|b64|base64|raw|plain|text|string|str|value)|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
 _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
-    r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s{0,12}(?:===?|=>|:=|=|:|：)|>|"
+    r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
     r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
@@ -160,7 +160,7 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     """Bytes that may be a name with its value: text, JSON in any depth, or a protobuf attribute."""
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
-        rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
+        rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
         rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}(?:value|val|stringValue|content)"
         rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters}))"
     )
@@ -216,7 +216,7 @@ _ = r"[_\-. ]?"
 _PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
-    r"credentials?"
+    r"credentials?|creds"
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
@@ -228,7 +228,7 @@ _CURSORS = "".join(
     for word in (
         "page", "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "stop", "first", "last", "per", "next", "prev",
         "continuation", "sync", "output", "input", "prompt", "completion", "max", "min", "end", "start", "image", "each",
-        "cancellation", "think", "cached", "reasoning", "pagination", "resume", "cursor", "design",
+        "cancellation", "think", "public", "publishable", "cached", "reasoning", "pagination", "resume", "cursor", "design",
     )
 )  # fmt: skip
 """Words that make a token a piece of text or a place in a list."""

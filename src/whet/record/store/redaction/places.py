@@ -19,7 +19,7 @@ _WORDS = (
 _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
 _BEYOND = spelled(
-    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|şifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|κωδικ(?:ό|ο)ς|密码|密碼|口令|"
+    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|(?:Ş|ş)ifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|(?:Κ|κ)ωδικός|密码|密碼|口令|"
     "パスワード|暗証番号|비밀번호|암호|كلمة (?:المرور|السر)|סיסמ(?:ה|ת)|पासवर्ड|รหัสผ่าน"
 )
 _KEYS = (
@@ -88,6 +88,14 @@ def tail(text: str) -> bool:
     )
 
 
+def of_all_kinds(text: str) -> bool:
+    """True of a key that a machine made of capitals, small letters and digits."""
+    kinds = [sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit)]
+    return (
+        min(kinds) >= 2 and entropy(text) > 3.6 and machine_made(text) and not text.startswith(("pk_", "eyJ"))
+    )
+
+
 def short_code(text: str) -> bool:
     """True of a code that was sent to somebody: not the same digit throughout, no year."""
     digits = re.sub(r"\D", "", text)
@@ -109,6 +117,12 @@ def key_block(text: str) -> bool:
     return b"PRIVATE KEY" in head
 
 
+def _begun_key_block(text: str) -> bool:
+    """`key_block` of what follows the letters with which a block of PEM in base64 begins."""
+    # A function with a name: processes that read are sent the rules.
+    return key_block("LS0tLS1CRUdJTi" + text[:62])
+
+
 def _place(
     name: str,
     anchor: str,
@@ -121,14 +135,23 @@ def _place(
 ) -> Named:
     """What follows an anchor."""
     seen = seen_by_re2(anchor)
-    return Named(name, f"{before}(?:{anchor})(?:{follows})", seen_by_re2(screen), keys, f"(?:{seen})", check)
+    return Named(
+        name,
+        f"{before}(?:{anchor})(?:{follows})",
+        seen_by_re2(screen),
+        keys,
+        f"(?:{seen})" if anchor else "",
+        check,
+    )
 
 
 _OPEN = r"[\"'`*“„«「『\\]{0,6}"
 _CHOSEN = r"[^\s\"'`<>(){}\[\]|\\”“»」』]"
 _STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
-_LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|(?:は|是|为|為|는|은)\s?)"
-_SAID = r"[^\n:：=.,;!?<>{}\"\\]{0,48}?"
+_LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|" + spelled(
+    r"(?:は|是|为|為|는|은|：)\s?)"
+)
+_SAID = r"[^\n:：=.,;!?<>{}()\[\]\"\\]{0,48}?"
 
 _USER = r"(?:-u|-U|-l|--user(?:name)?|--login)[ =]?\\?[\"']?[^\s\"'-][^\s\"']{0,80}\s+"
 _FLAGS = r"(?:-{1,2}[\w-]{1,30}(?:[ =][^\s-][^\s]{0,80})?\s+){0,6}"
@@ -153,14 +176,13 @@ _LIKE_A_KEY = "live|test|prod|production|sandbox|dev|staging|sk|rk|pat|tok|token
 _SURE = frozenset({"sk", "rk", "pat", "tok", "token", "secret", "api", "apikey"})
 """Those behind which nobody writes a hash."""
 _CODES = (
-    r"(?i:(?:verification|security|log-?in|sign-?in|access|authenti(?:cation|cator)|one[ -]time|2fa|mfa|sms|backup|reset|pass)[ -]?code|"
+    r"(?i:(?:verification|security|log-?in|sign-?in|access|one[ -]time|2fa|mfa|sms|pass)[ -]?code|"
     r"one[ -]time[ -](?:password|passcode|pin)|\b(?:otp|pin)\b(?:[ -]?(?:is|number))?|(?:bestaetigungs|sicherheits)code|"
     r"code de (?:verification|securite)|codigo de (?:verificacion|seguridad|seguranca)|codice di verifica)|\bTAN\b"
 )
 _CODES_SEEN = (
-    _CODES.replace(r"\b(", r"(?:\A|[^A-Za-z])(")
-    .replace(r")\b", ")[^A-Za-z]")
-    .replace(r"\bTAN\b", "[^A-Za-z]TAN[^A-Za-z]")
+    r"(?i:(?:verification|security|log-?in|sign-?in|access|time|[2m]fa|sms|pass|sicherheits)[ -]?code|one[ -]time[ -]p|(?:\A|[^a-z])(?:otp|pin)[^a-z]|"
+    r"bestaetigungscode|code de [sv]|codigo de |codice di )|[^A-Za-z]TAN[^A-Za-z]"
 )
 _CODES_BEYOND = spelled(
     r"(?i:bestätigungscode|code de (?:vérification|sécurité)|código de (?:verificación|verificação|seguridad|segurança)|验证码|認証コード|код подтверждения)"
@@ -169,6 +191,14 @@ _CODE = (
     r"(?:[^\n\d.,;!?]{0,24}[:：= ]|是|は)[*\"'`]{0,3}"
     r"(?P<secret>(?:[A-Z]-)?[0-9]{3}[ -][0-9]{3}|(?:[A-Z]-)?[0-9]{4,8})(?![0-9]|[.,:/-][0-9])"
 )
+_NO_KEYS = "".join(
+    f"(?<!(?i:{word[:-1]}))"
+    for word in (
+        "public", "primary", "foreign", "cache", "sort", "partition", "object", "routing", "bucket", "schema", "sequence", "issuer", "next",
+        "last", "evaluated", "idempotency", "publishable", "verify", "page", "start", "cursor", "host", "dedup", "hash", "event", "file",
+    )
+)  # fmt: skip
+"""Words that make a key no secret, without their last letters, with which the anchor begins."""
 _CALLS = r"(?:connect|login|Login|[Cc]redentials?|[Aa]uth|AUTH|uthentication|createHmac|getConnection|pw_set|WiFi\.begin|jwt\.(?:sign|encode|verify|decode))"
 _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequentially|enter|text|value|keys|clear_and_type)"
 
@@ -224,7 +254,7 @@ PLACES = (
     _place("password", rf"(?i:{_CREDENTIALS})",
            rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
     _place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
-           rf"(?i:admin|root|administrator|postgres|superuser):[^\s:]{{3,20}}{_SIGNS}"),
+           rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.
     _place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES),
     _place("command-password", r"\s(?:-p|-P|-w)[ =]?", rf"{_ARGUMENT}[\"']?\s+{_FLAGS}{_USER}", argument, _SWITCHES),
@@ -241,10 +271,10 @@ PLACES = (
            _digit, _NEAR),
     # "I typed '...' into the password field", "type[password] [...]", "<Pass encoding=...>...</Pass>", "Pass: ..."
     _place("password", r"(?i:\b(?:typ(?:e|ed|ing)|enter(?:ed|ing)?|fill(?:ed)?|input(?:ted)?)\s[\"'`])", r"(?P<secret>[^\s\"'`]{4,80})[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}pass", _digit,
-           r"(?i:(?:type|typed|typing|entere?d?|entering|fill|filled|input)\s[\"'`][^\s\"'`]{4,80}[\"'`]\s[^\n.]{0,24}pass)"),
+           r"[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}(?i:pass)"),
     _place("password", r"(?i:pass(?:word)?[^\s\]]{0,12}\]\s\[)", r"(?P<secret>[^\s\[\]]{4,80})\]", _digit, r"(?i:pass(?:word)?)[^\s\]]{0,12}\]\s\["),
     _place("password", r"(?i:<\w{0,20}(?:pass|keymaterial)\b[^>]{0,60}>)", r"(?P<secret>[^\s<>]{4,200})<", _no_word, r"(?i:pass|keymaterial)[^>a-z][^>]{0,60}>[^\s<>]{4}|(?i:pass|keymaterial)>[^\s<>]{4}"),
-    _place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}"),
+    _place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}", before="(?<!oarding )"),
     _place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:secret|pre-shared-key(?:\sascii-text)?|community|rootpw\s--plaintext|EAP|PSK|IDENTIFY)\s[^\s]{{3,40}}{_SIGNS}"),
     _place("password", r"\becho\s", r"[\"']?(?P<secret>[^\s\"'$`-][^\s\"'`]{3,200})[\"']?\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}?(?:password-stdin|passwd|passphrase-fd|with-token))", told,
@@ -258,9 +288,12 @@ PLACES = (
     # Keys of whatever vendor: words that say so, and a long random tail.
     _place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,
            rf"(?:{_LIKE_A_KEY})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}[A-Za-z0-9]{{20}}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])(?<!cs[_-])"),
+    # A key of whatever name, if it is of all kinds of letters.
+    _place("api-key", r"[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY", r"(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/=-]{20,200})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+           r"(?:[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY)(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}[A-Za-z0-9_+/=-]{20}", before=_NO_KEYS),
     # Files: .pgpass, .npmrc and Docker's, a name and its value on lines or in elements of their own.
     _place("password", r":(?:[0-9]{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:", r"(?P<secret>[^\s:\"']{6,100})(?=\s|\Z)", mixed, r":(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:[^\s:]{6}"),
-    _place("auth", r"(?:(?i:(?<![A-Za-z])_?auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
+    _place("auth", r"(?:(?i:(?<![A-Za-z])auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
            r"(?i:auth)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?[A-Za-z0-9+/_-]{12}"),
     _place("api-key", r"(?i:(?:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?key[\"']?\s?:\s?[\"']?)", r"(?P<secret>[A-Za-z0-9_+/.=-]{16,400})", machine_made,
            r"(?i:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?(?i:key)[\"']?\s?:\s"),
@@ -269,6 +302,6 @@ PLACES = (
     _place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
            rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?:value|string|val|content|data)>"),
     _place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),
-    _place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", lambda text: key_block("LS0tLS1CRUdJTi" + text[:62]), r"LS0tLS1CRUdJTi"),
+    _place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", _begun_key_block, r"LS0tLS1CRUdJTi"),
 )  # fmt: skip
 """In the order in which they are tried."""

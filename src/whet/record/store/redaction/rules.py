@@ -171,12 +171,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "command-password",
-        r"(?:\bcurl\b[^\n]{0,300}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:|\bsshpass\s+-p\s?[\"']?|"
+        r"(?:\bcurl\b(?:[^\n\\]|\\[^\n]|\\\n){0,300}?\s(?:-u|--user)[ =]{0,4}[\"']?[^\s:\"'<]{0,100}[\"']?:[\"']?|\bsshpass\s+-p\s?[\"']?|"
         r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?|"
         r"\bwandb\s+login\s+(?:--\w+\s+)?|\bConvertTo-SecureString\s+(?:-String\s+)?[\"']|(?i:\b(?:create|alter|grant)\b[^\n;]{0,200}?\bidentified\s+(?:with\s+\S{1,40}\s+)?by)\s+[\"'])"
         r"(?P<secret>[^\s\"'\\]{4,200})",
         check=told,
-        screen=r"curl[^\n]{0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
+        screen=r"curl(?:[^\n]|\\\n){0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
     ),
     # Behind the word that begins every bot's address.
     Rule("telegram-token", r"(?<=bot)[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", screen=r"bot[0-9]{8,10}:AA"),

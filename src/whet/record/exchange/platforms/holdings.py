@@ -15,7 +15,7 @@ from msgspec import UNSET
 from ....types import Json, Span, Task, digest
 from ...columns import GROUP
 from ...rows import row
-from ...tracing.dialects.messages import parsed, structure
+from ...tracing.dialects.values import parsed, structure
 
 By = Literal["person", "judge", "unsaid"]
 """Who gave an opinion: a person, a program or model, or nobody says."""
@@ -58,7 +58,7 @@ class TraceNote:
 
 
 @dataclass(slots=True)
-class Gathered:
+class Holdings:
     """Everything that an import has read so far."""
 
     product: str
