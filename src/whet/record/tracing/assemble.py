@@ -435,7 +435,10 @@ class Assembler:
             run.check = run.arrived + patience
             return None
         joined, unjoined = self._joined(key, spans)
-        trajectories = [read for read in survey(unjoined).trajectories if read.id in trajectory_ids]
+        # Not where the gateway's calls are: what they tell of agents and tools is added to the steps.
+        rows = not any(span.encoding == CALL for span in unjoined)
+        surveyed = survey(unjoined, rows=rows).trajectories
+        trajectories = [read for read in surveyed if read.id in trajectory_ids]
         if joined:  # what was written of the run before may have nothing of its own left
             self._empty += trajectory_ids - {written.id for written in (*trajectories, *joined)}
         if not rooted:
