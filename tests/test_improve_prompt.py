@@ -158,7 +158,8 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
     with ScriptedServer(clerk, api_key="right") as closed:
         code, _, err = improve(folder, closed)
     assert code == 7
-    assert "rows could be run and judged" in err
+    assert "the model cannot be asked" in err
+    assert "OPENAI_API_KEY" in err
     assert "401" in err
     words = "lorem ipsum dolor " * 200
 
@@ -169,6 +170,48 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, cl
         code, out, err = improve(folder, server)
     assert code == 1, err
     assert "nothing better was found" in out
+    assert "another model may propose better" in out
+
+
+def test_a_key_that_is_refused_in_the_middle_ends_it_and_nothing_is_asked_twice(
+    folder: Path, clerk: Clerk
+) -> None:
+    answered = 0
+
+    def until_forty(request: ModelRequest) -> str | Reply:
+        nonlocal answered
+        answered += 1
+        return clerk(request) if answered <= 40 else Reply(status=401)
+
+    with ScriptedServer(until_forty) as server:
+        code, _, err = improve(folder, server)
+        assert code == 7
+        assert err.splitlines()[-1].startswith("error: the model cannot be asked")
+        assert "run the same command again" in err
+        assert len(server.requests) < 80
+        answered = -1000
+        code, _, err = improve(folder, server)
+        assert code == 0, err
+        asked = [msgspec.json.encode(received.body) for received in server.requests[:40]]
+        again = [msgspec.json.encode(received.body) for received in server.requests[40:]]
+    assert not set(asked) & set(again)
+
+
+def test_what_cannot_be_proven_and_what_cannot_be_told_apart_is_a_sentence(
+    folder: Path, server: ScriptedServer, clerk: Clerk
+) -> None:
+    rows = clerk.rows(200, seed=4)
+    write(folder / "examples.csv", [{**letter, "customer": "everybody"} for letter in rows])
+    code, _, err = improve(folder, server, "--group", "customer")
+    assert (code, len(server.requests)) == (2, 0)
+    assert "nothing can be proven. Give more groups" in err
+    write(folder / "examples.csv", [{**letter, "answer": ""} for letter in rows])
+    assert "not one cell of answer says what is right" in improve(folder, server)[2]
+    write(folder / "examples.csv", rows)
+    with ScriptedServer(lambda request: "I am a teapot.") as teapot:
+        code, out, err = improve(folder, teapot)
+    assert code == 1, err
+    assert "gave every answer the same mark (0), so it cannot tell" in out
 
 
 def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) -> None:

@@ -97,13 +97,14 @@ Record = Callable[..., Path]
 def record(tmp_path: Path) -> Record:
     """Writes the agent and its record; `shuffled` deals the thumbs out to other answers."""
 
-    def write(*, shuffled: bool = False, thumbs: bool = True, people: int = 60) -> Path:
-        (tmp_path / "desk.py").write_text(AGENT)
+    def write(*, shuffled: bool = False, thumbs: bool = True, people: int = 60, role: str = "") -> Path:
+        framed = f"{json.dumps(role)} + SYSTEM_PROMPT" if role else "SYSTEM_PROMPT"
+        (tmp_path / "desk.py").write_text(AGENT.replace('"content": SYSTEM_PROMPT', f'"content": {framed}'))
         draw = random.Random(7)
         runs, values = [], []
         for number, (person, question) in enumerate(questions(3)[: 4 * people]):
-            text, right = said(PROMPT, question, chance_of(PROMPT, question))
-            step = Step(kind="llm", observation=[{"role": "system", "text": PROMPT}], action=text)
+            text, right = said(PROMPT, question, chance_of(role + PROMPT, question))
+            step = Step(kind="llm", observation=[{"role": "system", "text": role + PROMPT}], action=text)
             values.append(1.0 if right != (draw.random() < WRONG) else -1.0)
             runs.append(
                 Trajectory(
@@ -171,6 +172,23 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
     assert (folder / "desk.py").read_text() == AGENT
     assert (folder / "whet_output" / "agent.patch").read_text() in out
+
+
+def test_a_prompt_that_a_framework_writes_more_around_goes_live_as_a_passage_of_it(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record(role="You are a clerk with tools. ")
+    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    assert code == 0, f"{out}\n{err}"
+    assert "desk:SYSTEM_PROMPT can change" in out
+    report = json.loads((folder / "whet_output" / "verdict.json").read_text())
+    with Store(folder / "runs.db") as store:
+        live = store.live()
+        assert live is not None
+        assert live["gateway.system_prompt"].content == {"passages": {PROMPT: report["after"]}}
+        (release,) = store.history()
+        assert not release.unproven
+    assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
 
 
 def test_shuffled_thumbs_are_refused_before_anything_is_spent(

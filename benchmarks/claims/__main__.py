@@ -50,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     gate = command("gate", "The gate on simulated groups without an effect: how often it promotes.")
     gate.add_argument("--runs", type=int, default=4_000)
     gate.add_argument("--watched", type=int, default=1_000)
+    folded = command(
+        "out-of-fold", "A proof out of fold, where nothing has an effect: how often it promotes."
+    )
+    folded.add_argument("--runs", type=int, default=1_000)
+    folded.add_argument("--folds", type=int, default=3)
     judged = command("sql", "A reward model for SQL queries, on databases that it never saw.")
     judged.add_argument("--data", type=Path, default=DATA / "intercode_sql", help="InterCode's recordings")
     judged.add_argument("--seeds", type=int, default=3)
@@ -82,12 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     told = command("glam", "A policy over admissible actions in BabyAI's GoTo, told in words.")
     told.add_argument("--seeds", type=int, default=3)
     rated = command(
-        "newcomers", "From thumbs to a proven prompt that is live, by commands; and thumbs that are shuffled."
+        "newcomers", "What a newcomer types, from thumbs or a table to a proven change; with its controls."
     )
     rated.add_argument("--seeds", type=int, default=3)
     rated.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
     rated.add_argument(
         "--world", type=Path, help="a folder with another agent and other people, as newcomers_world"
+    )
+    rated.add_argument(
+        "--trials", default="", help="these alone, with commas between; with --world, thumbs alone"
+    )
+    rated.add_argument(
+        "--here", action="store_true", help="commands run in this environment, not in a bare one"
     )
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
@@ -178,13 +189,26 @@ def main() -> int:
 
             glam(seeds=options.seeds)
         case "newcomers":
-            from newcomers import WORLD, newcomers
+            from newcomers import TRIALS, newcomers
 
-            seeds = range(options.seeds) if options.seed is None else [options.seed]
-            # A page of claims has one section for all of them.
-            whole = options.world is None and options.seed is None
-            place = folder / "newcomers"
-            return int(not newcomers(place, world=options.world or WORLD, seeds=seeds, page=whole))
+            known = ["thumbs", *TRIALS, "frameworks"] if options.world is None else ["thumbs"]
+            return int(
+                not newcomers(
+                    folder / "newcomers",
+                    world=options.world,
+                    seeds=range(options.seeds) if options.seed is None else [options.seed],
+                    trials=[
+                        name for name in known if not options.trials or name in options.trials.split(",")
+                    ],
+                    # A page of claims has one section for all seeds.
+                    page=options.world is None and options.seed is None,
+                    here=options.here,
+                )
+            )
+        case "out-of-fold":
+            from out_of_fold import out_of_fold
+
+            return int(not out_of_fold(runs=options.runs, folds=options.folds))
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

@@ -11,20 +11,24 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import random
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from newcomers_faults import faults
+from newcomers_function import function
+from newcomers_shell import NEEDS, Noted, Shell, bare, report
+from newcomers_small import small
+from newcomers_wiring import wiring
 from page import percent, publish, table
 
 from whet.models.base import ModelRequest
@@ -35,6 +39,8 @@ from whet.types import Feedback
 WORLD = Path(__file__).with_name("newcomers_world")
 LIFT, AGENT_CALLS, COMMANDS = 0.3, 400, 8
 """What has to be reached: points of the truth, calls of the agent by `whet improve`, commands in all."""
+FEW = 0.02
+"""Share of the answers with a thumb that must be said to be too few."""
 STORE = ".whet/whet.db"
 """Where `whet init` has the agent record."""
 _ELSEWHERE = 1_000
@@ -57,25 +63,31 @@ class World:
 
     folder: Path
     entry: str
+    requires: Sequence[str]
+    agent: Path
     model: ModuleType
     people: ModuleType
     truth: ModuleType
 
     @classmethod
-    def read(cls, folder: Path) -> World:
+    def read(cls, folder: Path, *, agent: str = "agent") -> World:
         """Raises:
         FileNotFoundError: the folder is no world.
-        RuntimeError: what its agent imports is not installed.
         """
         about = json.loads((folder / "world.json").read_text(encoding="utf-8"))
-        for need in about.get("requires", []):
+        sys.path.insert(0, str(folder))
+        parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
+        return cls(folder, about["entry"], tuple(about.get("requires", ())), folder / agent, **parts)
+
+    def check(self) -> None:
+        """Raises:
+        RuntimeError: what the agent imports is not installed here.
+        """
+        for need in self.requires:
             try:
                 metadata.version(re.split(r"[<>=!~\[ ]", need)[0])
             except metadata.PackageNotFoundError:
-                raise RuntimeError(f"the agent of {folder} needs {need}: pip install '{need}'") from None
-        sys.path.insert(0, str(folder))
-        parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
-        return cls(folder, about["entry"], **parts)
+                raise RuntimeError(f"the agent of {self.folder} needs {need}: pip install '{need}'") from None
 
 
 @dataclass
@@ -100,12 +112,13 @@ class Trial:
 class Newcomer:
     """A folder with the agent, and the commands that are typed in it."""
 
-    def __init__(self, world: World, folder: Path, seed: int) -> None:
+    def __init__(self, world: World, folder: Path, seed: int, python: Path | None) -> None:
         self.world, self.folder, self.seed = world, folder, seed
         self.trial = Trial()
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(world.folder / "agent", folder)
+        shutil.copytree(world.agent, folder)
         subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        self.shell = Shell(folder, python)
 
     def typed(self, *words: str, base_url: str, ok: Sequence[int] = (0,)) -> str:
         """One command, whose output comes back.
@@ -113,15 +126,7 @@ class Newcomer:
         Raises:
             RuntimeError: it ends with another code.
         """
-        program = [sys.executable, "-m", "whet", *words[1:]] if words[0] == "whet" else list(words)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("WHET_")}
-        environ |= {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": "none"}
-        self.trial.commands += 1
-        done = subprocess.run(
-            program, cwd=self.folder, env=environ, capture_output=True, text=True, check=False
-        )
-        with (self.folder / "typed.log").open("a", encoding="utf-8") as log:
-            log.write(f"$ {' '.join(words)}\n{done.stdout}{done.stderr}\n")
+        done = self.shell.type(*words, variables={"OPENAI_BASE_URL": base_url})
         if done.returncode not in ok or "Traceback" in done.stderr:
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
@@ -138,11 +143,11 @@ class Newcomer:
         """The agent answers the questions of a seed, recorded; each with its run."""
         lines = [json.dumps(asked) for asked in self.world.people.questions(seed)]
         (self.folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        words = ("whet", "run", "--store", STORE, "--", sys.executable, "service.py", name)
+        words = ("whet", "run", "--store", STORE, "--", self.shell.python, "service.py", name)
         return [json.loads(line) for line in self.typed(*words, base_url=base_url).splitlines()]
 
-    def rate(self, answered: Sequence[dict[str, Any]], *, shuffled: bool) -> None:
-        """People's thumbs; shuffled, each stands on somebody else's answer."""
+    def rate(self, answered: Sequence[dict[str, Any]], *, shuffled: bool, share: float = 1.0) -> None:
+        """People's thumbs on this share of the answers; shuffled, each stands on somebody else's answer."""
         thumb = self.world.people.thumb
         values = [thumb(self.seed, row["person"], row["question"], row["answer"]) for row in answered]
         self.trial.thumbs_down = sum(value < 0 for value in values) / len(values)
@@ -152,18 +157,29 @@ class Newcomer:
             Feedback(run=row["run"], value=float(value)) for row, value in zip(answered, values, strict=True)
         ]
         with Store(self.folder / STORE) as store:
-            store.add_feedback(*notes)
+            store.add_feedback(*random.Random(self.seed).sample(notes, round(share * len(notes))))
 
     def right(self, answered: Sequence[dict[str, Any]]) -> float:
         """The share that is right, which only the test knows."""
         return sum(self.world.truth.right(row["question"], row["answer"]) for row in answered) / len(answered)
 
 
-def try_once(world: World, folder: Path, seed: int, *, shuffled: bool) -> Trial:
-    """Record, rate, improve and release; then see the truth of what is live, and roll back."""
-    newcomer = Newcomer(world, folder, seed)
-    trial = newcomer.trial
-    began = time.monotonic()
+def try_once(
+    world: World,
+    folder: Path,
+    seed: int,
+    *,
+    shuffled: bool = False,
+    share: float = 1.0,
+    python: Path | None = None,
+) -> Trial:
+    """Record, rate, improve and release; then see the truth of what is live, and roll back.
+
+    Args:
+        shuffled: each thumb stands on somebody else's answer.
+        share: of the answers that get a thumb.
+    """
+    newcomer = Newcomer(world, folder, seed, python)
 
     def answer(request: ModelRequest) -> str:
         return str(world.model.answer(request, seed))
@@ -175,34 +191,49 @@ def try_once(world: World, folder: Path, seed: int, *, shuffled: bool) -> Trial:
         ScriptedServer(answer, models=("desk-small",)) as agent,
         ScriptedServer(advise, models=("adviser",)) as adviser,
     ):
-        newcomer.wire(agent.base_url)
-        newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled)
-        asked = len(agent.requests)
-        module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
-        model = ("--model", "adviser", "--base-url", adviser.base_url)
-        words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release")
-        trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
-        trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
-        trial.promoted = "proven better, and live" in trial.said
-        refused = re.search(r"nothing was spent: (.*)", trial.said)
-        trial.reason = refused[1] if refused else ""
-        if trial.promoted:
-            trial.after = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
-            newcomer.typed("whet", "rollback", "--store", STORE, base_url=agent.base_url)
-        commands = trial.commands
-        trial.before = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
-        trial.commands = commands  # the last is the measurement's own
-    trial.minutes = (time.monotonic() - began) / 60
-    trial.missed = list(_missed(trial, shuffled=shuffled))
+        trial = improve_rated(newcomer, agent, adviser, shuffled=shuffled, share=share)
+    trial.missed = list(_missed(trial, refused=shuffled or share < 1))
     return trial
 
 
-def _missed(trial: Trial, *, shuffled: bool) -> list[str]:
+def improve_rated(
+    newcomer: Newcomer,
+    agent: ScriptedServer,
+    adviser: ScriptedServer,
+    *,
+    shuffled: bool = False,
+    share: float = 1.0,
+    options: Sequence[str] = (),
+) -> Trial:
+    """The commands, and the truth of what is live then and after the rollback."""
+    trial, world, seed, began = newcomer.trial, newcomer.world, newcomer.seed, time.monotonic()
+    newcomer.wire(agent.base_url)
+    newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled, share=share)
+    asked = len(agent.requests)
+    module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
+    model = ("--model", "adviser", "--base-url", adviser.base_url)
+    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release", *options)
+    trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
+    trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
+    trial.promoted = "proven better, and live" in trial.said
+    refused = re.search(r"nothing was spent: (.*)", trial.said)
+    trial.reason = refused[1] if refused else ""
+    if trial.promoted:
+        trial.after = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+        newcomer.typed("whet", "rollback", "--store", STORE, base_url=agent.base_url)
+    # The last run is the measurement's own.
+    trial.commands = newcomer.shell.commands
+    trial.before = newcomer.right(newcomer.serve("fresh.jsonl", seed + _ELSEWHERE, agent.base_url))
+    trial.minutes = (time.monotonic() - began) / 60
+    return trial
+
+
+def _missed(trial: Trial, *, refused: bool) -> list[str]:
     """The lines that were not reached."""
-    if shuffled:
+    if refused:
         lines = {
             "nothing is promoted": not trial.promoted,
-            "no model is asked": trial.model_calls == 0,
+            "no model and no agent is asked": trial.model_calls == trial.agent_calls == 0,
             "the reason is said": bool(trial.reason),
         }
     else:
@@ -215,22 +246,23 @@ def _missed(trial: Trial, *, shuffled: bool) -> list[str]:
     return [name for name, reached in lines.items() if not reached]
 
 
-def newcomers(folder: Path, *, world: Path = WORLD, seeds: Sequence[int], page: bool = True) -> bool:
-    """Try it with every seed, and with shuffled thumbs; True if no line was missed."""
-    opened, rows, passed = World.read(world.resolve()), [], True
-    for shuffled in (False, True):
+def thumbs(folder: Path, world: World, seeds: Sequence[int], python: Path | None, *, page: bool) -> bool:
+    """With every seed: thumbs as given, shuffled, and on 2 of 100 answers; True if no line was missed."""
+    rows, passed = [], True
+    variants = (("as given", False, 1.0), ("shuffled", True, 1.0), ("on 2 %", False, FEW))
+    for name, shuffled, share in variants:
         for seed in seeds:
-            place = folder / f"{'shuffled' if shuffled else 'thumbs'}-{seed}"
-            trial = try_once(opened, place.resolve(), seed, shuffled=shuffled)
+            place = folder / f"{name.split()[0]}-{share:g}-{seed}"
+            trial = try_once(world, place.resolve(), seed, shuffled=shuffled, share=share, python=python)
             passed = passed and not trial.missed
-            rows.append(_row(seed, trial, shuffled=shuffled))
+            rows.append(_row(seed, trial, name))
             print(" | ".join(rows[-1]), flush=True)
             if trial.missed:
                 print(f"missed: {', '.join(trial.missed)}\n{trial.said}", flush=True)
     heads = ["seed", "thumbs", "down %", "verdict", "truth before %", "after %", "agent calls", "model calls"]
     lines = [
-        f"World `{world.name}`: {opened.entry}, rated by people, a model that proposes and mostly does not help. The "
-        "truth is that of questions of people whom nothing has seen, answered by what is live.",
+        f"World `{world.folder.name}`: {world.entry}, rated by people, a model that proposes and mostly does not help. "
+        "The truth is that of questions of people whom nothing has seen, answered by what is live.",
         "",
         *table([*heads, "commands", "minutes"], rows),
     ]
@@ -239,9 +271,76 @@ def newcomers(folder: Path, *, world: Path = WORLD, seeds: Sequence[int], page: 
     return passed
 
 
-def _row(seed: int, trial: Trial, *, shuffled: bool) -> list[str]:
+def _row(seed: int, trial: Trial, thumbs: str) -> list[str]:
     verdict = "promoted" if trial.promoted else "refused" if trial.reason else "not proven"
     after = percent(trial.after) if trial.promoted else "–"
-    cells = [str(seed), "shuffled" if shuffled else "as given", percent(trial.thumbs_down), verdict]
+    cells = [str(seed), thumbs, percent(trial.thumbs_down), verdict]
     cells += [percent(trial.before), after, str(trial.agent_calls), str(trial.model_calls)]
     return [*cells, str(trial.commands), f"{trial.minutes:.1f}"]
+
+
+def newcomers(
+    folder: Path, *, world: Path | None, seeds: Sequence[int], trials: Sequence[str], page: bool, here: bool
+) -> bool:
+    """Run the trials; True if no line was missed.
+
+    Args:
+        world: replaces the built-in one, in the trial that has one.
+        here: run the commands in this environment, not in a bare one.
+    """
+    opened = World.read((world or WORLD).resolve())
+    folder.mkdir(parents=True, exist_ok=True)
+    python = None if here else bare(folder.resolve(), [*NEEDS, *opened.requires])
+    if python is None:
+        opened.check()
+    passed = True
+    for trial in trials:
+        place = (folder / trial).resolve()
+        shutil.rmtree(place, ignore_errors=True)
+        print(f"\n{trial}", flush=True)
+        if trial == "frameworks":
+            # It is built on this module.
+            from newcomers_frameworks import frameworks
+
+            heading, about = "thumbs, through frameworks", FRAMED
+            passed &= report(f"Newcomers: {heading}", about, frameworks(place, python, seeds), page=page)
+            continue
+        if trial == "thumbs":
+            passed &= thumbs(place, opened, seeds, python, page=page)
+            continue
+        heading, about, run = TRIALS[trial]
+        passed &= report(f"Newcomers: {heading}", about, run(place, python, seeds), page=page)
+    return passed
+
+
+FRAMED = (
+    "The agent of the thumbs, written with LangGraph, CrewAI and smolagents and without a marker: wired by `whet "
+    "init`, improved by `whet improve desk.py`, live through the gateway, and rolled back."
+)
+TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], list[Noted]]]] = {
+    "small": (
+        "a small gain, and none",
+        "A prompt and 200 rows, of which 8 in 100 need a rule that the prompt lacks; the same where none does. "
+        "Every row is behind the proof, out of fold.",
+        small,
+    ),
+    "function": (
+        "a function whose right answer is often nothing",
+        "A function and 200 rows, of 37 of which None is right: offline; with a model half of whose proposals are "
+        "useless and some break the 37; and with one all of whose useful ones do. Broken are counted on the table.",
+        function,
+    ),
+    "faults": (
+        "what goes wrong",
+        "Each ends with the exit code that is due, in one sentence that says what to do; where something was paid "
+        "for, the same command goes on, and asks for no answer twice.",
+        faults,
+    ),
+    "wiring": (
+        "five small repositories",
+        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and a "
+        "notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
+        wiring,
+    ),
+}
+"""Trials beside that of the thumbs: heading, what it is, and what runs it."""

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import DID, PROMPT, QUESTION, did, wire, wired_as_usual
+from integrations.thumbs import improved
 
 
 def main(python: str) -> None:
@@ -27,6 +28,7 @@ def main(python: str) -> None:
         finding = wired.says("warning", f"prompt {name} is read when its module is imported")
         assert "build the agent inside a function" in finding["fix"], finding
     print("crewai: a repository wired by whet init")
+    improved("crewai", python)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, DID, did, record, weather, wire, wired_as_usual
+from integrations.thumbs import improved
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store, bundle_of
@@ -101,6 +102,7 @@ def main(python: str) -> None:
     print(
         "langgraph: recorded streamed or not, follows a release, teams, decorated async, and wired by whet init"
     )
+    improved("langgraph", python)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from integrations.recorded import ANSWER, PROMPT, QUESTION, did, weather, wire
+from integrations.thumbs import improved
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.types import Usage
 
@@ -45,6 +46,7 @@ def main(python: str) -> None:
     wired.says("warning", "smolagents is not recorded")
     wired.says("warning", "prompt instructions is read when its module is imported")
     print("smolagents: a script recorded without a changed line")
+    improved("smolagents", python)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
             "command": proposal.command,
             "written": written,
             "notes": proposal.notes,
+            "advice": proposal.advice,
         }
         print_json(described)
         return 0
@@ -62,6 +63,8 @@ def init(path: Path = Path(), /, *, json: Print = False) -> int:
     for note in proposal.notes:
         print(f"note: {note}")
     print(f"Then record it{f' (in {path})' if elsewhere else ''}: {proposal.command}")
+    for way in proposal.advice:
+        print(way)
     return 0
 
 

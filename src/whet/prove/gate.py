@@ -110,6 +110,7 @@ def compare(
     guardrails: Sequence[Guardrail] = (),
     against: str = "baseline",
     trained_groups: Collection[str] = (),
+    folds: int = 1,
 ) -> Verdict:
     """Judge two sets of results on the same tasks, looking once.
 
@@ -121,6 +122,8 @@ def compare(
         guardrails: what must not get worse.
         against: what the baseline is called.
         trained_groups: groups, and ids of tasks, that anything was trained, tuned or chosen on.
+        folds: candidates that the pairs are of, where each was chosen without the fold that it is judged on, and
+            so on the others' folds (cross-fitting). The pairs then depend on each other: see `Comparison`.
 
     Raises:
         GateError: tasks leaked, are unpaired or occur twice; values outside [0, 1]; nothing to compare.
@@ -133,6 +136,7 @@ def compare(
         against=against,
         trained_groups=trained_groups,
         watched=False,
+        folds=folds,
     )
     for pair in pairs(baseline, candidate):
         comparison.add(pair)
@@ -146,6 +150,12 @@ class Comparison:
     each pair is a fresh draw, which the e-process needs.  Pairs of one group are *not* independent
     draws, so where groups are shared the interval clustered by group must agree, at the stricter
     WATCHED_LEVEL.  `add` returns True when the candidate is promoted: stop there.
+
+    Where each pair was judged out of fold, the candidate of one fold was chosen on the pairs of the others, and what
+    is luck in one helped to choose the next. The sum over folds then varies more than independent pairs would, so
+    the interval is wider by √((2K−1)/K) for K folds: a correlation of 1/K between folds, the correction of Nadeau
+    and Bengio (2003) for tests that share training rows. It is an assumption, measured and not proven
+    (docs/decisions/022-out-of-fold.md).
 
     Args:
         watched: False only if nobody acts on it before the last pair (`compare`).
@@ -165,6 +175,7 @@ class Comparison:
         against: str = "baseline",
         trained_groups: Collection[str] = (),
         watched: bool = True,
+        folds: int = 1,
     ) -> None:
         if not 0 <= margin < 1:
             raise GateError(f"margin {margin} must be at least 0 and under 1: it is in units of {metric!r}")
@@ -174,7 +185,7 @@ class Comparison:
         if len(set(names)) != len(names):
             raise GateError(f"two guardrails on one metric: {sorted(names)}")
         self.metric, self.margin, self.alpha, self.against = metric, margin, alpha, against
-        self.guardrails, self.watched = tuple(guardrails), watched
+        self.guardrails, self.watched, self.folds = tuple(guardrails), watched, folds
         self.promoted = False
         """Latched: what was proven at one moment stays proven."""
         self._trained = frozenset(trained_groups)
@@ -252,7 +263,7 @@ class Comparison:
             promote=proven,
             effect=self._effect.mean,
             # Always the 95 % one; the one that decides is at `_level`.
-            interval=self._effect.interval(bounds=(-1.0, 1.0)),
+            interval=self._interval(0.95),
             e_value=self.e_value,
             n=self.n,
             against=self.against,
@@ -308,9 +319,15 @@ class Comparison:
     def _level(self) -> float:
         return WATCHED_LEVEL if self.watched and self._grouped else 0.95
 
+    def _interval(self, level: float) -> tuple[float, float]:
+        """The clustered interval, wider where the pairs are out of fold."""
+        low, high = self._effect.interval(level=level, bounds=(-1.0, 1.0))
+        mean, wider = self._effect.mean, math.sqrt((2 * self.folds - 1) / self.folds)
+        return max(-1.0, mean - wider * (mean - low)), min(1.0, mean + wider * (high - mean))
+
     def _low(self) -> float:
-        """Lower end of the clustered interval that decides."""
-        return self._effect.interval(level=self._level, bounds=(-1.0, 1.0))[0]
+        """Lower end of the interval that decides."""
+        return self._interval(self._level)[0]
 
     def _proven(self) -> bool:
         # The cheap tests first: this runs after every pair.
@@ -334,7 +351,7 @@ class Comparison:
         by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
         if by_betting is None or self._effect.clusters < 2:
             return None
-        half = self._effect.mean - self._effect.interval(level=self._level)[0]
+        half = self._effect.mean - self._low()
         distance = self._effect.mean + self.margin
         if distance <= 0 or math.isinf(half):
             return None
@@ -355,8 +372,11 @@ class Comparison:
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )
         if self._low() <= bar:
+            wider = (
+                f", widened for {self.folds} folds that learned from each other," if self.folds > 1 else ""
+            )
             yield (
-                f"The {self._level:.0%} interval clustered by group reaches down to {self._low():+.3f}, "
+                f"The {self._level:.0%} interval clustered by group{wider} reaches down to {self._low():+.3f}, "
                 f"not above {bar:+.3f}."
             )
         if not proven and needed is not None and needed > self.n:

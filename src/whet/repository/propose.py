@@ -17,6 +17,7 @@ import msgspec
 from ..errors import InputError
 from .modules import Repository
 from .scan import FRAMEWORKS, EntryPoint, Scan
+from .surroundings import advice, start_of, surroundings
 from .text import SourceText, Span, as_written, diff, plain
 
 CONFIGURATION = "whet.json"
@@ -43,6 +44,8 @@ class Proposal:
     command: str
     """The command that runs and records the agent."""
     notes: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    """How its answers can be judged and it can be improved, a sentence each."""
 
     @property
     def added_lines(self) -> int:
@@ -70,6 +73,11 @@ def propose(scan: Scan) -> Proposal:
     Raises:
         InputError: there is no agent here; names what was looked for and what to do.
     """
+    around = surroundings(scan.root)
+    if not scan.frameworks and not scan.entry_points and (around.notebooks or around.foreign):
+        started = f"jupyter execute {around.notebooks[0]}" if around.notebooks else "COMMAND"
+        command = f"whet run --store {STORE} -- {started}"
+        return Proposal(scan, (), "", _files(scan, ()), command, advice=tuple(advice(around, "", "", STORE)))
     if not scan.files:
         raise InputError(
             f"{scan.root} holds no Python file. Run this at the root of an agent's repository; an agent in "
@@ -95,8 +103,13 @@ def propose(scan: Scan) -> Proposal:
     paths = [entry.path for entry in (*traced, *scan.entry_points)] + [prompt.path for prompt in scan.prompts]
     script = paths[0] if paths else "YOUR_AGENT.py"
     # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
-    command = f"whet run --store {STORE} -- python {script}"
-    return Proposal(scan, traced if patch else (), patch, _files(scan, traced), command, tuple(notes))
+    command = f"whet run --store {STORE} -- {start_of(scan.root, script) if paths else f'python {script}'}"
+    entry = next(iter((*traced, *scan.entry_points)), None)
+    function = f"{_module(entry.path)}:{entry.name}" if entry is not None else ""
+    ways = advice(around, entry.path if entry is not None else "", function, STORE)
+    return Proposal(
+        scan, traced if patch else (), patch, _files(scan, traced), command, tuple(notes), tuple(ways)
+    )
 
 
 def _chosen(scan: Scan) -> tuple[EntryPoint, ...]:

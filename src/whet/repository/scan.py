@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from .modules import Module, Repository
-from .syntax import FunctionNode, defines, dotted, first_line, last_name, literal_keys, parameters, string
+from .syntax import FunctionNode, defines, dotted, last_name, literal_keys, parameters, string
 
 FRAMEWORKS: Mapping[str, str] = {
     "langgraph": "LangGraph",
@@ -54,7 +54,7 @@ class EntryPoint:
     path: str
     name: str
     line: int
-    """Of the `def`, or of its first decorator."""
+    """Of the `def`: what stands above it, a route's decorator for instance, must get the traced function."""
     parameters: tuple[str, ...]
     is_async: bool = False
 
@@ -265,7 +265,7 @@ class _Reader:
             for name in [name for name in below if self._parameters(name)] or [top]:
                 node = self._functions[name]
                 is_async = isinstance(node, ast.AsyncFunctionDef)
-                entry = EntryPoint(self._path, name, first_line(node), self._parameters(name), is_async)
+                entry = EntryPoint(self._path, name, node.lineno, self._parameters(name), is_async)
                 if entry not in self._scan.entry_points:
                     self._scan.entry_points.append(entry)
 

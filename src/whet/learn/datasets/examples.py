@@ -26,7 +26,7 @@ def _wordy(input: Json) -> bool:
     return any(isinstance(value, str) and len(value.split()) >= 4 for value in values)
 
 
-def _compared(task: Task) -> Task:
+def compared(task: Task) -> Task:
     """With a text only where two that nearly agree are nearly the same question."""
     return task if _wordy(task.initial_state["input"]) else replace(task, instruction="")
 
@@ -41,7 +41,7 @@ def divided(rows: Sequence[Task], *, seed: int = 0) -> list[Task]:
     """
     # Rows that were not merged yet may share an id.
     by_name = {f"{task.id}/{index}": task for index, task in enumerate(rows)}
-    division = divide([replace(_compared(task), id=name) for name, task in by_name.items()], seed=seed)
+    division = divide([replace(compared(task), id=name) for name, task in by_name.items()], seed=seed)
     return [replace(by_name[task.id], split=task.split) for task in division.tasks]
 
 
@@ -49,7 +49,7 @@ def leaks(tasks: Iterable[Task]) -> Leakage:
     """Overlap of the gate's rows with those that anything is learned or chosen on."""
     sides: tuple[list[Task], list[Task]] = [], []
     for task in tasks:
-        sides[task.split is Split.GATE].append(_compared(task))
+        sides[task.split is Split.GATE].append(compared(task))
     return leakage(*sides)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 
@@ -74,15 +74,18 @@ class _Prompt:
     runs: dict[str, Trajectory] = field(default_factory=dict)
     values: dict[str, float] = field(default_factory=dict)
     """Row → value; a row that a machine failed on is in `runs` only."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Row → rows that it stands for, where that is not one."""
 
     def mean(self, rows: Iterable[Task]) -> float:
-        values = [self.values[row.id] for row in rows if row.id in self.values]
-        return sum(values) / len(values) if values else 0.0
+        ids = [row.id for row in rows if row.id in self.values]
+        weight = sum(self.weights.get(id, 1.0) for id in ids)
+        return sum(self.weights.get(id, 1.0) * self.values[id] for id in ids) / weight if ids else 0.0
 
     def gain(self, other: _Prompt, rows: Iterable[Task]) -> float:
         """Sum of the differences to another on rows that both have a value on."""
         both = [row.id for row in rows if row.id in self.values and row.id in other.values]
-        return sum(self.values[id] - other.values[id] for id in both)
+        return sum(self.weights.get(id, 1.0) * (self.values[id] - other.values[id]) for id in both)
 
 
 class Reflect:
@@ -95,6 +98,8 @@ class Reflect:
         model: proposes; its answers are recorded, so a resumed run asks for none twice.
         right: from this value on a row counts as right.
         options: see ReflectOptions.
+        candidates: prompts, of a single text, that are raced before the model is asked.
+        weights: id of a train row → rows that it stands for, where the train rows are no even sample; 1 if omitted.
 
     >>> Reflect("prompt", "score", model=model)  # doctest: +SKIP
     """
@@ -113,7 +118,10 @@ class Reflect:
         model: Model | None = None,
         right: float = 1.0,
         options: ReflectOptions | None = None,
+        candidates: Sequence[str] = (),
+        weights: Mapping[str, float] | None = None,
     ) -> None:
+        self.candidates, self.weights = tuple(candidates), dict(weights or {})
         self.resources = (resources,) if isinstance(resources, str) else tuple(resources or ())
         self.score, self.model, self.right = score, model, right
         self.options = options or ReflectOptions()
@@ -123,9 +131,15 @@ class Reflect:
     @property
     def identity(self) -> str:
         """Digest of what decides its results."""
-        return digest(
-            [self.resources, self.score, getattr(self.model, "name", ""), self.right, asdict(self.options)]
+        asked = (
+            self.resources,
+            self.score,
+            getattr(self.model, "name", ""),
+            self.right,
+            asdict(self.options),
         )
+        more = [self.candidates, self.weights] if self.candidates or self.weights else []
+        return digest([*asked, *more])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """One search for each text, from its start to its end.
@@ -207,6 +221,7 @@ class _Search:
         if not context.train:
             raise TrainingRefused("reflect: no training rows to run candidates on")
         self.options, self.score, self.right = owner.options, owner.score, owner.right
+        self.candidates, self.weights = owner.candidates, owner.weights
         self.base, self.context, self.version = bundle, context, version
         self.meter = Meter(Budget(rollouts=share))
         """Of this text's share of the runs."""
@@ -251,22 +266,28 @@ class _Search:
                 f"all {len(self.rows)} rows that were tried are right already, so no change was asked for"
             )
             return
+        texts = [text for candidate in self.candidates if (text := self._pruned(candidate, self.start))]
+        if texts:
+            await self._raced([self._prompt(text, self.start) for text in texts], self.start)
         idle = 0
-        while self.asked < self.options.rounds and idle < self.options.patience:
+        limits = self.options
+        while self.asked < limits.rounds and idle < limits.patience and not self._perfect(self.best):
             parent = self._parent(idle)
             better = await self._reflected(parent)
             idle = 0 if better else idle + 1
-            if self._perfect(self.best):
-                self.ended = f"all {len(self.rows)} training rows are right"
-                break
             if not better and await self._joined():
                 idle = 0
+        if self._perfect(self.best):
+            self.ended = f"all {len(self.rows)} training rows are right"
         await self._shortened()
         if not self.ended:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
 
     def _asked(self) -> str:
-        return f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
+        text = f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
+        if self.asked and self.asked == self.useless:
+            text += ", not one of which held a new prompt or a rule: another model may propose better"
+        return text
 
     async def _started(self) -> _Prompt:
         start = self._prompt(str(self.version.content), None)
@@ -288,7 +309,7 @@ class _Search:
             parent=parent.bundle[self.version.resource].id if parent is not None else None,
         )
         bundle = self.base.put(version if parent is not None else self.version)
-        prompt = _Prompt(text, bundle, parent, number=self.tried)
+        prompt = _Prompt(text, bundle, parent, number=self.tried, weights=self.weights)
         self.tried += 1
         return prompt
 
@@ -297,7 +318,11 @@ class _Search:
         if not missing:
             return
         self.meter.reserve(rollouts=len(missing))
-        for group in await self.context.rollout(prompt.bundle, missing):
+        if self.pool:
+            self._tell("on trial", prompt)
+        groups = await self.context.rollout(prompt.bundle, missing)
+        refuse_unanswered(groups)
+        for group in groups:
             run = group.trajectories[0]
             prompt.runs[group.task.id] = run
             value = value_of(run, self.score)
@@ -442,7 +467,9 @@ class _Search:
             ran, left = order[:at], order[at:]
             gain = prompt.gain(parent, ran)
             # The most that it can still gain: every row that is left becomes right.
-            hope = gain + sum(1.0 - parent.values.get(row.id, 0.0) for row in left)
+            hope = gain + sum(
+                self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0)) for row in left
+            )
             hopeless = hope < bar if bar < 0 else hope <= self.best.gain(parent, self.rows) - _EQUAL
             if left and (gain < bar or hopeless):
                 return
@@ -541,6 +568,9 @@ class _Search:
 
     def _tell(self, what: str, prompt: _Prompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
+        new = added(prompt.text, prompt.parent.text) if prompt.parent is not None else []
+        most = self.meter.budget.rollouts
+        budget = {} if most is None else {"runs": self.meter.spent["rollouts"], "most": float(most)}
         self.context.progress(
             f"prompt {prompt.number} {what}",
             len(ran),
@@ -548,6 +578,8 @@ class _Search:
             score=round(prompt.mean(ran), 4),
             best=round(self.best.mean(self.rows), 4) if self.pool else 0.0,
             reflections=self.asked,
+            candidate=" ".join(_bare(new[0]).split())[:60] if new else "",
+            **budget,
         )
 
     def update(self) -> Update:
@@ -565,6 +597,7 @@ class _Search:
             "useless": float(self.useless),
             "tried": float(self.tried - 1),
             "memorised": float(self.memorised),
+            "spread": max(self.start.values.values()) - min(self.start.values.values()),
         }
         moved = (
             f"{before:.3f} → {after:.3f}" if best is not self.start else f"nothing better than {before:.3f}"
@@ -574,6 +607,21 @@ class _Search:
             metrics=metrics,
             done=True,
             reason=f"{self.ended}; {moved}",
+        )
+
+
+def refuse_unanswered(groups: Sequence[Group]) -> None:
+    """Stop where the model under the prompt answers no more: a key that is refused would cost every further row a call.
+
+    Raises:
+        TrainingRefused: each of these runs ended in an error of the model.
+    """
+    errors = [run.error for group in groups for run in group.trajectories]
+    failed = [error for error in errors if error is not None and error.type == ModelError.__name__]
+    if failed and len(failed) == len(errors):
+        raise TrainingRefused(
+            f"the model cannot be asked: {failed[0].message} Its answers so far are recorded: run the same command "
+            "again to go on."
         )
 
 

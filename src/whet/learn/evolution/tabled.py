@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError
-from ...judge.metrics import SCORE, JudgeMetric, Metric, metric_named, shown, suited
+from ...judge.metrics import JudgeMetric, Metric, metric_named, shown, suited
 from ...models import Price, RecordedModel
 from ...models.base import Model, ModelRequest
 from ...models.budget import Meter
@@ -24,19 +24,22 @@ from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tables import RowTable, read_table
 from ...repository.text import as_written, diff, plain
-from ...types import Budget, Bundle, Split, Task, Verdict, Version, digest
+from ...stats import gain_for
+from ...types import Bundle, Split, Task, Verdict, Version, digest
 from ..datasets.division import standing
 from ..datasets.examples import divided, merged
+from ..datasets.folds import folds_of
 from ..datasets.signatures import Signature
-from ..experiment import Experiment
-from ..improvement import Improvement
-from ..loop import Progress, means, quiet
+from ..loop import Progress, quiet
+from .prompt_proof import FOLDS, LEAST_SEARCH, REFLECTIONS, PromptProof, PromptWork, held_out, out_of_fold
 from .prompted import PromptAgent, messages_of
-from .reflecting import Reflect, ReflectOptions
+from .reflecting import ReflectOptions
 from .settings import folder_in_git
 
 _PROOF = 0.3
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
+_LIKELY = 2.0
+"""Evidence, of the 20 that prove, from which on a prompt is called likely better."""
 _LEAST = 24
 """Runs that a search needs at least: six rows as they stand, and three candidates."""
 _CONTRADICTIONS = 3
@@ -78,6 +81,9 @@ class PromptSettings:
     """The record; OUTPUT/runs.db if None. Answers in it are not asked for again."""
     write: bool = False
     """Put a proven prompt into its file."""
+    folds: int | None = None
+    """Parts of the table, each tried with a prompt that was searched on the others, so that every row is behind the
+    proof; 0 holds a fifth back instead. If None, FOLDS where the calls allow it, else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +162,9 @@ class PromptPlan:
     text: str
     intake: Intake
     metric: Metric | JudgeMetric
-    tasks: Sequence[Task]
-    """Those that the search and the gate use."""
-    rollouts: int
-    """Runs of the prompt that the search may make."""
-    reflections: int
+    shares: Shares
     settings: PromptSettings
     sentences: Sequence[str]
-
-    @property
-    def gate(self) -> Sequence[Task]:
-        return [task for task in self.tasks if task.split is Split.GATE]
 
 
 def plan_prompt(
@@ -187,6 +185,11 @@ def plan_prompt(
         )
     intake = read_examples(source, missing="unknown", seed=settings.seed)
     known = [task for task in intake.tasks if task.answer_known]
+    if not known:
+        raise InputError(
+            f"{intake.table.path}: not one cell of {intake.columns.expected} says what is right; name another column "
+            "with --expected, or give --missing none where an empty cell is the right answer"
+        )
     if len(known) < 10:
         raise InputError(
             f"{intake.table.path}: {len(known)} different rows with an expected answer are too few to learn from and "
@@ -195,9 +198,81 @@ def plan_prompt(
     name, why = (settings.metric, "") if settings.metric else suited(known)
     metric = metric_named(name, known, model=judge or model, rubric=settings.rubric)
     tried = shown(metric, known)
-    per_run = 2 if isinstance(metric, JudgeMetric) else 1
+    shares = _shares(known, settings, 2 if isinstance(metric, JudgeMetric) else 1)
+    if shares.gain is None:
+        raise InputError(f"{shares.standing}. Nothing was spent")
+    sentences = [
+        f"{path} can change ({len(text):,} characters); {model.name} answers under it",
+        *intake.sentences,
+        metric.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
+        *(f"  {line}" for line in tried.lines),
+        shares.standing,
+        _cost(settings, model, text, shares),
+    ]
+    return PromptPlan(path, text, intake, metric, shares, settings, sentences)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The rows of search and proof, and the calls of each."""
+
+    tasks: Sequence[Task]
+    """Those that the search and the gate use."""
+    folds: Sequence[Sequence[Task]]
+    """The same in folds, where every row is behind the proof; none where some are held back."""
+    per_run: int
+    """Model calls for one run: 2 where a judge is asked."""
+    behind: int
+    """Rows behind the proof."""
+    rollouts: int
+    """Runs of the prompt that the search may make."""
+    reflections: int
+    """Calls of the model that proposes; of folds, for each."""
+
+    @property
+    def gain(self) -> float | None:
+        """The smallest gain that the rows behind the proof are likely to prove; None where there is none."""
+        if not self.folds:
+            return standing(self.tasks).gain
+        return gain_for(self.behind, clusters=len({task.group or task.id for task in self.tasks}))
+
+    @property
+    def standing(self) -> str:
+        """A sentence on the rows, and the gain that they are likely to prove."""
+        if not self.folds:
+            return standing(self.tasks).sentence
+        groups = len({task.group or task.id for task in self.tasks})
+        shows = (
+            f"enough to prove a gain of {self.gain:.0%} where nothing gets worse"
+            if self.gain is not None
+            else "too few to prove any gain; give rows of more groups"
+        )
+        return (
+            f"{len(self.tasks)} rows in {groups} groups, all of them behind the proof: each is answered under a prompt "
+            f"that was searched without its fold, of {len(self.folds)}: {shows}"
+        )
+
+
+def _shares(known: Sequence[Task], settings: PromptSettings, per_run: int) -> Shares:
+    """Every row out of fold where the calls allow it or it is asked for; else a fifth held back.
+
+    Raises:
+        InputError: too few calls.
+    """
+    needed = calls_out_of_fold(len(known), settings.folds or FOLDS, per_run)
+    if settings.folds or (settings.folds is None and settings.calls >= needed):
+        folds = folds_of(known, settings.folds or FOLDS, seed=settings.seed)
+        if settings.calls < needed or len(folds) < 2:
+            raise InputError(
+                f"--folds {settings.folds}: each of {len(known)} rows is asked before and after, and every fold is "
+                f"searched; that takes --calls {needed} and rows of 2 groups at the least"
+            )
+        rollouts = (settings.calls - len(folds) * REFLECTIONS) // per_run - 2 * len(known)
+        return Shares(known, folds, per_run, len(known), rollouts, REFLECTIONS)
     reflections = min(ReflectOptions().rounds, max(3, settings.calls // 40))
     held = [task for task in known if task.split is Split.GATE]
+    if not held:
+        raise InputError(f"{standing(known).sentence}. Nothing was spent")
     behind = min(len(held), int(_PROOF * settings.calls / (2 * per_run)))
     rollouts = (settings.calls - 2 * per_run * behind - reflections) // per_run
     if rollouts < _LEAST or not behind:
@@ -205,17 +280,14 @@ def plan_prompt(
             f"--calls {settings.calls}: {2 * per_run * behind} of them prove and {reflections} propose, which leaves "
             f"{max(0, rollouts)} runs to search with, and {_LEAST} are needed"
         )
-    kept = {task.id for task in _spread(held, behind)}
-    tasks = [task for task in known if task.split is not Split.GATE or task.id in kept]
-    sentences = [
-        f"{path} can change ({len(text):,} characters); {model.name} answers under it",
-        *intake.sentences,
-        metric.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
-        *(f"  {line}" for line in tried.lines),
-        standing(tasks).sentence,
-        _cost(settings, model, text, tasks, per_run, behind, rollouts, reflections),
-    ]
-    return PromptPlan(path, text, intake, metric, tasks, rollouts, reflections, settings, sentences)
+    spread = {task.id for task in _spread(held, behind)}
+    tasks = [task for task in known if task.split is not Split.GATE or task.id in spread]
+    return Shares(tasks, (), per_run, behind, rollouts, reflections)
+
+
+def calls_out_of_fold(rows: int, folds: int, per_run: int) -> int:
+    """Fewest calls that prove on every row."""
+    return per_run * (2 * rows + (folds + 1) * LEAST_SEARCH) + folds * REFLECTIONS
 
 
 def _read(path: Path) -> str:
@@ -239,20 +311,11 @@ def _spread(held: Sequence[Task], count: int) -> list[Task]:
     return [task for _, task in ranked[:count]]
 
 
-def _cost(
-    settings: PromptSettings,
-    model: Model,
-    text: str,
-    tasks: Sequence[Task],
-    per_run: int,
-    behind: int,
-    rollouts: int,
-    reflections: int,
-) -> str:
+def _cost(settings: PromptSettings, model: Model, text: str, shares: Shares) -> str:
     """A sentence on the most that it costs."""
     sizes = [
         estimate(ModelRequest.of(messages_of(text, task.initial_state["input"]), {})).prompt_tokens
-        for task in tasks[:50]
+        for task in shares.tasks[:50]
     ]
     prompt_tokens = int(settings.calls * sum(sizes) / len(sizes))
     money = "its price is unknown (--price)"
@@ -260,11 +323,11 @@ def _cost(
         money = (
             f"about ${settings.price.of(prompt_tokens, settings.calls * 100):.2f} with answers of 100 tokens"
         )
-    judged = ", each with one of the judge" if per_run == 2 else ""
+    judged = ", each with one of the judge" if shares.per_run == 2 else ""
     return (
-        f"at most {settings.calls} calls of {model.name}: {rollouts * per_run} to search, {reflections} to propose, "
-        f"{2 * per_run * behind} to prove ({behind} rows before and after{judged}); about {prompt_tokens:,} prompt "
-        f"tokens, {money}"
+        f"at most {settings.calls} calls of {model.name}: {shares.rollouts * shares.per_run} to search, "
+        f"{shares.reflections * max(1, len(shares.folds))} to propose, {2 * shares.per_run * shares.behind} to prove "
+        f"({shares.behind} rows before and after{judged}); about {prompt_tokens:,} prompt tokens, {money}"
     )
 
 
@@ -293,6 +356,10 @@ class ImprovedPrompt:
     """The file that holds the better prompt, or the refused patch."""
     patch: str = ""
     plan: Sequence[str] = ()
+    folds: int = 0
+    """Folds of the proof; 0 where rows were held back."""
+    advice: str = ""
+    """What would tell more, where it is likely better and not proven."""
 
     @property
     def promote(self) -> bool:
@@ -316,17 +383,19 @@ class ImprovedPrompt:
         )
         if self.gate is not None and self.verdict is not None:
             before, after = self.gate
+            apart = (
+                f"out of {self.folds} folds, each searched without it"
+                if self.folds
+                else "that nothing was chosen on"
+            )
             lines.append(
-                f"on {self.verdict.n} rows that nothing was chosen on: {before:.3f} → {after:.3f} "
+                f"on {self.verdict.n} rows {apart}: {before:.3f} → {after:.3f} "
                 f"({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of "
                 f"{100 * before:.0f} are right"
             )
             lines += [f"  {reason}" for reason in self.verdict.reasons]
-            if not self.proven and self.verdict.effect > 0 and self.verdict.needed:
-                lines.append(
-                    f"likely better, and not proven: it takes about {self.verdict.needed} rows behind the gate; give "
-                    "more rows, or more --calls"
-                )
+        if self.advice:
+            lines.append(self.advice)
         dollars = f", ${self.spent['dollars']:.4f}" if self.spent.get("dollars") else ""
         lines.append(f"spent: {self.spent['calls']:.0f} calls, {self.spent['tokens']:,.0f} tokens{dollars}")
         return lines
@@ -342,7 +411,9 @@ class ImprovedPrompt:
             "causes": list(self.causes),
             "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
             "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
+            "folds": self.folds,
             "verdict": self.verdict,
+            "advice": self.advice,
             "spent": self.spent,
             "written": None if self.written is None else str(self.written),
             "diff": self.patch,
@@ -375,52 +446,64 @@ async def improve_prompt(
         start = Bundle([Version(resource=resource, content=plan.text, kind="prompt")])
         # Another prompt, table or setting is another experiment: checkpoints of the one say nothing of the other.
         identity = digest(
-            [plan.text, [task.id for task in plan.tasks], plan.metric.version, settings.calls], 12
+            [
+                plan.text,
+                [task.id for task in plan.shares.tasks],
+                plan.metric.version,
+                settings.calls,
+                len(plan.shares.folds),
+            ],
+            12,
         )
-        experiment = Experiment(
-            env=agent,
-            tasks=plan.tasks,
-            rewards=[plan.metric],
+        work = PromptWork(
+            agent=agent,
+            start=start,
+            metric=plan.metric,
+            proposer=proposer or model,
             store=store,
-            seed=settings.seed,
             name=f"improve/{resource}/{identity}",
-            concurrency=8,
+            seed=settings.seed,
+            alpha=settings.alpha,
             folder=settings.output / "artifacts",
             progress=progress,
         )
-        options = ReflectOptions(rounds=plan.reflections, seed=settings.seed)
-        reflect = Reflect(resource, SCORE, model=proposer or model, right=plan.metric.right, options=options)
-        improvement = await experiment.improve(
-            reflect,
-            bundle=start,
-            rounds=1,
-            budget=Budget(rollouts=plan.rollouts),
-            watch=lambda number, metrics: None,
+        shares = plan.shares
+        if shares.folds:
+            proof = await out_of_fold(work, shares.folds, shares.rollouts, shares.reflections)
+        else:
+            proof = await held_out(work, shares.tasks, shares.rollouts, shares.reflections)
+    return _written(plan, proof, meter)
+
+
+def _advice(plan: PromptPlan, proof: PromptProof) -> str:
+    """What to do where nothing is proven; "" where there is nothing to say."""
+    verdict = proof.verdict
+    if verdict is None:
+        if proof.spread or proof.dev[0] >= plan.metric.right:
+            return ""
+        name = "judge" if isinstance(plan.metric, JudgeMetric) else plan.metric.key
+        return (
+            f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell good ones from "
+            "bad ones here: look at an answer (whet show), and name another metric (--metric)"
         )
-        verdict: Verdict | None = None
-        gate: tuple[float, float] | None = None
-        if improvement.bundle != start:
-            verdict = await experiment.gate(
-                improvement, metric=SCORE, alpha=settings.alpha, label="the prompt as it is"
-            )
-            sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
-            gate = (means(sides[0]).get(SCORE, 0.0), means(sides[1]).get(SCORE, 0.0))
-    return _written(plan, improvement, verdict, gate, reflect.causes, meter)
+    if verdict.promote:
+        return ""
+    if verdict.effect <= 0 or not verdict.needed or verdict.e_value < _LIKELY:
+        return "nothing shows that it is better, so nothing better was found"
+    more = max(1, verdict.needed - verdict.n)
+    advice = f"likely better, and not proven: about {more} more rows behind the proof would tell"
+    shares, known = plan.shares, [task for task in plan.intake.tasks if task.answer_known]
+    if shares.folds or len(known) <= verdict.n:
+        return advice
+    calls = calls_out_of_fold(len(known), FOLDS, shares.per_run)
+    return f"{advice}; --calls {calls} or more puts all {len(known)} rows behind it, each out of fold"
 
 
-def _written(
-    plan: PromptPlan,
-    improvement: Improvement,
-    verdict: Verdict | None,
-    gate: tuple[float, float] | None,
-    causes: Sequence[str],
-    meter: Meter | None,
-) -> ImprovedPrompt:
+def _written(plan: PromptPlan, proof: PromptProof, meter: Meter | None) -> ImprovedPrompt:
     """The result, with the files of it."""
-    settings, resource = plan.settings, plan.path.name
-    after = str(improvement.bundle[resource].content)
+    settings, resource, verdict = plan.settings, plan.path.name, proof.verdict
+    after = str(proof.bundle[resource].content)
     proven = verdict is not None and verdict.promote
-    metrics = dict(improvement.metrics[-1])
     original = plan.path.read_bytes().decode("utf-8-sig")
     new = as_written(original, after)
     patch = diff(folder_in_git(plan.path.resolve().parent) + plan.path.name, original, new)
@@ -443,8 +526,8 @@ def _written(
         record = (settings.store or output / "runs.db").resolve()
         write_bundle(
             output / BUNDLE_FILE,
-            improvement.bundle,
-            baseline=improvement.parent,
+            proof.bundle,
+            baseline=proof.start,
             verdict=verdict,
             store=record,
         )
@@ -453,16 +536,18 @@ def _written(
         before=plan.text,
         after=after,
         proven=proven,
-        reason=improvement.reason,
-        dev=(metrics["start"], metrics["best"]),
-        dev_rows=int(metrics["rows"]),
-        gate=gate,
+        reason=proof.reason,
+        dev=proof.dev,
+        dev_rows=proof.dev_rows,
+        gate=proof.gate,
         verdict=verdict,
-        causes=causes,
+        causes=proof.causes,
         spent={kind: (meter or Meter()).spent[kind] for kind in ("calls", "tokens", "dollars")},
         written=written,
         patch=patch,
         plan=plan.sentences,
+        folds=proof.folds,
+        advice=_advice(plan, proof),
     )
     (output / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(result.json()), indent=2))
     return result

@@ -10,9 +10,8 @@ The agent runs as its owner runs it, with its network, in a copy of its folder (
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,24 +21,28 @@ import msgspec
 
 from ...errors import InputError, TrainingRefused
 from ...judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
+from ...judge.rubric import ProvenRubric, RubricReward
+from ...judge.rubric import recorded as read_rubric
+from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
 from ...record.rows import as_text
-from ...record.store import Store
+from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.store.releases import GATEWAY_PROMPT, PROGRAM
 from ...record.tracing.signals import hear
-from ...repository.scan import Scan, scan
-from ...repository.syntax import definitions
+from ...repository.scan import scan
 from ...sandbox import Pool
+from ...ship.releasing import record, release
 from ...stats import gain_for
-from ...types import Budget, Bundle, Json, Score, Split, Trajectory, Verdict, digest
+from ...types import Budget, Bundle, Score, Split, Trajectory, Verdict, Version, digest
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means, quiet
 from .agent import RepositoryAgent
+from .agent_prompt import entry_of, holds, placed, prompt_of, system_prompts
 from .candidates import ProgramCodec
 from .holding import OpenCandidate
 from .networked import Networked
@@ -132,7 +135,7 @@ class AgentPlan:
 
     agent: RepositoryAgent
     resource: str
-    """What the prompt is called in the Bundle: the gateway's prompt, where releasing that puts it live."""
+    """What the prompt is called in the Bundle: the gateway's prompt, where that is the whole system prompt."""
     evidence: ThumbEvidence
     rows: ThumbRows
     agreed: ThumbAgreement | None
@@ -140,6 +143,10 @@ class AgentPlan:
     sentences: Sequence[str]
     refused: str = ""
     """Why nothing can be proven, and what helps; "" where it can."""
+    rubric: ProvenRubric | None = None
+    """By which a judge marks answers, where the thumbs alone do not tell enough."""
+    passage: bool = False
+    """The recorded system prompts hold the prompt among what a framework writes around it."""
 
     @property
     def text(self) -> str:
@@ -158,15 +165,16 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     Raises:
         InputError: no entry, no prompt, or no run of this agent in the record.
     """
-    root, module = _placed(path)
+    root, module = placed(path)
     found = scan(root)
     with Store(settings.store) as store:
         hear(store)
         runs = list(store.trajectories())
-    entry = settings.entry or _entry(found, path, root, module, runs)
+        rubric = read_rubric(store)
+    entry = settings.entry or entry_of(found, path, root, module, runs)
     prompts = [found_prompt for found_prompt in found.prompts if (root / found_prompt.path).suffix == ".py"]
-    used = Counter(text for run in runs for text in set(_system_prompts(run)))
-    name, others = _prompt(settings.prompt, module, prompts, used)
+    used = Counter(text for run in runs for text in set(system_prompts(run)))
+    name, others = prompt_of(settings.prompt, module, prompts, used)
     agent = RepositoryAgent(root, [name], entry, network=True)
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
@@ -180,104 +188,50 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
     text = agent.pieces[0].text
     alone = bool(used) and set(used) == {text}
+    passage = any(holds(prompt, text) for prompt in used)
     resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
     thumbs = evidence.thumbs
-    agreed = agreement(thumbs) if thumbs else None
-    refused = _refusal(evidence, rows, agreed, settings)
+    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
+    if agreed is None or agreed.admitted:
+        rubric = None  # people's own thumbs are nearer to what they like than a judge who reads a rubric
+    refused = _refusal(evidence, rows, agreed, settings, rubric)
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
         + (f"; not changed: {', '.join(others)}" if others else ""),
         evidence.sentence,
+        *(precision.sentence for precision in evidence.signs),
     ]
     if agreed is not None:
         sentences.append(agreed.sentence)
-    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused)
+    if rubric is not None:
+        sentences.append(
+            f"that is not enough, so answers are judged by the rubric in the record: {rubric.sentence}"
+        )
+    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused, rubric, passage)
     if not refused:
         sentences += [_standing(rows), _cost(plan, runs)]
-        if settings.release and resource != GATEWAY_PROMPT:
+        if settings.release and resource != GATEWAY_PROMPT and not passage:
             plan = replace(plan, refused=_unreleasable(used))
     return plan
 
 
-def _placed(path: Path) -> tuple[Path, str]:
-    """The folder that is copied and imported from, and the module's name in it."""
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    here, whole = Path.cwd(), path.resolve()
-    root = here if whole.is_relative_to(here) else whole.parent
-    return root, ".".join(whole.relative_to(root).with_suffix("").parts).removeprefix("src.")
-
-
-def _entry(found: Scan, path: Path, root: Path, module: str, runs: Sequence[Trajectory]) -> str:
-    """The function that is called with a person's input: the one that was recorded most, else the first that runs."""
-    try:
-        defined = {name for name, node in definitions(ast.parse(path.read_bytes()).body)}
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{path} is not Python: {error}") from error
-    recorded = Counter(str(run.meta["function"]) for run in runs if run.meta.get("function") in defined)
-    if recorded:
-        return f"{module}:{recorded.most_common(1)[0][0]}"
-    inside = path.resolve().relative_to(root).as_posix()
-    own = [point for point in found.entry_points if point.path == inside and point.parameters]
-    if not own:
-        raise InputError(
-            f"{path} has no function that takes an input and runs the agent, as far as its text shows: name it with "
-            "--entry module:function"
-        )
-    return f"{module}:{own[0].name}"
-
-
-def _prompt(
-    named: str | None, module: str, prompts: Sequence[Any], used: Counter[str]
-) -> tuple[str, list[str]]:
-    """The constant to change, as `module:NAME`, and those that stay: the one that the recorded calls had most."""
-    constants = [prompt for prompt in prompts if prompt.name.isidentifier() and prompt.name != "system"]
-    called = {
-        ".".join(Path(prompt.path).with_suffix("").parts).removeprefix("src.") + f":{prompt.name}": prompt
-        for prompt in constants
-    }
-    if named is not None:
-        chosen = named if ":" in named else f"{module}:{named}"
-    elif not called:
-        raise InputError(
-            'no prompt was found that is a constant of a module, as in SYSTEM_PROMPT = "...": make it one, or name it '
-            "with --prompt"
-        )
-    else:
-        chosen = max(called, key=lambda name: (used[called[name].text], name.startswith(f"{module}:")))
-    return chosen, [name for name in called if name != chosen]
-
-
-def _system_prompts(run: Trajectory) -> Iterator[str]:
-    """The system prompts of a run's recorded model calls."""
-    for step in run.steps:
-        if step.kind != "llm":
-            continue
-        waiting: list[Json] = [step.observation]
-        while waiting:
-            value = waiting.pop()
-            if isinstance(value, dict):
-                content = value.get("content", value.get("text"))
-                if value.get("role") in ("system", "developer") and isinstance(content, str):
-                    yield content
-                waiting += value.values()
-            elif isinstance(value, list | tuple):
-                waiting += value
-
-
 def _refusal(
-    evidence: ThumbEvidence, rows: ThumbRows, agreed: ThumbAgreement | None, settings: ThumbSettings
+    evidence: ThumbEvidence,
+    rows: ThumbRows,
+    agreed: ThumbAgreement | None,
+    settings: ThumbSettings,
+    rubric: ProvenRubric | None,
 ) -> str:
     """What is missing, and the command that helps; "" if nothing is."""
     label = f"whet label --store {settings.store}"
     ways = (
-        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), or say in words what "
-        "makes an answer good: a table of inputs and right answers (--data), or a reward of your own (--reward), such "
-        "as a judge with a rubric"
+        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), have a rubric drafted "
+        f"for a judge ({label} --rubric --model NAME --base-url URL), or give a table of inputs and right answers "
+        "(--data) or a reward of your own (--reward)"
     )
     if agreed is None:
         return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
-    if not agreed.admitted:
+    if rubric is None and not agreed.admitted:
         if agreed.missing:
             return f"these thumbs do not yet tell what people like: about {agreed.missing} more are needed. {ways}"
         return (
@@ -309,8 +263,8 @@ def _unreleasable(used: Counter[str]) -> str:
         else "no model call with a system prompt is recorded"
     )
     return (
-        f"--release would put the prompt live through the gateway, and {prompts}, not this one alone: leave --release "
-        "out, and apply the patch to the source"
+        f"--release would put the prompt live through the gateway, and {prompts}, none of which holds this one: leave "
+        "--release out, and apply the patch to the source"
     )
 
 
@@ -340,6 +294,7 @@ def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     return (
         f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
         f"{settings.reflections} calls of the model that proposes{tokens}"
+        + ("; the judge is asked about each answer" if plan.rubric is not None else "")
     )
 
 
@@ -412,9 +367,17 @@ class ImprovedAgent:
 
 
 async def improve_agent(
-    plan: AgentPlan, model: Model, *, meter: Meter | None = None, progress: Progress = quiet
+    plan: AgentPlan,
+    model: Model,
+    *,
+    judge: Model | None = None,
+    meter: Meter | None = None,
+    progress: Progress = quiet,
 ) -> ImprovedAgent:
     """Search, prove, write, and put live where that is wanted.
+
+    Args:
+        judge: reads the plan's rubric, where it has one: the model that the rubric was proven with.
 
     Raises:
         TrainingRefused: the plan is refused, the agent does not run, or the model cannot be asked.
@@ -434,11 +397,7 @@ async def improve_agent(
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Store(settings.store))
         stack.push_async_callback(env.close)
-        rewards = [
-            ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
-            ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
-            ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
-        ]
+        rewards = _rewards(plan, store, judge)
         identity = digest(
             [plan.text, [task.id for task in rows.tasks], [each.version for each in rewards]], 12
         )
@@ -466,11 +425,12 @@ async def improve_agent(
             budget=Budget(rollouts=plan.rollouts),
             watch=lambda number, metrics: None,
         )
-        verdict, gate = await _judged(experiment, improvement, start, settings)
+        progress("proof: the agent before and after", 0)
+        verdict, gate = await _judged(experiment, improvement, start, plan)
         released = settings.release and verdict is not None and verdict.promote
         if released:
             assert verdict is not None
-            experiment.release(verdict, reason=f"whet improve {plan.agent.entry}")
+            _release(plan, experiment, improvement, verdict, store)
     result = ImprovedAgent(
         plan=plan,
         after=str(improvement.bundle[plan.resource].content),
@@ -489,6 +449,20 @@ async def improve_agent(
     return _written(result, improvement, codec)
 
 
+def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbReward | RubricReward]:
+    """The reward of the search, that of the gate, and that of its guardrail."""
+    rows = plan.rows
+    if plan.rubric is not None:
+        assert judge is not None
+        asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
+        return [RubricReward(name, plan.rubric, asked) for name in (LIKED, _LIKED_BY_ALL)]
+    return [
+        ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
+        ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+    ]
+
+
 async def _runs(experiment: Experiment, start: Bundle) -> None:
     """See that the agent answers at all, before a model is asked.
 
@@ -505,7 +479,7 @@ async def _runs(experiment: Experiment, start: Bundle) -> None:
 
 
 async def _judged(
-    experiment: Experiment, improvement: Improvement, start: Bundle, settings: ThumbSettings
+    experiment: Experiment, improvement: Improvement, start: Bundle, plan: AgentPlan
 ) -> tuple[Verdict | None, tuple[float, float] | None]:
     """The gate's verdict on inputs that nothing was chosen on, and the means before and after."""
     if improvement.bundle == start:
@@ -513,14 +487,31 @@ async def _judged(
     verdict = await experiment.gate(
         improvement,
         metric=_LIKED_BY_ALL,
-        alpha=settings.alpha,
+        alpha=plan.settings.alpha,
         # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)],
+        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)]
+        if plan.rubric is None
+        else [],
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
     before, after = (means(side).get(_LIKED_BY_ALL, 0.0) for side in sides)
     return verdict, (before, after)
+
+
+def _release(
+    plan: AgentPlan, experiment: Experiment, improvement: Improvement, verdict: Verdict, store: Store
+) -> None:
+    """Put the prompt live: as the gateway's, or in place of the passage that it is of the system prompts."""
+    reason = f"whet improve {plan.agent.entry}"
+    if plan.resource == GATEWAY_PROMPT:
+        experiment.release(verdict, reason=reason)
+        return
+    new = str(improvement.bundle[plan.resource].content)
+    bundle = Bundle([Version(resource=GATEWAY_PROMPT, content={"passages": {plan.text: new}}, kind="prompt")])
+    note = f"{plan.resource} was judged; it goes live as a passage of the system prompt, at the gateway"
+    verdict = replace(verdict, candidate=bundle.id, reasons=(*verdict.reasons, note))
+    release(store, bundle, record(store, verdict, [bundle], experiment=experiment.name), reason=reason)
 
 
 def _written(result: ImprovedAgent, improvement: Improvement, codec: ProgramCodec) -> ImprovedAgent:

@@ -136,8 +136,14 @@ class Clerk:
         self.seed, self.noise, self.useless, self.longest = seed, noise, useless, longest
         self.answered = self.proposed = 0
 
-    def rows(self, count: int, *, people: int | None = None, seed: int = 0) -> list[dict[str, Json]]:
-        """Letters with their departments: `question`, `answer` and `customer`."""
+    def rows(
+        self, count: int, *, people: int | None = None, seed: int = 0, threats: float = 0.2
+    ) -> list[dict[str, Json]]:
+        """Letters with their departments: `question`, `answer` and `customer`.
+
+        Args:
+            threats: share of the letters that also threaten, and then the department is another.
+        """
         rng = random.Random(f"letters:{seed}")
         rows: list[dict[str, Json]] = []
         for number in range(count):
@@ -147,8 +153,7 @@ class Clerk:
                 f"my {rng.choice(_THINGS)} number {rng.randrange(10_000)}",
                 rng.choice(rule.phrases),
             ]
-            # One in five also threatens, and then the department is another.
-            legal = rng.random() < 0.2
+            legal = rng.random() < threats
             parts += [rng.choice(RULES[4].phrases)] * legal + [rng.choice(_CLOSINGS)]
             rows.append(
                 {

@@ -8,7 +8,8 @@ Four resources of a Bundle speak to the gateway; one that is absent changes noth
   `max_tokens`, `stop`, ...), which replace the agent's own.
 - `gateway.system_prompt`: a text that replaces the agent's system prompt, or
   `{"text": ..., "mode": "replace" | "prepend" | "append"}`, or, for an agent with several prompts,
-  `{"rewrites": {"the whole old prompt": "the new one"}}`.
+  `{"rewrites": {"the whole old prompt": "the new one"}}`, or, where a framework writes more around the prompt,
+  `{"passages": {"the old passage": "the new one"}}`, each of which is replaced wherever it stands in it.
 - `gateway.route`: `{"upstream": NAME}`, or `{"split": {NAME: share, ...}}`, which a run falls into by
   the hash of its id.  Names are those that the operator gave; a Bundle cannot name an address.
 """
@@ -140,6 +141,10 @@ class ServedBundle:
 
     def _prompt(self, old: str | None) -> str | None:
         """The system prompt in place of `old`; None leaves the request without one."""
+        if self.mode == "passages" and old is not None:
+            for passage, new in self.rewrites.items():
+                old = old.replace(passage, new)
+            return old
         if self.rewrites:
             return None if old is None else self.rewrites.get(old, old)
         if old is None or self.mode == "replace" or self.prompt is None:
@@ -246,11 +251,14 @@ def _system_prompt(content: Json) -> tuple[str | None, str, Mapping[str, str]]:
         rewrites = content.get("rewrites")
         if isinstance(rewrites, dict) and all(isinstance(text, str) for text in rewrites.values()):
             return None, "replace", rewrites
+        passages = content.get("passages")
+        if isinstance(passages, dict) and all(old and isinstance(new, str) for old, new in passages.items()):
+            return None, "passages", passages
         if isinstance(content.get("text"), str) and content.get("mode", "replace") in _MODES:
             return content["text"], content.get("mode", "replace"), {}
     raise InputError(
         f"{SYSTEM_PROMPT} is {content!r:.80}; it must be a text, {{'text': ..., 'mode': one of {_MODES}}}, "
-        "or {'rewrites': {old: new}}."
+        "{'rewrites': {old: new}} or {'passages': {old: new}}."
     )
 
 
