@@ -64,7 +64,7 @@ class Hole:
     """Where a filling goes, and the texts before and after it."""
     names: tuple[str, ...]
     before: tuple[Part, ...]
-    """The expression that stands there."""
+    """The expression that stands there; of a statement what it may write to."""
     atoms: tuple[Part, ...]
     called: tuple[str, ...]
     attributes: tuple[str, ...]
@@ -72,6 +72,11 @@ class Hole:
     beyond: int = 0
 
     kind = "hole"
+
+    @property
+    def statement(self) -> bool:
+        """A statement stands there, or none."""
+        return self.targets[0].takes not in ("value", "test")
 
     def filled(self, text: str, target: int) -> tuple[tuple[Span, str], ...]:
         """The changes that put an expression there."""
@@ -113,6 +118,7 @@ class _Holes:
         simple = [(text, text.startswith("-")) for text in (*_CONSTANTS, *own)]
         parts = [*simple, *pure, *((frame, True) for frame in frames)]
         self._atoms = tuple({text: Part(text, compound) for text, compound in parts}.values())
+        self._written = _written(source, scope)
         wanted = [row.wanted for row in corrections.rows]
         self._answers = [text for text, answer in _ANSWERS.items() if answer in wanted]
         # What calls the function itself comes upon the hole, and says nothing yet.
@@ -180,7 +186,7 @@ class _Holes:
                 prior=place_prior,
                 line=spot.node.lineno,
                 changes=tuple(change),
-                before=(),
+                before=tuple(Part(text, compound=False) for text in self._written),
                 place=(span, before, after),
                 atoms=self._atoms,
                 targets=tuple(targets),
@@ -198,23 +204,27 @@ class _Holes:
         targets += [
             Target("any", "", f"{holder}.{method}({{}})") for method, holder in statements.containers()[:2]
         ]
-        subscripts = {
-            self.source.segment(node): None
-            for node in ast.walk(self.scope.owner)
-            if isinstance(node, ast.Subscript)
-            and isinstance(node.ctx, ast.Store)
-            and not isinstance(node.slice, ast.Slice)
-        }
-        targets += [
-            Target("any", "", f"{text.replace('{', '{{').replace('}', '}}')} = {{}}")
-            for text in list(subscripts)[:2]
-        ]
+        targets += [Target("any", "", f"{_literal(text)} = {{}}") for text in self._written]
         if not spot.loop:
             targets.append(Target("any", "", "return {}"))
         jumps = ["continue", "break"] if spot.loop else []
         jumps += [f"return {text}" for text in (*self._answers, *assigned[:2])]
         targets += [Target("jump", "", f"if {{}}: {jump}") for jump in jumps]
         return targets
+
+
+def _written(source: PythonSource, scope: Scope) -> list[str]:
+    """Members that the function writes to, by an index or a key."""
+    nodes = [node for node in ast.walk(scope.owner) if isinstance(node, ast.Subscript)]
+    members = [
+        node for node in nodes if isinstance(node.ctx, ast.Store) and not isinstance(node.slice, ast.Slice)
+    ]
+    return list(dict.fromkeys(map(source.segment, members)))[:2]
+
+
+def _literal(text: str) -> str:
+    """A text in one that goes through `format`."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _compound(node: ast.expr) -> bool:

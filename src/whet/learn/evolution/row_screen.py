@@ -186,7 +186,7 @@ class RowScreen(Screen):
             "calls": list(self._calls(spectrum.rows)),
             "wanted": [answer_digest(task.answer) for task in spectrum.rows],
             "failing": sum(score < 1.0 for score in spectrum.scores),
-            "most": spectrum.calls * (1 if hole.before else 2),
+            "most": spectrum.calls * (2 if hole.statement else 1),
         }
         changed = version(program, places, files)
         told: list[tuple[str, int, int]] = []

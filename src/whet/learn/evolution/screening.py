@@ -36,7 +36,7 @@ _WIDEST = 64
 _LOAD, _STEP = 1e-3, 1e-7
 """Seconds that loading a version and a line of Python take, about: the width follows counts of steps, not a clock."""
 _SCREEN_SECONDS = 0.2
-_CALL, _FILL_SECONDS, _MOST_CALLS = 5e-5, 0.15, 3000
+_CALL, _FILL_SECONDS, _MOST_CALLS = 1e-4, 0.15, 3000
 """Seconds that a call of a hole's program takes beside its steps, and all calls that fill it; and their number."""
 HANGS = 10_000_000
 """Steps of a call that was ended."""

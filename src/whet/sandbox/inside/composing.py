@@ -310,7 +310,7 @@ class Composer:
         before: list[Expression] = []
         for text, compound in self._before:
             yield from self._new(Expression(text, self._evaluate(text), 1, compound), before)
-        core += before
+        core = [*before, *core]
         atoms: list[Expression] = []
         for text, compound in self._atoms:
             yield from self._new(Expression(text, self._evaluate(text), 1 + compound, compound), atoms)

@@ -292,7 +292,7 @@ def fillings(
     )
     tried, checked.left = rows.get("from") or (0, checked.left)
     answered: list[Filling] = []
-    wait = _TRIED if place["before"] else _TRIED_STATEMENT
+    wait = _TRIED if place["targets"][0][0] in ("value", "test") else _TRIED_STATEMENT
     for number, (expression, compiled, target, jump) in enumerate(_candidates(hole, composer, place)):
         if checked.left <= 0:
             break
