@@ -10,8 +10,9 @@ connection waits for its answer, and sends the next.  By turns with it, the rows
 requests go into one table of SQLite, `synchronous=FULL`, a commit for each request: the disk's and SQLite's own limit.
 Each repetition begins with an empty store and deletes it.
 
-`spans/s` are those acknowledged, until the last of their trajectories can be read; `lag` is the time from the
-acknowledgement of a trace's last span until its trajectory is in the file, sampled every quarter of a second.
+What is measured begins when the server's processes run.  `spans/s` are those acknowledged, until the last of their
+trajectories can be read; `lag` is the time from the acknowledgement of a trace's last span until its trajectory is in
+the file, sampled every quarter of a second.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ TRACES, SPANS = 10, 10
 POOL = 64
 """Requests that are made ahead; each is sent with fresh trace ids."""
 SAMPLE = 0.25
+SETTLED = 3.0
+"""Seconds without another process after which a server has started all that it wants."""
 PATIENCE = 120.0
 """Seconds after the last answer in which trajectories may still come."""
 SPLIT_AT = 6
@@ -282,9 +285,28 @@ def work(process: int) -> float:
     return spent
 
 
+def warmed(process: int, url: str, folder: Path) -> int:
+    """Have the server start the processes that read, which it does at the first request; the trajectories so far."""
+    link, template = (
+        Link(url),
+        Template(request([span for number in range(TRACES) for span in agent_run(number)])),
+    )
+    running, since, sent = 0, time.time(), 0
+    while time.time() < since + SETTLED:
+        link.post("/v1/traces", template.filled(fresh(template)), PROTOBUF)
+        sent += TRACES
+        if (count := len(children(process))) != running:
+            running, since = count, time.time()
+        time.sleep(SAMPLE)
+    while trajectories(folder / "runs.db") < sent:
+        time.sleep(SAMPLE)
+    return sent
+
+
 def through_the_door(folder: Path, given: argparse.Namespace) -> dict[str, float]:
     """One repetition of ours."""
     with serving(Server(given.readers), folder) as (process, url, _):
+        first = warmed(process, url, folder)
         before = work(process)
         command = [sys.executable, __file__, "--export", url]
         options = [str(given.seconds), str(given.connections), str(given.split)]
@@ -307,7 +329,7 @@ def through_the_door(folder: Path, given: argparse.Namespace) -> dict[str, float
         lags: list[float] = []
         ended = 0.0
         while True:
-            visible.append((time.time(), trajectories(folder / "runs.db")))
+            visible.append((time.time(), trajectories(folder / "runs.db") - first))
             lags.append(json.loads(health.get("/api/health"))["lag_seconds"])
             if not follower.is_alive():
                 ended = ended or time.time()

@@ -1,4 +1,4 @@
-"""Six trips through the code, by the files whose functions really ran.  Run: python benchmarks/walks.py
+"""Seven trips through the code, by the files whose functions really ran.  Run: python benchmarks/walks.py
 
 Each trip is made with the command line and over HTTP, as a user makes it; every process of whet notes which
 functions of its own it enters.  Those that a server enters at rest do not count: it runs once without the trip and
@@ -115,6 +115,9 @@ if __name__ == "__main__":
             answer = desk(f"claim {number}")
         print(run.id, int(answer == correct(f"claim {number}")))
 '''
+RIGHT = (
+    "def right(output, expected):\n    return float(type(output) is type(expected) and output == expected)\n"
+)
 ECHO = "def answer(task):\n    return task.instruction\n"
 
 
@@ -318,6 +321,18 @@ def evolve(walk: Walk) -> Functions:
     return walk.whet("evolve", "--target", "price", "--data", "rows.jsonl", *options)
 
 
+def audit(walk: Walk) -> Functions:
+    """An evaluator → audited in the sandbox."""
+    (walk.folder / "parcels.py").write_text(PRICE)
+    (walk.folder / "right.py").write_text(RIGHT)
+    answers = (
+        json.dumps({"input": {"weight": weight}, "expected": 3.0 + weight, "output": 3.0 + weight})
+        for weight in range(40)
+    )
+    (walk.folder / "rows.jsonl").write_text("\n".join(answers) + "\n")
+    return walk.whet("audit", "right.py:right", "--target", "rows.jsonl")
+
+
 def task(walk: Walk) -> Functions:
     """Tasks added → claimed by a worker → finished."""
     (walk.folder / "echo.py").write_text(ECHO)
@@ -345,6 +360,7 @@ WALKS: dict[str, Callable[[Walk], Functions]] = {
     "chat call → record": chat,
     "improve(GRPO) → release": grpo,
     "evolve: candidate → Version": evolve,
+    "evaluator → audited": audit,
     "task → finish": task,
     "thumb → head": thumb,
 }

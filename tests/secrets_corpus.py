@@ -168,7 +168,7 @@ KEYS: dict[str, Draw] = {
     "postman": join("PMAK-", of(HEX, 24), "-", of(HEX, 34)),
     "slack-bot": join("xoxb-", of(DIGITS, 12), "-", of(DIGITS, 13), "-", of(WORD, 24)),
     "slack-app": join("xapp-1-A", of(CAPITAL, 10), "-", of(DIGITS, 13), "-", H64),
-    "discord-bot": join("MTA", of(WORD, 21), ".", of(WEB, 6), ".", of(WEB, 38)),
+    "discord-bot": join("MTA", of(WORD, 21), ".G", of(WEB, 5), ".", of(WEB, 38)),
     "telegram": join(of("123456789", 10), ":AA", of(WEB, 33)),
     "twilio": join("SK", H32),
     "sendgrid": join("SG.", of(WEB, 22), ".", of(WEB, 43)),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from outside_evaluators import BAD, GOOD, Written
+from outside_evaluators_more import MORE_BAD, MORE_GOOD
 
 from whet.judge.evaluator import from_source
 from whet.judge.proof import Proof, prove
@@ -24,13 +25,15 @@ def proofs(written: Mapping[str, Written]) -> dict[str, Proof]:
 
 
 def test_every_bad_one_is_refused_with_a_reason() -> None:
-    found = proofs(BAD)
+    found = proofs({**BAD, **MORE_BAD})
     assert [name for name, proof in found.items() if proof.admitted] == []
     assert all(proof.reasons for proof in found.values())
 
 
 def test_every_good_one_is_admitted() -> None:
-    refused = {name: proof.reasons for name, proof in proofs(GOOD).items() if not proof.admitted}
+    refused = {
+        name: proof.reasons for name, proof in proofs({**GOOD, **MORE_GOOD}).items() if not proof.admitted
+    }
     assert refused == {}
 
 

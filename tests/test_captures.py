@@ -116,6 +116,20 @@ agent desk !anthropic.BadRequestError
     "haystack_openinference__pipeline": """
 agent Pipeline
 """,
+    "langchain_openinference": """
+agent desk
+  llm
+  tool reserve call_22 !LookupError
+  tool weather call_21
+  llm
+""",
+    "langchain_openllmetry": """
+agent desk
+  llm
+  tool weather call_21
+  tool reserve call_22 !LookupError
+  llm
+""",
     "langfuse": """
 agent desk
   llm
@@ -254,6 +268,20 @@ agent desk
 agent desk !semantic_kernel.exceptions.service_exceptions.ServiceResponseException
   llm !semantic_kernel.exceptions.service_exceptions.ServiceResponseException
 """,
+    "smolagents_openinference": """
+agent desk
+  llm
+  tool weather
+  tool reserve !LookupError
+  llm
+  tool weather
+  tool reserve !LookupError
+  llm
+""",
+    "smolagents_openinference__refused": """
+agent Step 1 !smolagents.utils.AgentGenerationError
+  llm !openai.BadRequestError
+""",
     "strands": """
 agent desk
   llm
@@ -297,12 +325,15 @@ NOT_TOLD = {
     # The calls of earlier answers are left out of the prompt.
     "openlit": ("input",),
     "openlit__team": ("input",),
+    # Turns of one role in a row, which the framework joins before it sends them, stand apart.
+    "smolagents_openinference": ("input",),
     # No model call at all: the conversation stands in the output of the pipeline.
     "haystack_openinference__pipeline": ("calls",),
 }
 SESSIONS = {
     "agno": "monday",
     "google": "monday",
+    "langchain": "monday",
     "langfuse": "monday",
     "langsmith": "monday",
     "openlit": "monday",

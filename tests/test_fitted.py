@@ -118,5 +118,8 @@ def test_disagreement_on_one_answer_tells_how_often_thumbs_are_wrong(thumbs: lis
         replace(thumb, up=not thumb.up) if thumb.person == "person-1" else thumb for thumb in desk(3, 10, 40)
     ]
     noise = Noise.estimated(contrary)
-    assert noise.of("person-1") > 0.3 > noise.of("person-2")
-    assert noise.of("somebody new") == noise.rate
+    of = {
+        person: noise.of(Rated("", "", True, person)) for person in ("person-1", "person-2", "somebody new")
+    }
+    assert of["person-1"] > 0.3 > of["person-2"]
+    assert of["somebody new"] == noise.rate

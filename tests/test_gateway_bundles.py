@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -233,6 +234,28 @@ def test_a_run_is_assigned_versions_before_it_begins_and_not_after(store: Store)
         assert admin(made, "PUT", "/runs/r1", {"versions": [other.id]})["http"] == 409
         assert admin(made, "PUT", "/runs/r2", {"versions": ["nope"]})["http"] == 404
         assert ask(made, "r1") == "candidate"
+
+
+def test_what_is_remembered_of_runs_is_bounded_and_a_forgotten_run_goes_on_as_it_began(store: Store) -> None:
+    candidate, other = version("system_prompt", "candidate"), version("system_prompt", "other")
+    store.put_versions(candidate, other)
+    with (
+        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
+        world(upstream, store=store) as made,
+    ):
+        for run in ("begun", "waiting"):
+            assert admin(made, "PUT", f"/runs/{run}", {"versions": [candidate.id]})["http"] == 200
+        assert ask(made, "begun") == "candidate"
+        until(lambda: store.spans.known(run="begun"))
+        tracemalloc.start()
+        for number in range(60_000):
+            made.gateway.assignments.of(f"run {number}")
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held < 3e6
+        assert made.gateway.assignments.known("begun") is None
+        assert admin(made, "PUT", "/runs/begun", {"versions": [other.id]})["http"] == 409
+        assert (ask(made, "begun"), ask(made, "waiting")) == ("candidate", "candidate")
 
 
 def test_the_chooser_decides_for_new_runs(store: Store) -> None:

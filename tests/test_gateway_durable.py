@@ -179,6 +179,8 @@ def test_no_call_that_was_answered_is_lost_where_it_must_be_recorded_first(tmp_p
             assert answer.status_code == 200
         process.kill()
         process.wait()
+        assert process.stdout is not None
+        assert re.search(r"adds a flush of this disk, \d+\.\d ms", process.stdout.read())
     with Store(path) as store:
         assert len(store.spans.run("r1")) == 5
         assert counts(store) == CallCounts(5, 0, 0)

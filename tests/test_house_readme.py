@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +23,8 @@ PAGES = [
 ]
 CODE_PAGES = [page for page in PAGES if house_markdown.python_blocks(page)]
 NO_RUN_LIMIT = 2
+PLAYED = [ROOT / "docs" / f"{name}.md" for name in ("my-agent", "my-prompt", "my-model", "coming-from")]
+"""Pages whose shell blocks are run as they stand, from a bare folder."""
 
 
 def name(page: Path) -> str:
@@ -72,6 +77,44 @@ def test_a_page_whose_code_fails_is_caught(tmp_path: Path) -> None:
     assert play(page, tmp_path).returncode == 0
 
 
+def shell(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The shell blocks of a page, run as a reader would who pastes one after the other."""
+    hidden = ("WHET_", "OPENAI_", "ANTHROPIC_")
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
+    environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
+    script = folder / "page.sh"
+    script.write_text(house_markdown.script(page))
+    log = folder / "page.log"
+    with log.open("w") as out:
+        # Into a file and not a pipe, which what the page leaves in the background would hold open.
+        process = subprocess.Popen(
+            ["bash", str(script)], cwd=folder, env=environ, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            code = process.wait(timeout=500)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return subprocess.CompletedProcess([], code, log.read_text(), "")
+
+
+@pytest.mark.parametrize("page", PLAYED, ids=name)
+def test_the_shell_blocks_of_a_tutorial_run_as_written(page: Path, tmp_path: Path) -> None:
+    done = shell(page, tmp_path)
+    assert done.returncode == 0, f"{name(page)}\n{done.stdout[-6000:]}"
+    commands = [line for line in house_markdown.script(page).splitlines() if line.startswith("whet ")]
+    assert page.stem == "coming-from" or len(commands) < 10
+
+
+def test_a_page_whose_shell_fails_is_caught(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("First `a.txt`:\n\n```text file\none\n```\n\n```bash\ngrep two a.txt\n```\n")
+    assert shell(page, tmp_path).returncode == 1
+    page.write_text(page.read_text().replace("grep two", "grep one"))
+    assert shell(page, tmp_path).returncode == 0
+
+
 def command_lines(page: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and words of every `whet ...` command in the shell blocks of a page.
 
@@ -118,6 +161,34 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
         if (why := refused(words))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_few_nouns_come_before_the_first_improvement_and_each_is_explained() -> None:
+    import re
+
+    before, improve, _ = (ROOT / "README.md").read_text().partition("whet improve")
+    assert improve
+    explained = {word.casefold() for word in re.findall(r"(?<!\*)\*(\w+)\*(?!\*)", before)}
+    nouns = (ROOT / "docs" / "nouns.md").read_text()
+    own = {word.casefold() for word in re.findall(r"\*\*(\w+)\*\*", nouns)} | {"run", "thumb"}
+    # Words that a reader knew before coming, in their everyday sense.
+    own -= {
+        "environment",
+        "model",
+        "task",
+        "step",
+        "usage",
+        "failure",
+        "group",
+        "subject",
+        "session",
+        "policy",
+        "version",
+    }
+    prose = re.sub(r"```.*?(?:```|\Z)|`[^`]*`", "", before, flags=re.DOTALL).casefold()
+    used = {word for word in own if re.search(rf"\b{word}s?\b", prose)}
+    assert used <= explained, f"not explained where they come up: {sorted(used - explained)}"
+    assert len(explained) < 8
 
 
 def test_the_readme_shows_the_demo_command() -> None:

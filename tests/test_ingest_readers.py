@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,7 @@ def readers_of(here: World) -> Any:
 
 
 def pids(here: World) -> list[int]:
-    pool = readers_of(here)._pool
-    return [] if pool is None else list(pool._processes)
+    return list(readers_of(here).pids)
 
 
 def test_a_process_reads_what_the_server_would_and_its_death_loses_nothing(tmp_path: Path) -> None:
@@ -112,8 +112,11 @@ def running(pid: int) -> bool:
 def test_a_server_that_is_killed_leaves_no_reader_and_loses_no_trace_it_acknowledged(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
     words = ["serve", "--store", str(store), "--port", "0", "--token", "t" * 20, "--readers", "1"]
-    server = subprocess.Popen([sys.executable, "-m", "whet", *words], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "whet", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert server.stdout is not None
+    assert server.stderr is not None
     url = server.stdout.readline().split(" on ")[1].split(";")[0]
     headers = {"authorization": f"Bearer {'t' * 20}", "content-type": "application/json"}
 
@@ -134,6 +137,8 @@ def test_a_server_that_is_killed_leaves_no_reader_and_loses_no_trace_it_acknowle
         server.wait()
         server.stdout.close()
     until(lambda: not any(running(pid) for pid in reading))
+    with server.stderr as said:
+        assert said.read() == "", "nothing was left behind that would have to be cleared away"
     with world(store, grace=0.05) as here:
         until(lambda: here.store.count("trajectories") == number + 1, "the eight, and the first")
         until(lambda: here.get("/api/health")["open"] == 0)
@@ -146,9 +151,23 @@ def readers(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"spawn_main" in (folder / "cmdline").read_bytes():
+            if parent == pid and b"read_exports" in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
         except OSError:
             continue
     time.sleep(0.05)
     return found
+
+
+def test_a_process_that_dies_with_requests_waiting_for_it_loses_none_of_them(tmp_path: Path) -> None:
+    with world(tmp_path / "runs.db", grace=NEVER, readers=1) as here:
+        send(here, request(*trace(1)))
+        until(lambda: pids(here))
+        (pid,) = pids(here)
+        os.kill(pid, signal.SIGSTOP)  # it takes what it is sent and answers nothing
+        with ThreadPoolExecutor(6) as pool:
+            answers = [pool.submit(send, here, request(*trace(number))) for number in range(2, 14)]
+            until(lambda: readers_of(here)._pool.waiting)
+            os.kill(pid, signal.SIGKILL)
+            assert [answer.result().status_code for answer in answers] == [200] * 12
+        assert here.store.count("trajectories") == 13

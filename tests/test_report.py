@@ -11,8 +11,10 @@ from processes import whet as whet_command
 
 import whet
 from whet.errors import InputError, NotFoundError
+from whet.models.prices import bundled, known_prices, price_for, read_prices
 from whet.models.spending import Price
-from whet.prove.report import dollars_of, price_for, read_prices, relative_errors, report
+from whet.prove.report import relative_errors, report
+from whet.record.costs import dollars_of
 from whet.types import Failure, Fault, Outcome, Score, Step, Usage
 
 PRICES = {"small": Price(prompt=1.0, output=10.0)}
@@ -89,10 +91,56 @@ def test_usage_of_an_agent_around_its_calls_is_not_paid_twice() -> None:
 
 @pytest.mark.parametrize(
     ("model", "priced"),
-    [("small", True), ("small-2026-01-01", True), ("small:fine", True), ("smaller", False)],
+    [
+        ("small", True),
+        ("small-2026-01-01", True),
+        ("small:fine", True),
+        ("openai/small", True),
+        ("smaller", False),
+        ("small-audio", False),
+    ],
 )
 def test_a_dated_model_has_the_price_of_its_name(model: str, priced: bool) -> None:
     assert (price_for(model, PRICES) is not None) is priced
+
+
+def test_public_prices_are_bundled_with_their_date_and_source() -> None:
+    table = bundled()
+    assert table.stated.startswith("2026-")
+    assert "list prices" in table.source
+    assert len(table.prices) > 100
+    assert all(price.output >= price.prompt * 0.5 > 0 for price in table.prices.values())
+    assert (
+        price_for("gpt-4o-mini-2024-07-18", table.prices)
+        == price_for("gpt-4o-mini", table.prices)
+        is not None
+    )
+    assert price_for("gpt-4o-mini-audio-preview", table.prices) is None
+    assert price_for("my-own-model", table.prices) is None
+
+
+def test_a_persons_own_prices_go_before_the_public_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, given = tmp_path / "own.json", tmp_path / "given.json"
+    own.write_text('{"gpt-4o-mini": {"prompt": 1, "output": 2}, "local": {"prompt": 0, "output": 0}}')
+    given.write_text('{"gpt-4o-mini": {"prompt": 3, "output": 4}}')
+    monkeypatch.setenv("WHET_PRICES", str(own))
+    assert price_for("gpt-4o-mini", known_prices()) == Price(prompt=1, output=2)
+    assert price_for("gpt-4o-mini", known_prices(given)) == Price(prompt=3, output=4)
+    # A model that costs nothing is known to, which is another thing than one whose price nobody knows.
+    assert dollars_of(run(0, outcome=Outcome.SUCCESS, model="local"), known_prices()) == (0.0, set())
+    assert dollars_of(run(0, outcome=Outcome.SUCCESS, model="nobody's"), known_prices()) == (
+        0.0,
+        {"nobody's"},
+    )
+
+
+def test_cached_prompt_tokens_have_their_own_price() -> None:
+    step = Step(kind="llm", usage=Usage(1_000, 0), info={"model": "m", "usage": {"cached_input": 400}})
+    called = whet.Trajectory(task=whet.Task(instruction="x"), steps=[step])
+    prices = {"m": Price(prompt=10, output=1, cached=1)}
+    assert dollars_of(called, prices)[0] == pytest.approx((600 * 10 + 400 * 1) / 1e6)
 
 
 def test_the_change_of_the_error_rate_has_an_interval_that_shrinks_with_runs() -> None:

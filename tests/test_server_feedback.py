@@ -35,6 +35,25 @@ def test_feedback_that_came_before_its_run_is_joined_to_it() -> None:
         assert (found["id"], found["at"]) == ("f1", 5.0)
 
 
+def test_another_trajectory_under_an_id_that_is_taken_is_refused_and_the_same_one_again_is_not() -> None:
+    def one(words: str) -> dict[str, Any]:
+        return {"id": "t1", "task": {"instruction": "x"}, "output": words}
+
+    with world() as here:
+        here.post("/api/trajectories", {"trajectories": [one("with the token sk-ant-" + "a1b2c3d4" * 4)]})
+        here.post("/api/trajectories", {"trajectories": [one("with the token sk-ant-" + "a1b2c3d4" * 4)]})
+        for clashing in (
+            [one("other") | {"id": "t2"}, one("other")],
+            [one(words) | {"id": "t3"} for words in "ab"],
+        ):
+            refusal = here.http.post(
+                "/api/trajectories", json={"trajectories": clashing}, headers=bearer(Role.WRITE)
+            )
+            assert refusal.status_code == 409
+            assert clashing[1]["id"] in refusal.json()["error"]["message"]
+        assert [each["id"] for each in here.get("/api/trajectories")["trajectories"]] == ["t1"]
+
+
 def test_secrets_in_what_people_say_are_not_stored() -> None:
     key = "sk-ant-" + "a1b2c3d4" * 4
     said = {"run": "r", "kind": "correction", "comment": f"not {key}", "correction": {"say": [key]}}

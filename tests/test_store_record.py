@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from whet.errors import InputError, NotFoundError, StoreError, StoreVersionError
 from whet.record.store import Store
 from whet.record.store.codec import decode, encode, recordable
-from whet.record.store.schema import KEPT, LENGTHS, TABLES, portions
+from whet.record.store.schema import KEPT, LENGTHS, OF_RUNS, TABLES, listed, migrate, portions
 from whet.types import (
     Bundle,
     Failure,
@@ -481,3 +482,21 @@ def test_rows_are_written_in_their_order_by_statements_of_a_few_lengths_and_size
         assert [row for part in parts for row in part] == rows
         assert {len(part) for part in parts} <= set(LENGTHS)
         assert all(sum(len(body) for _, body in part) <= KEPT for part in parts if len(part) > 1)
+
+
+def test_the_trajectories_of_a_run_are_found_whether_the_queue_named_them_or_another() -> None:
+    dice, names = random.Random(2), ["a", "a.1", "ab", "12", "12.3", "a.b", "a/", "a-", "."]
+    rows = {
+        f"{run}{dice.choice(('', '.', '.7', '.1x', '/2', '.12.3'))}": run for run in names for _ in range(6)
+    }
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, ":memory:")
+        connection.executemany(
+            "INSERT INTO trajectories (id, run, task_id, outcome, started, body) VALUES (?, ?, '', '', 0, x'')",
+            rows.items(),
+        )
+        for _ in range(100):
+            runs = dice.sample([*names, "none"], dice.randrange(4))
+            query = f"SELECT id FROM trajectories WHERE {OF_RUNS.format('?1')}"
+            of_runs = [id for (id,) in connection.execute(query, [listed(runs)])]
+            assert sorted(of_runs) == sorted(id for id, run in rows.items() if run in runs)

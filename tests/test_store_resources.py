@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -114,3 +115,23 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
         }
         assert "segments" not in names
     connection.close()
+
+
+def test_who_was_erased_under_an_earlier_schema_stays_out_and_where_nobody_was_no_row_is_compared(
+    tmp_path: Path,
+) -> None:
+    for erased in (True, False):
+        path = tmp_path / f"{erased}.db"
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            for migration in schema.MIGRATIONS[:-1]:
+                connection.executescript(migration)
+            connection.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) - 1}")
+            if erased:
+                connection.execute("INSERT INTO tombstones VALUES ('run', 'gone', 1.0)")
+        with Store(path) as store:
+            store.put(Trajectory(task=Task(id="t"), id="gone"), Trajectory(task=Task(id="t"), id="here"))
+            ids = [trajectory.id for trajectory in store.trajectories()]
+            assert ids == (["here"] if erased else ["gone", "here"])
+            triggers = store.database.rows("SELECT name FROM sqlite_master WHERE name LIKE '%_erased'")
+            assert len(triggers) == (2 if erased else 0)

@@ -7,7 +7,8 @@
 1. *One-edit bugs.* Small pure functions are found in the standard library (`library.py`), a bug is put into each
    (`mutations.py`), and rows are made with the function as it was.  A mutant counts if a training row catches it.
 2. *Classic algorithms* with a bug of one line (`classics.py`).
-3. *The negative control.* Some of the same, each answer that of another row: nothing may be promoted.
+3. *Small programs of everyday kinds* with a bug as a person makes it (`fresh.py`).
+4. *The negative control.* Some of the same, each answer that of another row: nothing may be promoted.
 
 A program is mended if every row is answered right, those among them that the search never saw.  The functions
 are halved by their names: figures come from `--part held`, and the search may be tuned on `--part tuned` alone.
@@ -36,7 +37,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from classics import CLASSICS
+from classics import CLASSICS, Classic
+from fresh import FRESH
 from library import functions
 from mutations import mutants
 
@@ -96,6 +98,14 @@ def injected(options: argparse.Namespace) -> Iterator[list[Case]]:
             )
             for mutant in mutants(function.text, function.target, rng)
         ]
+
+
+def algorithms(programs: Sequence[Classic]) -> list[list[Case]]:
+    """A case for each program."""
+    return [
+        [Case(program.name, "algorithm", program.text, program.rows(), f"prog:{program.name}", program.right)]
+        for program in programs
+    ]
 
 
 def written(folder: Path, names: Sequence[str] | None) -> Iterator[Case]:
@@ -217,15 +227,10 @@ def measurements(
     if options.folder:
         units = {"Programs": [[case] for case in written(options.folder, options.names)]}
     else:
-        classics = [
-            Case(
-                classic.name, "algorithm", classic.text, classic.rows(), f"prog:{classic.name}", classic.right
-            )
-            for classic in CLASSICS[: options.classics]
-        ]
         units = {
             f"One-edit bugs in functions of the standard library ({options.part})": list(injected(options)),
-            "Classic algorithms with a bug of one line": [[case] for case in classics],
+            "Classic algorithms with a bug of one line": algorithms(CLASSICS[: options.classics]),
+            "Small programs of everyday kinds": algorithms(FRESH[: options.fresh]),
         }
     measure = partial(measured, options=options, most=options.mutants)
     outcomes = {title: pool.map(measure, cases) for title, cases in units.items()}
@@ -242,6 +247,7 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=40, help="of the library")
     parser.add_argument("--mutants", type=int, default=2, help="bugs of a function, of different kinds")
     parser.add_argument("--classics", type=int, default=len(CLASSICS), help="algorithms")
+    parser.add_argument("--fresh", type=int, default=len(FRESH), help="small programs of everyday kinds")
     parser.add_argument("--controls", type=int, default=12, help="searches with the answers of other rows")
     parser.add_argument("--cpu", type=float, default=20.0, help="CPU seconds of one search")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="searches at a time")

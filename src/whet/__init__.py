@@ -8,6 +8,7 @@ A test holds the names and their signatures to `tests/public_names.txt`.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -164,7 +165,16 @@ if not TYPE_CHECKING:  # to a type checker this would make every misspelt name v
     def __getattr__(name: str) -> object:
         if name not in _HOME:
             raise AttributeError(f"module 'whet' has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        try:
+            module = import_module(f".{_HOME[name]}", __name__)
+        except ImportError as error:
+            # Files are locked, and processes made, in ways that Windows does not have.
+            if sys.platform != "win32":
+                raise
+            from .systems import NOT_ON_WINDOWS
+
+            raise ImportError(NOT_ON_WINDOWS) from error
+        value = getattr(module, name)
         globals()[name] = value  # looked up once
         return value
 

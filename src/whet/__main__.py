@@ -7,10 +7,15 @@ ends any other program: by the signal, without a traceback.
 from __future__ import annotations
 
 import signal
+import sys
+
+from .systems import NOT_ON_WINDOWS
 
 
 def main() -> None:
     """Entry point of the `whet` command."""
+    if sys.platform == "win32":
+        sys.exit(f"error: {NOT_ON_WINDOWS}")
     # Behind nohup or a shell's & it is ignored, and stays so.
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:

@@ -43,6 +43,7 @@ def baseline(
     policy: str | None = None,
     model: str = "",
     system: str = "",
+    answer_tokens: AtLeastOne = 64,
     seed: int = 0,
     prices: Path | None = None,
     json: Print = False,
@@ -76,12 +77,15 @@ def baseline(
         Folder or name of a causal language model that plays the environment by chat.
     system
         System message for that model.
+    answer_tokens
+        Most tokens of one of its answers.
     seed
         Random seed.
     prices
         A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}.
     """
-    from ..prove.report import read_prices, report
+    from ..models.prices import known_prices
+    from ..prove.report import report
 
     if (agent is None) == (env is None):
         raise InputError(
@@ -91,7 +95,7 @@ def baseline(
         raise InputError(
             "nothing says how good a run is: give --reward NAME (exact, thumbs or module:function)"
         )
-    known = {} if prices is None else read_prices(prices)
+    known = known_prices(prices)
     # Without tasks of its own an agent is asked what was recorded: a missing record is not to be made.
     if agent is not None and data is None:
         existing(store)
@@ -104,7 +108,7 @@ def baseline(
         if agent is not None:
             measured = _agent(opened, agent, data)
         else:
-            measured = _environment(env or "", policy, model, system, data, tasks, seed)
+            measured = _environment(env or "", policy, model, (system, answer_tokens), data, tasks, seed)
         runs = asyncio.run(_run(opened, measured, rewards, ran_with, tasks, seed))
     score = name_of(rewards[0]) if rewards else "success" if agent is None else None
     found = report(runs, known, score=score)
@@ -139,7 +143,13 @@ def _agent(store: Store, agent: str, data: Path | None) -> _Measured:
 
 
 def _environment(
-    env: str, policy: str | None, model: str, system: str, data: Path | None, tasks: int, seed: int
+    env: str,
+    policy: str | None,
+    model: str,
+    chat: tuple[str, int],
+    data: Path | None,
+    tasks: int,
+    seed: int,
 ) -> _Measured:
     from ..learn.training.sampling_world import SamplingPlan
     from ..record.tasks import from_jsonl
@@ -149,7 +159,8 @@ def _environment(
         tasks=None if data is None else from_jsonl(data),
         episodes=tasks if data is None else None,
         policy=None if policy is None else named(policy),
-        system=system,
+        system=chat[0],
+        answer_tokens=chat[1],
         gate=False,
     )
     world = plan.world(model, resource="policy", temperature=1.0, seed=seed)

@@ -106,39 +106,38 @@ def spoken(note: Feedback) -> str:
 
 def transcript(run: Trajectory) -> Iterator[str]:
     """The run as lines: the question, its tools, the answer, people's words, and what it ran under and cost."""
-    from ..learn.evolution.failures import tool_lines
+    from .turns import TranscriptTurn, how_to_separate, lines_of, turns
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
     who = [f"{name} {value}" for name, value in (("user", run.subject), ("session", run.session)) if value]
     yield bold(f"{run.id}  {began}  {', '.join(who)}".rstrip())
-    yield from _said("user", run.task.instruction or run.task.id)
-    for line in tool_lines(run):
-        yield from _said("tool", line)
-    if run.error is not None:
-        yield from _said("error", f"{run.error.type}: {run.error.message}")
-    if run.output is not None:
-        yield from _said("agent", run.output_text)
+    for turn in turns(run):
+        yield from lines_of(turn, _LONGEST)
     for note in run.feedback:
         step = f" on step {note.step}" if note.step else ""
-        yield from _said("person", spoken(note) + step)
+        yield from lines_of(TranscriptTurn("person", spoken(note) + step), _LONGEST)
     yield f"{judgement(run)}; {', '.join(_figures(run))}"
+    if run.versions:
+        yield f"ran under {', '.join(f'{name} {id}' for name, id in run.versions.items())}"
+    if advice := how_to_separate(run):
+        yield advice
 
 
 def _figures(run: Trajectory) -> Iterable[str]:
+    from ..models.prices import known_prices
+    from ..record.costs import dollars_of
+
     calls = sum(step.kind == "llm" for step in run.steps)
-    yield f"{calls} model call{'' if calls == 1 else 's'}"
+    models = sorted({str(step.info["model"]) for step in run.steps if step.info.get("model")})
+    yield f"{calls} model call{'' if calls == 1 else 's'}" + (f" of {', '.join(models)}" if models else "")
     usage = run.usage
     if usage.prompt_tokens or usage.output_tokens:
         yield f"{usage.prompt_tokens:,} + {usage.output_tokens:,} tokens"
+    dollars, unpriced = dollars_of(run, known_prices())
+    if unpriced:
+        yield f"cost unknown (no price for {', '.join(sorted(unpriced))})"
+    elif dollars:
+        yield f"${dollars:.6f}".rstrip("0")
     if run.seconds is not None:
         yield f"{run.seconds:.2f} s"
-    yield from (f"{name} {id}" for name, id in run.versions.items())
     yield from (f"{score.name} {score.value:g}" for score in run.scores.values() if score.value is not None)
-
-
-def _said(who: str, text: str) -> Iterator[str]:
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]} […] ({len(text):,} characters; --json has all)"
-    first, *rest = text.splitlines() or [""]
-    yield f"{who:>7}: {first}"
-    yield from (f"{'':9}{line}" for line in rest)

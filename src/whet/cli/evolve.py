@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ..learn.evolution.engine import SearchOutcome
     from ..learn.evolution.estimate import Estimate
     from ..learn.evolution.openevolve import Config
-    from ..learn.evolution.records import ProposalRecord
     from ..learn.evolution.reports import EvolutionReport
     from ..learn.evolution.settings import RepositoryInput, Settings
 
@@ -96,8 +96,11 @@ def evolve(
     """
     from ..learn.evolution.programs import estimate_program, evolve_program
     from ..learn.evolution.repositories import estimate_targets, evolve_targets
+    from ..models.budget import Meter
+    from .live import LiveLine
 
     settings = replace(settings, config=_config(config, model, base_url))
+    meter, proposals = Meter(), settings.iterations or settings.config.iterations
     if source.agent_calls is not None and not source.network:
         raise InputError("--agent-calls limits an agent that runs outside the sandbox: it needs --network")
     if evaluator is not None and source.network:
@@ -109,18 +112,21 @@ def evolve(
     if source.targets:
         if dry_run:
             return _print_estimate(asyncio.run(estimate_targets(source, settings, notice=_notice)), json)
-        tell = None if json else _progress
-        report = asyncio.run(evolve_targets(source, settings, progress=tell, notice=_notice))
+        with LiveLine(meter, proposals=proposals, calls=settings.calls, quiet=json) as line:
+            work = evolve_targets(source, settings, progress=line.proposal, notice=_notice, meter=meter)
+            report = asyncio.run(work)
         return _print_report(report, json, _print_targets)
     if program is None or evaluator is None:
         raise InputError("nothing to improve: give --target NAME, module:function, or PROGRAM and EVALUATOR")
     file = Path(program)
     if dry_run:
         return _print_estimate(asyncio.run(estimate_program(file, evaluator, settings)), json)
-    progress = None if json else lambda record: _progress("", record)
-    report = asyncio.run(
-        evolve_program(file, evaluator, settings, checkpoint=checkpoint, progress=progress, notice=_notice)
-    )
+    with LiveLine(meter, proposals=proposals, calls=settings.calls, quiet=json) as line:
+        tell = partial(line.proposal, "")
+        work = evolve_program(
+            file, evaluator, settings, checkpoint=checkpoint, progress=tell, notice=_notice, meter=meter
+        )
+        report = asyncio.run(work)
     return _print_report(report, json, _print_program)
 
 
@@ -155,14 +161,6 @@ def _config(path: Path | None, model: str | None, base_url: str | None) -> Confi
 
 def _notice(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _progress(name: str, record: ProposalRecord) -> None:
-    if record.number % 10 == 0 or record.timeout:
-        outcome = f"{record.score:g}" if record.score is not None else record.failure or record.status
-        prefix = f"{name}: " if name else ""
-        line = f"{prefix}proposal {record.number}: {record.operator}: {outcome}".replace("\n", " ")
-        print(line[:110], file=sys.stderr, flush=True)
 
 
 def _print_report(report: EvolutionReport, json: bool, as_text: Callable[[EvolutionReport], None]) -> int:

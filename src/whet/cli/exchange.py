@@ -12,6 +12,7 @@ import msgspec
 from ..errors import InputError, MissingExtra
 from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json, say_redacted
 from .named import judged, refuse_two_rewards
+from .products import FROM_PRODUCT, FromProduct, import_product
 
 if TYPE_CHECKING:
     from ..record.exchange.exports import Exported
@@ -142,6 +143,8 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     held one is marked untrainable. A run in the published format takes question and answer from the stored task that
     it names (whet tasks add).
 
+    What another product holds comes with its own command: whet import langfuse, langsmith, phoenix or mlflow.
+
     Parameters
     ----------
     files
@@ -171,6 +174,66 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
         print(f"{store}: {counted(new, 'trajectory')} recorded{stored}", file=sys.stdout)
         say_redacted(batch.redacted)
     return 0
+
+
+@app["import"].command(name="langfuse")
+def langfuse(sources: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
+    """Record what Langfuse holds: traces, scores, corrections and datasets.
+
+    Files: what its UI, its API and its export to blob storage write (JSON, JSON Lines, CSV). An address:
+    LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY in the environment.
+
+    Parameters
+    ----------
+    sources
+        Files, folders of files, or the address of the server, such as https://cloud.langfuse.com.
+    """
+    return import_product("langfuse", sources, store, options)
+
+
+@app["import"].command(name="langsmith")
+def langsmith(sources: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
+    """Record what LangSmith holds: runs, feedback, corrections and datasets.
+
+    Files: runs and feedback as its SDK lists them, one a line, bulk exports (Parquet), and datasets (JSON Lines, CSV).
+    An address: LANGSMITH_API_KEY in the environment.
+
+    Parameters
+    ----------
+    sources
+        Files, folders of files, or the address of the API, such as https://api.smith.langchain.com.
+    """
+    return import_product("langsmith", sources, store, options)
+
+
+@app["import"].command(name="phoenix")
+def phoenix(sources: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
+    """Record what Arize Phoenix holds: spans, annotations and datasets.
+
+    Files: tables of its client (Parquet, JSON Lines, CSV), or the objects of its API. An address: PHOENIX_API_KEY in
+    the environment, where the server wants one.
+
+    Parameters
+    ----------
+    sources
+        Files, folders of files, or the address of the server, such as http://localhost:6006.
+    """
+    return import_product("phoenix", sources, store, options)
+
+
+@app["import"].command(name="mlflow")
+def from_mlflow(sources: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
+    """Record what MLflow holds: traces, assessments and evaluation datasets.
+
+    Files: its tracking database (mlflow.db), traces as Trace.to_json writes them, or the table of search_traces. An
+    address: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD in the environment, where it wants any.
+
+    Parameters
+    ----------
+    sources
+        Files, folders of files, or the address of the server, such as http://localhost:5000.
+    """
+    return import_product("mlflow", sources, store, options)
 
 
 def _tasks(store: Path) -> dict[str, Task]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .app import AtLeastOne, Record, command, counted, existing
+from .app import AtLeastOne, BaseUrl, ModelName, Record, command, counted, existing
 from .conversation import RunFilter, rating, transcript
+from .terminal import Read, keys, whole_lines
 
 if TYPE_CHECKING:
     from ..record.store import Store
@@ -39,12 +39,20 @@ def label(
     subject: Annotated[str | None, Parameter(name=("--subject", "--user"))] = None,
     limit: AtLeastOne | None = None,
     skipped: bool = False,
+    rubric: bool = False,
+    rubric_file: Path | None = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
 ) -> int:
     """Judge recorded runs, one after the other, with a key each: whet label --store runs.db
 
     Shows each run that nobody rated as a conversation, answers that differ before those that repeat one. Keys: u up,
     d down, c correct it, t say something about it, s skip, z undo, q quit. What was said is recorded at once; start it
     again to go on.
+
+    Where thumbs are too few to judge by, a rubric may do. whet label --rubric --model NAME --base-url URL has one
+    drafted from what people liked and disliked, for you to accept, edit or refuse. It is recorded only if a
+    judge who reads it agrees with thumbs of people whom the draft did not show; then whet improve uses it.
 
     Parameters
     ----------
@@ -56,9 +64,17 @@ def label(
         At most this many runs.
     skipped
         The runs that were skipped before as well.
+    rubric
+        Draft a rubric instead. Exits 1 if none was recorded.
+    rubric_file
+        The same with a rubric of your own, which is only proven.
     """
     from ..record.store import Store
 
+    if rubric or rubric_file is not None:
+        from .rubric import RubricRun, label_rubric
+
+        return label_rubric(RubricRun(store, model, base_url, rubric_file))
     with Store(existing(store)) as opened:
         unrated = RunFilter(unrated=True, contains=contains)
         passed = set() if skipped else set(opened.state(SKIPPED, []))
@@ -82,10 +98,6 @@ def _different_first(runs: Sequence[Trajectory]) -> list[Trajectory]:
         first.setdefault((run.task.instruction, run.output_text), run)
     chosen = {run.id for run in first.values()}
     return [*first.values(), *(run for run in runs if run.id not in chosen)]
-
-
-Read = Callable[[], str]
-"""The next key; "" at the end of the input."""
 
 
 @dataclass
@@ -178,47 +190,3 @@ class Labelling:
         return (
             f"{', '.join(parts)}; {counted(left, 'run')} left, to go on: whet label --store {self.store.path}"
         )
-
-
-@contextmanager
-def keys() -> Iterator[Read]:
-    """Single keys of a terminal without Return; where the input is none, a line for each."""
-    if not sys.stdin.isatty():
-        yield _first_of_line
-        return
-    import termios
-    import tty
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    tty.setcbreak(number)
-    try:
-        yield lambda: os.read(number, 1).decode("utf-8", "replace")
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)
-
-
-def _first_of_line() -> str:
-    while line := sys.stdin.readline():
-        if line.strip():
-            return line.strip()[0]
-    return ""
-
-
-@contextmanager
-def whole_lines() -> Iterator[None]:
-    """Lines with echo, as a terminal gives them by itself; restores what was."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    number = sys.stdin.fileno()
-    before = termios.tcgetattr(number)
-    plain = termios.tcgetattr(number)
-    plain[3] |= termios.ICANON | termios.ECHO
-    termios.tcsetattr(number, termios.TCSADRAIN, plain)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(number, termios.TCSADRAIN, before)

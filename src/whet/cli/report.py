@@ -61,13 +61,15 @@ def report(
     score
         A score in [0, 1] that says which runs are successes: those from a half on. If omitted, their outcomes.
     prices
-        A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}. If omitted, only
-        dollars that were recorded with the calls are counted.
+        A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}; it goes
+        before the file that $WHET_PRICES names, and that before the public list prices that whet comes with. Dollars
+        that were recorded with a call are kept.
     """
-    from ..prove.report import read_prices, relative_errors
+    from ..models.prices import known_prices
+    from ..prove.report import relative_errors
     from ..prove.report import report as report_on
 
-    known = {} if prices is None else read_prices(prices)
+    known = known_prices(prices)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
@@ -112,7 +114,7 @@ def table(columns: list[Report]) -> Iterator[str]:
         for said, count in column.errors.items():
             yield f"{counted(count, 'run')} ended by {said}"
     for model in sorted({model for column in columns for model in column.unpriced}):
-        yield f"no price for {model}: give --prices FILE to know what it costs"
+        yield f"no price for {model}: give --prices FILE, or name one in WHET_PRICES, to know what it costs"
 
 
 def _nothing(id: str | None) -> str:

@@ -85,6 +85,7 @@ def _served(
     from ..serve import Access, Server, new_tokens, running, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import child_environment, run_child, upstreams_of
+    from .turns import how_to_separate
 
     address, speaks, tokens = upstream
     upstreams = upstreams_of(os.environ, address, speaks=speaks, tokens=tokens)
@@ -107,10 +108,13 @@ def _served(
             )
             code = run_child(command, environ)
         Assembler(opened).flush()  # the program has ended: nothing more will come
+        separate = next(filter(None, map(how_to_separate, opened.trajectories(ids=[name], limit=1))), "")
     lost = f", {recorder.lost:,} could not be recorded ({recorder.error})" if recorder.lost else ""
     print(
         f"whet: {counted(recorder.recorded, 'model call')} recorded{lost}; "
         f"see them with: whet show trajectories --store {store} --run {name}",
         file=sys.stderr,
     )
+    if separate:
+        print(f"whet: {separate}", file=sys.stderr)
     return code

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import cyclopts
 import msgspec
@@ -19,6 +21,9 @@ from .app import AtLeastOne, Print, Record, Reward, app, command, counted, exist
 from .conversation import RunFilter, judgement, thumb_counts, transcript
 from .named import judged, refuse_two_rewards
 from .train_input import read_trajectories
+
+if TYPE_CHECKING:
+    from ..record.store import Store
 
 Score = Annotated[
     str | None,
@@ -79,6 +84,7 @@ def show(
     store: Annotated[
         Path | None, Parameter(env_var="WHET_STORE", help="The record: a file, such as runs.db.")
     ] = None,
+    follow: bool = False,
     trainable: bool = False,
     data: Path | None = None,
     score: Score = None,
@@ -87,13 +93,16 @@ def show(
 ) -> int:
     """Print what a store holds: counts of each kind, what is live, and the history of releases.
 
-    With RUN: that run as a conversation, with its tools, what people said of it, and its cost. With --trainable: which
-    recorded runs can be trained on, and why the others cannot.
+    With RUN: that run as a conversation, with its tools, what people said of it, and its cost. With --follow: each run
+    as it is recorded. With --trainable: which recorded runs can be trained on, and why the others cannot.
 
     Parameters
     ----------
     run
         Id of a run, trajectory or trace, as whet show trajectories prints it.
+    follow
+        Print each new run as a conversation as soon as it is recorded, until Ctrl-C; whet show trajectories --follow
+        has filters, and a line for each.
     trainable
         Check each run instead: that calls, token ids and a reward were recorded, that each prompt extends the last one,
         and that the masks fit. Exits 1 if no run can be trained on.
@@ -107,6 +116,10 @@ def show(
         )
     if data or score or reward_function:
         raise InputError("--data, --score and --reward-function need --trainable")
+    if follow:
+        if run is not None:
+            raise InputError("--follow waits for new runs: omit RUN, or --follow")
+        return trajectories(store=named_store(store), follow=True, whole=True, json=json)
     if run is not None:
         return trajectories(store=named_store(store), run=run, json=json, whole=True)
     from ..record.store import Store
@@ -175,18 +188,22 @@ def trajectories(
     contains: str = "",
     limit: AtLeastOne | None = None,
     whole: bool = False,
+    follow: bool = False,
     json: Print = False,
 ) -> int:
     """List the recorded runs of a store, in the order of recording.
 
     For example, what users did not like: whet show trajectories --store runs.db --down --whole
 
+    Failures of the last hour, and those to come: whet show trajectories --store runs.db --failing --since 1h --follow
+
     Parameters
     ----------
     run
         Only this run, trajectory or trace.
     since
-        Only runs that began then or later: Unix seconds, a date, or a date with a time (ISO 8601).
+        Only runs that began then or later: 90s, 15m, 2h or 7d before now, a date, a date with a time (ISO 8601), or
+        Unix seconds.
     session
         Only runs of this conversation.
     subject
@@ -205,33 +222,85 @@ def trajectories(
         At most this many runs.
     whole
         Print each as a conversation.
+    follow
+        Go on with each run that is recorded from now on, until Ctrl-C. Works whether or not the server is running.
     json
         Print one JSON object per line: task, outcome, error, feedback and steps, with everything that was captured.
     """
     from ..record.store import Store
-    from ..record.tracing.dialects import form
     from ..record.tracing.signals import hear
 
     chosen = RunFilter(up, down, unrated, failing, contains)
+    begun = moment(since)
+    wanted: dict[str, Any] = {"session": session, "subject": subject, "ids": None if run is None else [run]}
+    printer = _Runs(whole, json)
     with Store(existing(store)) as opened:
         hear(opened)
-        ids = None if run is None else [run]
-        runs = opened.trajectories(
-            ids=ids, since=moment(since), session=session, subject=subject, limit=None if chosen else limit
-        )
-        count = 0
-        for trajectory in islice(filter(chosen, runs) if chosen else runs, limit):
-            count += 1
-            if whole and not json:
-                print("\n" * (count > 1) + "\n".join(transcript(trajectory)))
-            elif json:
-                sys.stdout.write(msgspec.json.encode(form(trajectory)).decode() + "\n")
-            else:
-                print(_line(trajectory))
+        newest = opened.newest()
+        # Without a filter the newest runs alone are few, and what was there before was not asked for.
+        if not follow or since is not None or run is not None or limit is not None:
+            runs = opened.trajectories(since=begun, upto=newest, limit=None if chosen else limit, **wanted)
+            for trajectory in islice(filter(chosen, runs) if chosen else runs, limit):
+                printer(trajectory)
         sys.stdout.flush()
-    if run is not None and not count:
+        if follow:
+            _follow(opened, newest, wanted, chosen, printer)
+    if run is not None and not printer.count:
         raise NotFoundError(f"{store} holds no trajectory, run or trace {run!r}. Omit --run to list all.")
+    if printer.separate and not json and not whole:
+        print(printer.separate, file=sys.stderr)
     return 0
+
+
+POLL = 0.5
+"""Seconds between two looks for new runs: each reads one number."""
+
+
+def _follow(store: Store, newest: int, wanted: dict[str, Any], chosen: RunFilter, printer: _Runs) -> None:
+    """Print what is recorded from now on, until Ctrl-C."""
+    if sys.stderr.isatty():
+        print("waiting for new runs; Ctrl-C ends", file=sys.stderr, flush=True)
+    try:
+        while True:
+            time.sleep(POLL)
+            # A number each time, so that what comes while this prints is neither lost nor printed twice.
+            before, newest = newest, store.newest()
+            if newest == before:
+                continue
+            for trajectory in store.trajectories(after=before, upto=newest, **wanted):
+                if chosen(trajectory):
+                    printer(trajectory)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return
+
+
+@dataclass
+class _Runs:
+    """Prints runs, each as a line, a conversation or JSON."""
+
+    whole: bool
+    json: bool
+    count: int = 0
+    separate: str = ""
+    """How to have runs instead of the first that holds several questions."""
+
+    def __call__(self, trajectory: Trajectory) -> None:
+        from ..record.tracing.dialects import form
+        from .turns import how_to_separate
+
+        self.count += 1
+        if self.json:
+            sys.stdout.write(msgspec.json.encode(form(trajectory)).decode() + "\n")
+        elif self.whole:
+            print("\n" * (self.count > 1) + "\n".join(transcript(trajectory)))
+        else:
+            print(_line(trajectory))
+            self.separate = self.separate or how_to_separate(trajectory)
+
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def moment(text: str | None) -> float | None:
@@ -246,11 +315,14 @@ def moment(text: str | None) -> float | None:
         return float(text)
     except ValueError:
         pass
+    if ago := _AGO.fullmatch(text.strip()):
+        return time.time() - float(ago[1]) * _UNITS[ago[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         raise InputError(
-            f"--since {text!r} is not a time. Give Unix seconds, 2026-01-31 or 2026-01-31T12:00:00."
+            f"--since {text!r} is not a time. Give 15m, 2h or 7d (before now), 2026-01-31, 2026-01-31T12:00:00 or Unix "
+            "seconds."
         ) from None
 
 

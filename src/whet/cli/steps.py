@@ -1,17 +1,22 @@
 """Training in the terminal: one line for each step, as it comes.
 
-On a terminal a table with a heading now and then; anywhere else `name value` pairs, which a log can be
-searched for.  A round of reinforcement learning is always shown; of the updates of an offline method,
-which are many and say little each, about every tenth part of the way.
+On a terminal a table with a heading now and then, and below it a line on the round that is under way; anywhere else
+`name value` pairs, which a log can be searched for.  A round of reinforcement learning is always shown; of the updates
+of an offline method, which are many and say little each, about every tenth part of the way.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..escapes import neutral
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 COLUMNS = {
     "reward": "reward",
@@ -36,7 +41,7 @@ WIDTH = 9
 
 
 class ProgressPrinter:
-    """A Progress that prints to standard error."""
+    """A Progress that prints to standard error; within `with`, also a line on the round that is under way."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -46,6 +51,19 @@ class ProgressPrinter:
         self._columns: list[str] = []
         self._lines = 0
         self._pace: dict[str, _Pace] = {}
+        self._best: dict[str, tuple[float, int]] = {}
+        """Subject → the highest success, or else reward, of a round, and its number."""
+        self._under_way, self._since = "", time.monotonic()
+        self._live: Live | None = None
+        self._entered = False
+
+    def __enter__(self) -> ProgressPrinter:
+        self._entered = True
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()
 
     def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
         """Show a step that is worth a line."""
@@ -53,6 +71,7 @@ class ProgressPrinter:
         if "reward" in shown:
             pace = self._pace.setdefault(what, _Pace(done))
             shown |= pace.figures(done, total, shown.get("tokens"))
+            self._follow(what, done, total, shown)
         every = 1 if "reward" in shown else max(1, (total or 10) // 10)
         if done % every and done != total:
             return
@@ -61,6 +80,41 @@ class ProgressPrinter:
         else:
             pairs = " ".join(f"{name} {_text(value)}" for name, value in shown.items())
             print(f"{what} {done}/{total or '?'} {pairs}", file=sys.stderr, flush=True)
+
+    def _follow(self, what: str, done: int, total: int | None, figures: Mapping[str, float | str]) -> None:
+        """Keep a line on the round that is under way, where there is a terminal."""
+        if not (self._entered and self._console.is_terminal):
+            return
+        name = "success" if "success" in figures else "reward"
+        value = figures.get(name)
+        if isinstance(value, (int, float)) and value > self._best.get(what, (-math.inf, 0))[0]:
+            self._best[what] = (value, done)
+        best, round_ = self._best.get(what, (math.nan, 0))
+        left = f" · {figures['left']} left" if "left" in figures else ""
+        ended = total is not None and done >= total
+        self._under_way = (
+            ""
+            if ended
+            else f"{what}: best {name} {best:.3g} in round {round_}{left} · round {done + 1} under way"
+        )
+        self._since = time.monotonic()
+        if self._live is None and not ended:
+            from rich.live import Live
+            from rich.text import Text
+
+            def line() -> Text:
+                gone = f", {duration(time.monotonic() - self._since)}" if self._under_way else ""
+                return Text(neutral(self._under_way + gone), no_wrap=True, overflow="ellipsis")
+
+            redirect = sys.stdout.isatty()
+            self._live = Live(
+                console=self._console,
+                get_renderable=line,
+                refresh_per_second=1,
+                transient=True,
+                redirect_stdout=redirect,
+            )
+            self._live.start()
 
     def _row(self, what: str, done: int, total: int | None, figures: Mapping[str, float | str]) -> None:
         first = f"{what} {done}/{total or '?'}"
@@ -111,11 +165,11 @@ class _Pace:
         if isinstance(tokens, (int, float)):
             shown["tokens_per_second"] = float(round(tokens / (now - before)))
         if total is not None:
-            shown["left"] = _duration((total - done) * (now - self._begun) / (done - self._first))
+            shown["left"] = duration((total - done) * (now - self._begun) / (done - self._first))
         return shown
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

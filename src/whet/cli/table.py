@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from .app import print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
-    from ..learn.evolution.records import ProposalRecord
     from ..learn.evolution.reports import EvolutionReport
     from ..learn.evolution.tabled import ImprovedPrompt, TableInput
 
@@ -46,7 +44,7 @@ class TableOptions:
     """Parts of the table, each tried with a prompt that was searched on the others, so that every row is behind the
     proof of a prompt; 0 holds a fifth of the rows back instead. If omitted, 4 where --calls allow it, else 0."""
     price: tuple[float, float] | None = None
-    """Dollars per million prompt tokens, and per million output tokens."""
+    """Dollars per million prompt tokens, and per million output tokens. If omitted, the model's public price."""
     temperature: float | None = None
     """Of the prompt's calls. If omitted, the endpoint's own."""
     proposer_model: str | None = None
@@ -119,6 +117,8 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
 async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
     from ..learn.evolution.in_one_call import prompt_from_table
     from ..learn.evolution.tabled import ImprovedPrompt, PromptSettings
+    from ..models.budget import Meter
+    from .live import LiveLine
 
     settings = PromptSettings(
         metric=options.metric,
@@ -132,15 +132,18 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
         store=run.store,
         write=options.write,
     )
-    result = await prompt_from_table(
-        Path(run.target),
-        source,
-        settings,
-        endpoints,
-        say=_silent if run.json else print,
-        progress=_silent if run.json else show_progress,
-        dry_run=run.dry_run,
-    )
+    meter = Meter()
+    with LiveLine(meter, calls=options.calls, quiet=run.json) as line:
+        result = await prompt_from_table(
+            Path(run.target),
+            source,
+            settings,
+            endpoints,
+            say=_silent if run.json else print,
+            progress=line,
+            meter=meter,
+            dry_run=run.dry_run,
+        )
     if not isinstance(result, ImprovedPrompt):
         _plan(run, result.sentences)
         return 0
@@ -154,6 +157,8 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
 async def _function(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
     from ..learn.evolution.in_one_call import function_from_table, function_settings
     from ..learn.evolution.reports import EvolutionReport
+    from ..models.budget import Meter
+    from .live import LiveLine
 
     for name, given in (
         ("--metric", options.metric),
@@ -166,15 +171,20 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
                 f"{name} is for a prompt, not for a function, whose answers are compared for equality"
             )
     asks = bool(run.model or options.proposer_model)
-    report = await function_from_table(
-        run.target,
-        source,
-        function_settings(options.calls, options.output, run.seed, asks, run.store),
-        endpoints,
-        say=_silent if run.json else print,
-        progress=None if run.json else _proposal,
-        dry_run=run.dry_run,
-    )
+    settings = function_settings(options.calls, options.output, run.seed, asks, run.store)
+    meter = Meter()
+    proposals = settings.config.iterations
+    with LiveLine(meter, calls=settings.calls, proposals=proposals, quiet=run.json) as line:
+        report = await function_from_table(
+            run.target,
+            source,
+            settings,
+            endpoints,
+            say=_silent if run.json else print,
+            progress=line.proposal,
+            meter=meter,
+            dry_run=run.dry_run,
+        )
     if not isinstance(report, EvolutionReport):
         _plan(run, report.sentences)
         return 0
@@ -192,20 +202,6 @@ def _plan(run: TableRun, sentences: Sequence[str]) -> None:
 
 def _silent(*_: object, **__: object) -> None:
     """Says nothing: `--json` prints one object."""
-
-
-def show_progress(what: str, done: int, total: int | None = None, **figures: float | str) -> None:
-    shown = ", ".join(f"{name} {value}" for name, value in figures.items())
-    print(
-        f"{what}: {done}{'' if total is None else f' of {total}'} rows; {shown}", file=sys.stderr, flush=True
-    )
-
-
-def _proposal(name: str, record: ProposalRecord) -> None:
-    if record.number % 10 == 0:
-        outcome = f"{record.score:g}" if record.score is not None else record.failure or record.status
-        line = f"{name}: proposal {record.number}: {record.operator}: {outcome}".replace("\n", " ")
-        print(line[:110], file=sys.stderr, flush=True)
 
 
 def _print_prompt(result: ImprovedPrompt) -> None:

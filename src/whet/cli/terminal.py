@@ -12,7 +12,8 @@ import io
 import os
 import select
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from ..escapes import BOLD, OURS, neutral
 
@@ -114,3 +115,51 @@ def message(error: OSError) -> str:
         return f"cannot write: {reason}"
     names = " and ".join(os.fsdecode(name) for name in (error.filename, error.filename2) if name)
     return f"{names}: {reason}"
+
+
+Read = Callable[[], str]
+"""The next key; "" at the end of the input."""
+
+
+@contextmanager
+def keys() -> Iterator[Read]:
+    """Single keys of a terminal without Return; where the input is none, a line for each."""
+    if not sys.stdin.isatty():
+        yield _first_of_line
+        return
+    import termios
+    import tty
+
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+    try:
+        yield lambda: os.read(number, 1).decode("utf-8", "replace")
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _first_of_line() -> str:
+    while line := sys.stdin.readline():
+        if line.strip():
+            return line.strip()[0]
+    return ""
+
+
+@contextmanager
+def whole_lines() -> Iterator[None]:
+    """Lines with echo, as a terminal gives them by itself; restores what was."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    plain = termios.tcgetattr(number)
+    plain[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(number, termios.TCSADRAIN, plain)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

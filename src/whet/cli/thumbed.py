@@ -103,15 +103,16 @@ async def _improved(plan: AgentPlan, model: str, base_url: str, *, quietly: bool
 
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.thumbed import improve_agent
-    from ..learn.loop import quiet
     from ..models.budget import Meter
-    from .table import show_progress
+    from .live import LiveLine
 
     meter = Meter()
     async with AsyncExitStack() as stack:
-        opened, _, _ = await Endpoints(model=model, base_url=base_url).open(stack, meter)
+        reads = plan.rubric.model if plan.rubric is not None else None
+        opened, _, judge = await Endpoints(model=model, judge=reads, base_url=base_url).open(stack, meter)
         assert opened is not None
-        return await improve_agent(plan, opened, meter=meter, progress=quiet if quietly else show_progress)
+        line = stack.enter_context(LiveLine(meter, calls=plan.settings.reflections, quiet=quietly))
+        return await improve_agent(plan, opened, judge=judge, meter=meter, progress=line)
 
 
 def _say(result: ImprovedAgent, settings: ThumbSettings) -> None:

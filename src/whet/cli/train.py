@@ -284,7 +284,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             "system": common.system,
             "answer_tokens": common.answer_tokens,
         }
-    with processes.joined(common.output) as folder:
+    with processes.joined(common.output) as folder, ProgressPrinter() as printer:
         first = processes.place().first  # of several processes, only this one prints and records
         job = running.TrainingJob(
             name=name,
@@ -304,7 +304,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             settings=(msgspec.to_builtins(options) or {}) | settings,
             seed=getattr(options, "seed", 0),
             resource=getattr(options, "resource", "policy"),
-            progress=ProgressPrinter() if first and not common.json else quiet,
+            progress=printer if first and not common.json else quiet,
         )
         trained = asyncio.run(running.run(job, lambda: make(options), resume=common.resume))
     if not first:

@@ -53,6 +53,8 @@ class Rated:
     up: bool
     person: str = ""
     """Of whom; "" for somebody of whom nothing else is known."""
+    error: float | None = None
+    """Of a sign that the person gave without being asked: how often such signs are wrong. None for a thumb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +66,17 @@ class Noise:
     compared: int = 0
     """Thumbs beside another one on the same answer, which it was estimated from."""
 
-    def of(self, person: str) -> float:
-        return self.by_person.get(person, self.rate)
+    def of(self, thumb: Rated) -> float:
+        return self.by_person.get(thumb.person, self.rate) if thumb.error is None else thumb.error
 
     @classmethod
     def estimated(cls, thumbs: Sequence[Rated]) -> Noise:
         """From people who rated the same answer to the same input.
 
-        Two thumbs of error rate r differ with the probability 2r(1 − r).
+        Two thumbs of error rate r differ with the probability 2r(1 − r).  Signs are left out: theirs is known.
         """
         cells: dict[tuple[str, str], list[Rated]] = defaultdict(list)
-        for thumb in thumbs:
+        for thumb in _given(thumbs):
             cells[thumb.input, thumb.answer].append(thumb)
         pairs = differing = 0.0
         against: dict[str, list[float]] = defaultdict(list)
@@ -94,6 +96,11 @@ class Noise:
         rate = _between((1 - math.sqrt(max(0.0, 1 - 2 * share))) / 2)
         by_person = {person: _between(_own(shares, rate)) for person, shares in against.items() if person}
         return cls(rate, by_person, compared)
+
+
+def _given(thumbs: Iterable[Rated]) -> list[Rated]:
+    """The thumbs among them, without the signs."""
+    return [thumb for thumb in thumbs if thumb.error is None]
 
 
 def _own(shares: Sequence[float], rate: float) -> float:
@@ -122,11 +129,13 @@ class _Cell:
 
 def _cells(thumbs: Sequence[Rated], noise: Noise) -> tuple[list[_Cell], float]:
     """The rated answers, and the share of right ones among them."""
-    ups = sum(thumb.up for thumb in thumbs) / len(thumbs)
+    # People give signs of one kind where they like an answer and none where they do not: their share says nothing.
+    given = _given(thumbs) or thumbs
+    ups = sum(thumb.up for thumb in given) / len(given)
     base = min(0.95, max(0.05, (ups - noise.rate) / (1 - 2 * noise.rate)))
     odds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for thumb in thumbs:
-        rate = noise.of(thumb.person)
+        rate = noise.of(thumb)
         odds[thumb.input, thumb.answer].append(math.log((1 - rate) / rate) * (1 if thumb.up else -1))
     cells = []
     for (input, answer), told in odds.items():
@@ -384,8 +393,8 @@ class ThumbAgreement:
         )
 
 
-def agreement(thumbs: Sequence[Rated]) -> ThumbAgreement:
-    """Fit to some people's thumbs, and ask about the others', an input at a time that nothing was fitted to.
+def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
+    """Fit to some people's thumbs and signs, and ask about the others' thumbs, on inputs that nothing was fitted to.
 
     The reward and the rules give each thumb up a probability, and are compared by its squared error (Brier 1950):
     that tells more than the share of thumbs on the right side, which is what `share` reports.
@@ -393,6 +402,8 @@ def agreement(thumbs: Sequence[Rated]) -> ThumbAgreement:
     Raises:
         ValueError: no thumbs.
     """
+    thumbs = _given(rated)
+    signs = [sign for sign in rated if sign.error is not None]
     names = sorted({_person(number, thumb) for number, thumb in enumerate(thumbs)})
     names.sort(key=lambda name: digest(["fold", name]))
     fold_of = {name: number % _FOLDS for number, name in enumerate(names)}
@@ -402,6 +413,7 @@ def agreement(thumbs: Sequence[Rated]) -> ThumbAgreement:
         rest = [thumb for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] != fold]
         if not rest:
             continue
+        rest += [sign for sign in signs if fold_of.get(sign.person) != fold]
         for name, likes in _judges(rest, {thumbs[n].input for n in held}).items():
             for n in held:
                 expected[name][n] = likes(thumbs[n].input, thumbs[n].answer)
@@ -448,8 +460,8 @@ def _judges(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[st
     blind = FittedReward([replace(thumb, answer="") for thumb in thumbs])
     seeing = {input: fitted.without(input) for input in inputs}
     by_input = {input: blind.liked(blind.without(input)("")) for input in inputs}
-    ups = _share([thumb.up for thumb in thumbs])
-    longest, short, long = _length_rule(thumbs)
+    ups = _share([thumb.up for thumb in _given(thumbs)])
+    longest, short, long = length_rule(thumbs)
     return {
         "fitted": lambda input, answer: fitted.liked(seeing[input](answer)),
         "constant": lambda input, answer: ups,
@@ -463,7 +475,7 @@ def _share(ups: Sequence[bool]) -> float:
     return (sum(ups) + 1) / (len(ups) + 2)
 
 
-def _length_rule(thumbs: Sequence[Rated]) -> tuple[int, float, float]:
+def length_rule(thumbs: Sequence[Rated]) -> tuple[int, float, float]:
     """The length that divides these answers best, and the share of thumbs up up to it and above it."""
     ordered = sorted(thumbs, key=lambda thumb: len(thumb.answer))
     lengths = sorted({len(thumb.answer) for thumb in thumbs})

@@ -19,6 +19,10 @@ NEAR = frozenset(
     {
         "number",
         "off by one",
+        "no number",
+        "sign",
+        "point",
+        "type",
         "emptied",
         *(f"{place} {what}" for place in PLACES for what in ("letter", "digit", "word", "member")),
     }
@@ -74,6 +78,9 @@ def _of_text(text: str) -> Iterator[tuple[str, Json]]:
         yield from (("number", _written(value, text)) for value in _numbers(number)[:2])
         # One digit more, for who looks at the beginning or the end; behind a decimal point it would be a small change.
         digits = text.strip()
+        yield "no number", "nan"
+        if digits.startswith("-"):  # a number that has a sign is another one without
+            yield "sign", digits.removeprefix("-")
         sign = digits[:1] if digits[:1] in ("+", "-") else ""
         yield "number", f"{sign}4{digits.removeprefix(sign)}"
         if digits[-1:].isdigit() and "." not in digits:
@@ -81,6 +88,10 @@ def _of_text(text: str) -> Iterator[tuple[str, Json]]:
         return
     yield from _spelt(text, "letter", str.isalpha)
     yield from _spelt(text, "digit", str.isdigit)
+    # What is compared by a pattern takes any letter for a point.
+    inner = [index for index in range(1, len(text) - 1) if text[index] == "." and text[index + 1].isalnum()]
+    for _, number in _places(len(inner)):
+        yield "point", f"{text[: inner[number]]}q{text[inner[number] + 1 :]}"
     words = text.split()
     for place, index in _places(len(words)) if len(words) > 1 else ():
         yield f"{place} word", " ".join([*words[:index], _FOREIGN, *words[index + 1 :]])
@@ -120,6 +131,8 @@ def near(value: Json) -> Iterator[tuple[str, Json]]:
     if isinstance(value, int | float):
         for number in _numbers(float(value)):
             yield "number", int(number) if isinstance(value, int) else number
+        # As a text: every comparison with what it is read as is false.
+        yield "no number", "nan"
     elif isinstance(value, str):
         yield from _of_text(value)
     else:
@@ -135,7 +148,11 @@ def _members(value: Json) -> Iterator[tuple[str, Json]]:
         yield f"{place} member", less
     leaves = list(_leaves(value))
     for place, number in _places(len(leaves)):
-        yield f"{place} member", _with(value, leaves[number])
+        yield f"{place} member", _with(value, leaves[number], _changed(_at(value, leaves[number])))
+    named = [leaf for leaf in leaves if isinstance(_at(value, leaf), bool | None)]
+    for leaf in named[:1]:
+        # Not null and not a truth, but their names in Python: what compares texts takes them for each other.
+        yield "type", _with(value, leaf, str(_at(value, leaf)))
     if len(keys):
         yield "emptied", dict.fromkeys(value) if isinstance(value, dict) else [None] * len(value)
         yield "emptied", {key: [] for key in value} if isinstance(value, dict) else [[] for _ in value]
@@ -152,17 +169,23 @@ def _leaves(value: Json, path: tuple[Json, ...] = ()) -> Iterator[tuple[Json, ..
         yield path
 
 
-def _with(value: Json, path: tuple[Json, ...]) -> Json:
-    """The value with the leaf at this path changed."""
-    changed = copy.deepcopy(value)
-    held = changed
-    for key in path[:-1]:
-        held = held[key]
-    leaf = held[path[-1]]
+def _at(value: Json, path: Sequence[Json]) -> Json:
+    """The leaf at a path."""
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _changed(leaf: Json) -> Json:
     if isinstance(leaf, bool):
-        held[path[-1]] = not leaf
-    else:
-        held[path[-1]] = next((wrong for _, wrong in near(leaf)), "something else")
+        return not leaf
+    return next((wrong for _, wrong in near(leaf)), "something else")
+
+
+def _with(value: Json, path: tuple[Json, ...], leaf: Json) -> Json:
+    """The value with another leaf at this path."""
+    changed = copy.deepcopy(value)
+    _at(changed, path[:-1])[path[-1]] = leaf
     return changed
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..models.prices import known_prices
+from ..record.costs import dollars_of
 from ..record.tracing.signals import IMPLICIT, telling
 from ..record.tracing.tool_calls import decisions
 from ..types import Feedback, Json, Outcome, Trajectory, canonical
@@ -47,8 +49,8 @@ _NO_SIGNAL = (
 )
 _NO_SECONDS = "how long this run took was not recorded; trace it, or record Trajectory.seconds"
 _NO_DOLLARS = (
-    "no step says what it cost in dollars (tokens alone have no price); record Usage.dollars, or price tokens "
-    "in a reward of your own"
+    "what a model call cost is not known; record Usage.dollars, or name a file of prices in WHET_PRICES: "
+    '{"MODEL": {"prompt": 0.15, "output": 0.6}}'
 )
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
 
@@ -271,19 +273,19 @@ def latency(penalty: float = 0.01) -> Reward:
 
 
 def cost(penalty: float = 1.0) -> Reward:
-    """−penalty for each dollar that the steps report; None where no step says what it cost.
+    """−penalty for each dollar that the model calls cost; None where that is not known.
 
-    Tokens without dollars are such a run: nobody gave a price, and 0 would call it free.
+    Dollars are those that were recorded with a call, else its tokens at the price that `models.prices` knows of its
+    model. Tokens of a model without a price have no cost that is known, and 0 would call them free.
     """
     _check_penalty(penalty)
 
-    @reward(name="cost", version=f"2:{penalty:g}", unjudged=_NO_DOLLARS, higher_is_better=True)
+    @reward(name="cost", version=f"3:{penalty:g}", unjudged=_NO_DOLLARS, higher_is_better=True)
     def judge(trajectory: Trajectory) -> float | None:
-        spent = trajectory.usage
-        unpriced = not spent.dollars and (spent.prompt_tokens or spent.output_tokens)
+        dollars, unpriced = dollars_of(trajectory, known_prices())
         if unpriced or all(step.usage is None for step in trajectory.steps):
             return None
-        return -penalty * spent.dollars
+        return -penalty * dollars
 
     return judge
 

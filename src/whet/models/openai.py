@@ -16,7 +16,8 @@ from ..errors import BudgetExceeded, ModelError
 from .base import AttemptRefused, Chunk, Completion, Messages, ModelRequest, text_of
 from .budget import Meter
 from .endpoint import Endpoint, Retry
-from .spending import Price, Reservation, estimate, price_of
+from .prices import known_prices, price_for
+from .spending import Price, Reservation, estimate
 from .wire import chat
 from .wire.neutral import MISSHAPEN, decode
 
@@ -37,7 +38,8 @@ class OpenAIModel:
         api_key: sent as a bearer token; None sends none.
         retry: limits on retries.
         meter: budget that every call is reserved on before it is made.
-        prices: model name → Price; needed where the meter limits dollars.
+        prices: model name → Price; what `models.prices` knows if None. A model without one costs an unknown amount,
+            and is refused where the meter limits dollars.
         tokens: ask for token ids and log-probabilities (vLLM's `return_token_ids`) and fail
             where the endpoint does not give them, since such an answer cannot be trained on.
 
@@ -60,7 +62,7 @@ class OpenAIModel:
         self._endpoint = Endpoint(base_url, api_key, retry)
         self.base_url = self._endpoint.base_url
         self._meter = meter
-        self._price = price_of(prices, model)
+        self._price = price_for(model, known_prices() if prices is None else prices)
         self._tokens = tokens
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ together.  It is an estimate: a budget may be passed by at most the error of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import InputError
@@ -25,10 +24,17 @@ class Price:
 
     prompt: float
     output: float
+    cached: float | None = None
+    """Of prompt tokens that the endpoint had read before; as any others if None."""
 
-    def of(self, prompt_tokens: int, output_tokens: int) -> float:
-        """Dollars for that many tokens."""
-        return (prompt_tokens * self.prompt + output_tokens * self.output) / 1e6
+    def of(self, prompt_tokens: int, output_tokens: int, cached: int = 0) -> float:
+        """Dollars for that many tokens.
+
+        Args:
+            cached: how many of the prompt tokens were read from a cache.
+        """
+        cheaper = 0.0 if self.cached is None else min(cached, prompt_tokens) * (self.prompt - self.cached)
+        return (prompt_tokens * self.prompt + output_tokens * self.output - cheaper) / 1e6
 
 
 def estimate(request: ModelRequest) -> Usage:
@@ -57,7 +63,8 @@ class Reservation:
         if price is None and meter.left("dollars") is not None:
             raise InputError(
                 f"Budget limits dollars, but model {model!r} has no price. "
-                f"Give prices={{{model!r}: Price(prompt=..., output=...)}} (dollars per million tokens)."
+                f"Give prices={{{model!r}: Price(prompt=..., output=...)}} (dollars per million tokens), or name a "
+                "file of prices in WHET_PRICES."
             )
         expected = estimate(request)
         tokens = expected.prompt_tokens + expected.output_tokens
@@ -91,8 +98,3 @@ class Reservation:
         if self._meter is not None:
             self._meter.settle(tokens=-self._tokens, dollars=-self._dollars)
             self._tokens, self._dollars = 0, 0.0
-
-
-def price_of(prices: Mapping[str, Price] | None, model: str) -> Price | None:
-    """The model's price; None if the table does not have it."""
-    return (prices or {}).get(model)

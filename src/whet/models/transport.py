@@ -138,7 +138,7 @@ def _check(response: httpx2.Response) -> None:
         f"HTTP {status}",
         status=status,
         retryable=status in RETRYABLE,
-        retry_after=_retry_after(response.headers.get("retry-after")),
+        retry_after=retry_after(response.headers.get("retry-after")),
         body=response.text,
         advice=_advice(status),
     )
@@ -158,7 +158,7 @@ def _advice(status: int) -> str:
     return "The endpoint refused the request as it is; see its message."
 
 
-def _retry_after(header: str | None) -> float | None:
+def retry_after(header: str | None) -> float | None:
     """Seconds that a Retry-After header asks for, given as a number or as an HTTP date."""
     if header is None:
         return None

@@ -7,18 +7,13 @@ says what was observed and not which Version is better.  That is for the gate.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import NormalDist, fmean
 
-import msgspec
-
-from ..errors import InputError, NotFoundError
-from ..escapes import read_json
 from ..models.spending import Price
+from ..record.costs import dollars_of
 from ..record.tracing.dialects.reading import LLM, TOOL
 from ..stats import Interval, wilson
 from ..types import Outcome, Trajectory
@@ -190,63 +185,6 @@ def _outcome(run: Trajectory, score: str | None) -> Outcome:
     if given is None or given.value is None or math.isnan(given.value):
         return Outcome.UNKNOWN
     return Outcome.SUCCESS if given.value >= 0.5 else Outcome.FAILURE
-
-
-def dollars_of(run: Trajectory, prices: Mapping[str, Price]) -> tuple[float, set[str]]:
-    """What the model calls of a run cost, and the models without a price.
-
-    A call whose dollars were recorded keeps them.  Where no call is recorded, the run's own usage is taken by the
-    model of the step that states it.
-    """
-    steps = [step for step in run.steps if step.usage is not None]
-    called = [step for step in steps if step.kind == LLM]
-    dollars, unpriced = 0.0, set()
-    for step in called or [step for step in steps if step.parent is None]:
-        usage = step.usage
-        assert usage is not None
-        if usage.dollars or not (usage.prompt_tokens or usage.output_tokens):
-            dollars += usage.dollars
-            continue
-        named = [name for name in (step.info.get("response_model"), step.info.get("model")) if name]
-        price = next((found for name in named if (found := price_for(str(name), prices)) is not None), None)
-        if price is None:
-            unpriced.add(str(named[-1]) if named else "a model that is not named")
-        else:
-            dollars += price.of(usage.prompt_tokens, usage.output_tokens)
-    return dollars, unpriced
-
-
-def price_for(model: str, prices: Mapping[str, Price]) -> Price | None:
-    """A model's price, by its name or the longest name in the table that its own goes on from with a date or tag."""
-    if model in prices:
-        return prices[model]
-    begun = [name for name in prices if model.startswith(name) and model[len(name)] in "-@:"]
-    return prices[max(begun, key=len)] if begun else None
-
-
-def read_prices(path: str | os.PathLike[str]) -> dict[str, Price]:
-    """Read a price table: `{"MODEL": {"prompt": DOLLARS, "output": DOLLARS}}`, by the million tokens.
-
-    Raises:
-        NotFoundError: there is no such file.
-        InputError: it holds something else, or a price below 0.
-    """
-    file = Path(path)
-    try:
-        table = read_json(msgspec.json.Decoder(dict[str, Price]).decode, file.read_bytes())
-    except FileNotFoundError:
-        raise NotFoundError(f"no price table at {file}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
-    except msgspec.DecodeError as error:
-        raise InputError(
-            f'{file} is not a price table, {{"MODEL": {{"prompt": 0.15, "output": 0.6}}}} '
-            f"in dollars a million tokens: {error}"
-        ) from error
-    for name, price in table.items():
-        if not (0 <= price.prompt < math.inf and 0 <= price.output < math.inf):
-            raise InputError(f"{file}: the price of {name!r} is below 0 or endless")
-    return table
 
 
 def relative_errors(ours: Report, theirs: Report) -> tuple[float, Interval] | None:

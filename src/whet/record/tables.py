@@ -94,7 +94,7 @@ class RowTable:
 
 
 def read_table(path: Path) -> RowTable:
-    """The rows of a file, by its suffix, or by its content where that says nothing.
+    """The rows of a file, by its suffix, or by its content where that says nothing; of a record, its tasks.
 
     Raises:
         NotFoundError: there is no such file.
@@ -110,6 +110,8 @@ def read_table(path: Path) -> RowTable:
     suffix = path.suffix.lower()
     if body[:4] == b"PAR1":
         return _parquet(path)
+    if body.startswith(b"SQLite format 3\0"):
+        return _recorded(path)
     if body[:2] == b"PK" or suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(f"{path} is a spreadsheet, which is not read: save it as CSV")
     if suffix in DELIMITED:
@@ -178,6 +180,33 @@ def _json(path: Path, body: bytes) -> RowTable:
             raise InputError(f"{path}, row {number}: not an object, but {msgspec.json.encode(row)[:60]!r}")
     lines = list(enumerate(content, 1))
     return RowTable(path, lines, _names(lines), unit="row")
+
+
+def _recorded(path: Path) -> RowTable:
+    """The tasks of a record that have a right answer or came as rows of a dataset: `input`, `expected`, `group`.
+
+    Raises:
+        InputError: it is another database, or holds no such task.
+    """
+    from .store import Store
+
+    with Store(path) as store:
+        rows = [
+            {
+                "input": task.initial_state.get("input", task.instruction),
+                "expected": task.answer,
+                "group": task.group or None,
+            }
+            for task in store.tasks()
+            if task.answer_known
+        ]
+    if not rows:
+        raise InputError(
+            f"{path} holds no task with a right answer: whet import brings datasets, and whet tasks add adds tasks"
+        )
+    columns = ["input", "expected", *(["group"] if any(row["group"] for row in rows) else [])]
+    lines = [(number, {name: row[name] for name in columns}) for number, row in enumerate(rows, 1)]
+    return RowTable(path, lines, columns, unit="task", notes=[f"{len(rows)} tasks of the record {path}"])
 
 
 def _parquet(path: Path) -> RowTable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from .limits import Limits
 TAIL_BYTES = 4096
 """Bytes kept of the end of what a call printed."""
 
+_SYSTEMS = {"darwin": "macOS", "win32": "Windows"}
 Backend = Literal["bubblewrap", "namespaces", "docker"]
 
 
@@ -64,6 +66,12 @@ class Sandbox:
         if self.image is not None:
             docker.program()
             return "docker"
+        if sys.platform != "linux":
+            raise SandboxError(
+                f"the sandbox is made of Linux's namespaces, which {_SYSTEMS.get(sys.platform, sys.platform)} does not "
+                "have: install Docker or Podman, pull an image with Python 3.10 or newer, and name it in "
+                "WHET_SANDBOX_IMAGE (python:3.12-slim, say)"
+            )
         installed = launch.bubblewrap() is not None
         if self.backend == "bubblewrap" and not installed:
             raise SandboxError(

@@ -279,7 +279,7 @@ def bubblewrap() -> str | None:
 
 def as_root() -> bool:
     """True if this process is root over more than itself, and so has to become another user inside."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or sys.platform != "linux":
         return False
     # Root of a user namespace that maps itself alone has no other user to become.
     with open("/proc/self/uid_map", encoding="ascii") as file:

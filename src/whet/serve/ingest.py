@@ -18,7 +18,7 @@ from typing import Annotated
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import ConflictError, InputError
 from ..record.store import Store
 from ..record.store.protobuf import write_field
 from ..record.store.rollouts import LONGEST, MOST
@@ -72,7 +72,7 @@ class Trajectories(Passive):
             writes(
                 "/api/trajectories",
                 self._put,
-                "Record trajectories; one whose id is known is left as it is",
+                "Record trajectories; the same one again is left as it is, another one under its id refused with 409",
                 TrajectoriesBody,
                 Added,
                 of_run=True,
@@ -105,6 +105,12 @@ class Trajectories(Passive):
             if not 0 < len(id) <= LONGEST:
                 raise InputError(f"a trajectory's id must have 1 to {LONGEST} characters, not {len(id)}")
         trajectories = [_own(request, trajectory) for trajectory in sent.trajectories]
+        if clashing := await asyncio.to_thread(self._store.clashing, trajectories):
+            raise ConflictError(
+                f"the record has another trajectory under the id {clashing[0]!r}"
+                + (f", and others under {len(clashing) - 1} more" if clashing[1:] else "")
+                + ". Nothing was stored; give each run an id of its own."
+            )
         batch = self._store.batch()
         batch.put(*trajectories, experiment=sent.experiment)
         self._backlog.admit(len(body))

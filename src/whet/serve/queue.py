@@ -240,7 +240,9 @@ class QueuePart:
 
     async def _claimed(self, claim: Claim) -> list[Lease]:
         queue = self._store.queue
-        return await settled(queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes))
+        return await settled(
+            queue.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes, undecoded=True)
+        )
 
     async def _heartbeat(self, request: Request) -> Response:
         beat = await request.json(wire.Beat)
@@ -265,7 +267,7 @@ class QueuePart:
         sent = _sent(body, _SentMany) if any(map(_made_up, parsed.finished)) else None
         reports = await self._reports(parsed.finished, () if sent is None else sent.finished)
         self._backlog.admit(len(body))
-        turned = await settled(self._store.queue.turn(reports, parsed.claim))
+        turned = await settled(self._store.queue.turn(reports, parsed.claim, undecoded=True))
         results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
         return answer(wire.Results(results, turned.leases))
 

@@ -7,26 +7,15 @@ that is killed costs a second reading, and whoever sent the spans has no answer 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import multiprocessing
-import os
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 
 from ..record.store.redaction.redact import Redactor
-from ..record.tracing.export import (
-    Export,
-    ExportRead,
-    begin_reading,
-    read_export,
-    read_here,
-    reading_since,
-    unpacked,
-)
+from ..record.tracing.export import Export, ExportRead, read_export, unpacked
 from ..record.tracing.otlp import DecodeLimits
 from .auth import RequestLimits
 from .durable import settled
+from .reader_pool import ReaderLost, ReaderPool
 
 _SMALL = 4 * 1024
 """Bytes up to which a request is read in the loop: to hand it on would cost more than the reading."""
@@ -45,10 +34,13 @@ class Readers:
         self._redactor, self._limits, self._processes = redactor, limits, processes
         self._decode_limits = DecodeLimits(spans=limits.spans)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="whet-ingest")
-        # Another thread: starting a process takes as long as reading a hundred requests.
-        self._starter = ThreadPoolExecutor(1, thread_name_prefix="whet-readers")
-        self._starting: Future[None] | None = None
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool = ReaderPool(redactor.rules, self._decode_limits)
+        self._started = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that can read."""
+        return self._pool.pids
 
     async def read(self, export: Export) -> ExportRead:
         """A request, read.
@@ -58,47 +50,24 @@ class Readers:
         """
         if len(export.body) <= _SMALL:
             return self._read(export)
-        pool = self._running()
-        if pool is None:
+        if not self._started:
+            self._started = True
+            for _ in range(self._processes):
+                self._pool.start()
+        if not self.pids:
             return await settled(self._thread.submit(self._read, export))
         # Unpacked here: secrets that this process alone knows must be looked for in the plain text.
         plain = unpacked(export, self._limits.body)
-        if self._redactor.knows_of(plain.body, json=export.json):
-            return await settled(self._thread.submit(self._read, plain))
-        try:
-            return await settled(pool.submit(read_here, plain, self._decode_limits))
-        except (BrokenProcessPool, RuntimeError):  # one was killed, or another request has found that already
-            if self._pool is pool:
-                self._pool = self._starting = None
-            return await settled(self._thread.submit(self._read, plain))
+        if not self._redactor.knows_of(plain.body, json=export.json):
+            with contextlib.suppress(ReaderLost):
+                return await self._pool.read(plain)
+        return await settled(self._thread.submit(self._read, plain))
 
     def _read(self, export: Export) -> ExportRead:
         return read_export(unpacked(export, self._limits.body), self._redactor, self._decode_limits)
 
-    def _running(self) -> ProcessPoolExecutor | None:
-        """The processes, once they run; None while they start, or if there are to be none."""
-        if self._processes and self._starting is None:
-            self._starting = self._starter.submit(self._start)
-        return self._pool
-
-    def _start(self) -> None:
-        pool = ProcessPoolExecutor(
-            self._processes,
-            # Not a fork: this process has threads, and a child would have their locks as they were.
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=begin_reading,
-            initargs=(self._redactor.rules, os.getpid()),
-        )
-        with contextlib.suppress(BrokenProcessPool):
-            for started in [pool.submit(reading_since) for _ in range(self._processes)]:
-                started.result()
-            self._pool = pool
-
     async def close(self) -> None:
         """End the processes and the threads."""
-        self._processes = 0
-        await asyncio.to_thread(self._starter.shutdown)
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            await asyncio.to_thread(pool.shutdown, cancel_futures=True)
+        self._started = True
+        await self._pool.close()
         self._thread.shutdown(wait=False)

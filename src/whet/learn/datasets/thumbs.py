@@ -2,23 +2,25 @@
 
 A row is an input that people asked and somebody rated.  A thumb down is evidence like a thumb up: the inputs of both
 are run again under a better prompt, and both are what a reward is fitted to (`whet.judge.fitted`).  A correction is a
-thumb down for what was answered and one up for what should have been.
+thumb down for what was answered and one up for what should have been.  A run that nobody rated is evidence where the
+person gave a sign of a kind that agrees with people's thumbs (`whet.judge.signs`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import UNSET
 
 from ...judge.fitted import Rated
+from ...judge.signs import SignBesideThumb, SignPrecision, sign_precisions
 from ...record.columns import META_SAID
 from ...record.rows import as_text
 from ...record.tracing.labels import corrected
 from ...record.tracing.signals import IMPLICIT
-from ...types import Json, Split, Task, Trajectory, canonical, digest
+from ...types import Feedback, Json, Split, Task, Trajectory, canonical, digest
 from .recorded import instruction_arguments
 from .signatures import Signature
 
@@ -30,7 +32,7 @@ _HALF = 100
 
 @dataclass(frozen=True, slots=True)
 class RatedRun:
-    """One recorded run that somebody rated, corrected or commented on."""
+    """One recorded run that somebody rated, corrected or commented on, or gave a sign of an opinion after."""
 
     run: str
     input: Json
@@ -41,9 +43,22 @@ class RatedRun:
     up: bool | None = None
     comments: Sequence[str] = ()
     correction: Json = UNSET
+    sign: str = ""
+    """Kind of the sign that the person gave without being asked; "" for none."""
+    sign_up: bool = False
+    """The sign speaks for the answer."""
+    sign_error: float | None = None
+    """How often such signs are wrong; None where they do not count."""
+
+    @property
+    def told(self) -> bool:
+        """True if somebody said something of it."""
+        return self.up is not None or bool(self.comments) or self.correction is not UNSET
 
     def thumbs(self) -> list[Rated]:
         """What a reward is fitted to."""
+        if not self.told and self.sign_error is not None:
+            return [Rated(self.question, self.answer, self.sign_up, self.person, self.sign_error)]
         rated = [] if self.up is None else [Rated(self.question, self.answer, self.up, self.person)]
         if self.correction is not UNSET:
             wanted = as_text(self.correction)
@@ -62,6 +77,8 @@ class ThumbEvidence:
     """Runs of the agent, rated or not."""
     unnamed: bool
     """No run names its person or session, so each counts as somebody else's."""
+    signs: Sequence[SignPrecision] = ()
+    """What was measured of each kind of sign."""
 
     @property
     def thumbs(self) -> list[Rated]:
@@ -80,6 +97,9 @@ class ThumbEvidence:
         more = [f"{comments} with a comment"] * bool(comments) + [f"{corrections} corrected"] * bool(
             corrections
         )
+        signed = sum(not run.told for run in self.runs)
+        if signed:
+            more.append(f"{_count(signed, 'run')} that nobody rated, by a sign")
         return (
             f"{_count(self.recorded, 'recorded run')}; {ups} thumbs up and {downs} down of {people} on "
             f"{_count(len(self.by_input), 'different input')}{', ' if more else ''}{', '.join(more)}"
@@ -140,20 +160,46 @@ def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) 
             continue
         recorded += 1
         unnamed = unnamed and not (run.subject or run.session)
-        if (row := _rated(run, input)) is not None:
-            rated.append(row)
-    return ThumbEvidence(rated, recorded, unnamed)
+        rated.append(rated_run(run, input))
+    signs = _precisions(rated)
+    believed = [_believed(run, signs) for run in rated]
+    evidence = [run for run in believed if run.told or run.sign_error is not None]
+    return ThumbEvidence(evidence, recorded, unnamed, list(signs.values()))
 
 
-def _rated(run: Trajectory, input: Json) -> RatedRun | None:
-    notes = [note for note in run.feedback if note.step is None and not note.kind.startswith(IMPLICIT)]
-    if not notes:
-        return None
+def _precisions(runs: Sequence[RatedRun]) -> dict[tuple[str, bool], SignPrecision]:
+    """How far each kind of sign agrees with the thumbs on the same runs."""
+    thumbs = [run.up for run in runs if run.up is not None]
+    ups = sum(thumbs) / len(thumbs) if thumbs else 0.5
+    beside = [
+        SignBesideThumb(run.sign, run.sign_up, run.up, run.person)
+        for run in runs
+        if run.sign and run.up is not None
+    ]
+    return sign_precisions(beside, {True: ups, False: 1 - ups})
+
+
+def _believed(run: RatedRun, signs: Mapping[tuple[str, bool], SignPrecision]) -> RatedRun:
+    precision = signs.get((run.sign, run.sign_up))
+    if precision is None or not precision.counts:
+        return run
+    return replace(run, sign_error=1 - precision.share)
+
+
+def rated_run(run: Trajectory, input: Json) -> RatedRun:
+    """What people said of one run, and what they let show.
+
+    Args:
+        input: of its function.
+    """
+    whole = [note for note in run.feedback if note.step is None]
+    notes = [note for note in whole if not note.kind.startswith(IMPLICIT)]
+    sign = _sign(whole)
     valued = [note for note in notes if note.value is not None]
     last = max(valued, key=lambda note: note.at).value if valued else None
     corrections = [note for note in notes if corrected(note) is not UNSET]
     correction = corrected(max(corrections, key=lambda note: note.at)) if corrections else UNSET
-    row = RatedRun(
+    return RatedRun(
         run=run.id,
         input=input,
         question=as_text(input),
@@ -163,8 +209,15 @@ def _rated(run: Trajectory, input: Json) -> RatedRun | None:
         up=None if not last else last > 0,
         comments=[note.comment for note in notes if note.comment],
         correction=correction,
+        sign=sign.kind.removeprefix(IMPLICIT) if sign else "",
+        sign_up=bool(sign and sign.value and sign.value > 0),
     )
-    return row if row.up is not None or row.comments or row.correction is not UNSET else None
+
+
+def _sign(notes: Sequence[Feedback]) -> Feedback | None:
+    """The last sign among them."""
+    signs = [note for note in notes if note.kind.startswith(IMPLICIT) and note.value]
+    return max(signs, key=lambda note: note.at) if signs else None
 
 
 def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int = 0) -> ThumbRows:
@@ -230,6 +283,10 @@ def said(runs: Sequence[RatedRun]) -> str:
             sentences.append(f"{downs} of {_count(len(rated), 'person', 'people')} disliked {answer!r:.200}")
         elif rated:
             sentences.append(f"{_count(len(rated), 'person', 'people')} liked {answer!r:.200}")
+        signs = Counter(run.sign for run in own if run.up is None and run.sign_error is not None)
+        sentences += [
+            f"{_count(n, 'person', 'people')} {sign} after {answer!r:.200}" for sign, n in signs.items()
+        ]
         sentences += [f"somebody wrote of it: {comment:.200}" for run in own for comment in run.comments[:2]]
     return "; ".join(sentences[:6])
 

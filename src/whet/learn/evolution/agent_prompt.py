@@ -26,13 +26,18 @@ def placed(path: Path) -> tuple[Path, str]:
     return root, ".".join(whole.relative_to(root).with_suffix("").parts).removeprefix("src.")
 
 
+def _traced(run: Trajectory) -> str:
+    """The name of the function that a run is one of, as the record says or its outermost span is called."""
+    return str(run.meta.get("function") or (run.steps[0].name if run.steps else ""))
+
+
 def entry_of(found: Scan, path: Path, root: Path, module: str, runs: Sequence[Trajectory]) -> str:
     """The function that is called with a person's input: the one that was recorded most, else the first that runs."""
     try:
         defined = {name for name, node in definitions(ast.parse(path.read_bytes()).body)}
     except (SyntaxError, ValueError) as error:
         raise InputError(f"{path} is not Python: {error}") from error
-    recorded = Counter(str(run.meta["function"]) for run in runs if run.meta.get("function") in defined)
+    recorded = Counter(name for run in runs if (name := _traced(run)) in defined)
     if recorded:
         return f"{module}:{recorded.most_common(1)[0][0]}"
     inside = path.resolve().relative_to(root).as_posix()

@@ -20,6 +20,7 @@ from ...judge.metrics import suited
 from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
+from ...models.prices import known_prices, price_for
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...types import Json
@@ -109,9 +110,13 @@ async def prompt_from_table(
     *,
     say: Say = lambda sentence: None,
     progress: Progress = quiet,
+    meter: Meter | None = None,
     dry_run: bool = False,
 ) -> ImprovedPrompt | PromptPlan:
     """Plan, say the plan, and do it.
+
+    Args:
+        meter: counts the calls, for who shows them.
 
     Returns:
         The plan alone where `dry_run`.
@@ -124,11 +129,12 @@ async def prompt_from_table(
         raise InputError(
             f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
         )
-    meter = Meter()
+    meter = meter or Meter()
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None
-        plan = plan_prompt(path, source, replace(settings, price=endpoints.price), model, judge)
+        price = endpoints.price or price_for(model.name, known_prices())
+        plan = plan_prompt(path, source, replace(settings, price=price), model, judge)
         for sentence in plan.sentences:
             say(sentence)
         if dry_run:
@@ -184,6 +190,7 @@ async def function_from_table(
     *,
     say: Say = lambda sentence: None,
     progress: Callable[[str, ProposalRecord], None] | None = None,
+    meter: Meter | None = None,
     dry_run: bool = False,
 ) -> EvolutionReport | FunctionPlan:
     """Plan, say the plan, and let `whet evolve` do it.
@@ -193,7 +200,7 @@ async def function_from_table(
     Raises:
         InputError, TrainingRefused, SandboxError: as of `evolve_targets`.
     """
-    meter = Meter()
+    meter = meter or Meter()
     async with AsyncExitStack() as stack:
         _, proposer, _ = await endpoints.open(stack, meter)
         plan = plan_function(target, source, settings, proposer.name if proposer is not None else "")

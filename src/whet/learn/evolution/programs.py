@@ -19,6 +19,7 @@ import msgspec
 
 from ...errors import BudgetExceeded
 from ...models.base import Model
+from ...models.budget import Meter
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...repository.text import as_written, diff
@@ -154,6 +155,7 @@ async def evolve_program(
     models: Sequence[Model] | None = None,
     progress: Callable[[ProposalRecord], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    meter: Meter | None = None,
 ) -> EvolutionReport:
     """Improve a program by its evaluator.
 
@@ -161,6 +163,7 @@ async def evolve_program(
         checkpoint: of OpenEvolve, with programs to begin with, too.
         models: asked instead of those of the config.
         notice: called with the reason for which a search begins anew beside an earlier one in the record.
+        meter: counts what is spent, for who shows it.
 
     Raises:
         InputError: a file, option or config that cannot be used.
@@ -173,7 +176,7 @@ async def evolve_program(
         form, store = optimizer.pair.form, experiment.store
         optimizer.seeds = read_checkpoint(checkpoint, form.start.main) if checkpoint else []
         optimizer.progress, optimizer.notice = progress, notice
-        improvement = await experiment.improve(optimizer, rounds=1, budget=settings.budget)
+        improvement = await experiment.improve(optimizer, rounds=1, budget=settings.budget, within=meter)
         outcome, population = optimizer.found, optimizer.members
         assert outcome is not None
         assert population is not None

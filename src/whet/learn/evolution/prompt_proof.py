@@ -46,7 +46,7 @@ weighs as many as it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class PromptProof:
     """The prompt that a search found, and what the proof says of it."""
 
     bundle: Bundle
@@ -123,13 +123,13 @@ class PromptWork:
         return improvement, reflect.causes
 
 
-async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, reflections: int) -> Proof:
+async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, reflections: int) -> PromptProof:
     """Search on the train rows, prove on the gate's."""
     experiment = work.experiment(tasks)
     options = ReflectOptions(rounds=reflections, seed=work.seed)
     improvement, causes = await work.searched(experiment, rollouts, options)
     metrics = improvement.metrics[-1]
-    proof = Proof(
+    proof = PromptProof(
         improvement.bundle,
         work.start,
         improvement.reason,
@@ -140,6 +140,7 @@ async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, refle
     )
     if improvement.bundle == work.start:
         return proof
+    work.progress("proof: the prompt before and after", 0)
     verdict = await experiment.gate(improvement, metric=SCORE, alpha=work.alpha, label="the prompt as it is")
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (work.start, improvement.bundle)]
     gate = (means(sides[0]).get(SCORE, 0.0), means(sides[1]).get(SCORE, 0.0))
@@ -148,7 +149,7 @@ async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, refle
 
 async def out_of_fold(
     work: PromptWork, folds: Sequence[Sequence[Task]], rollouts: int, reflections: int
-) -> Proof:
+) -> PromptProof:
     """Search for each fold on the others' rows, prove on all rows, and choose what ships on all of them.
 
     Args:
@@ -176,7 +177,7 @@ class _Folding:
         self.causes: list[str] = []
         self.dev: list[tuple[float, float, int]] = []
 
-    async def run(self) -> Proof:
+    async def run(self) -> PromptProof:
         """Until nothing is left to gain or to prove."""
         baselines = []
         for place, fold in enumerate(self.folds):
@@ -224,7 +225,7 @@ class _Folding:
             f"fold {place + 1} of {len(self.folds)}", len(self.after), len(self.wrong), gain=self._gain()
         )
 
-    async def _chosen(self, baselines: Sequence[Sequence[Group]]) -> Proof:
+    async def _chosen(self, baselines: Sequence[Sequence[Group]]) -> PromptProof:
         """What ships: the best on all rows of what the folds found, and of what that adds together."""
         work = self.work
         rows = [task for fold in self.folds for task in fold]
@@ -285,14 +286,14 @@ class _Folding:
         self.causes += causes
         self.dev.append((metrics["start"], metrics["best"], int(metrics["rows"])))
 
-    def _unchanged(self, reason: str) -> Proof:
+    def _unchanged(self, reason: str) -> PromptProof:
         rows = sum(count for _, _, count in self.dev)
         share = 1 - sum(self.wrong.values()) / max(1, len(self.wrong))
         dev = (share, share)
         if rows:
             sums = [sum(entry[side] * entry[2] for entry in self.dev) for side in (0, 1)]
             dev = (sums[0] / rows, sums[1] / rows)
-        return Proof(
+        return PromptProof(
             self.work.start,
             self.work.start,
             reason,

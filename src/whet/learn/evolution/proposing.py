@@ -17,6 +17,7 @@ from ...errors import InputError
 from ...models import Ensemble, OpenAIModel, Price, RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
+from ...models.prices import known_prices, price_for
 from ...types import Json
 from ..loop import Context
 from .commands import Command, CommandModel
@@ -32,7 +33,7 @@ class Proposing:
         models: asked instead of those of the config.
         offline: ask no model, whatever is configured.
         ask: how they are asked: for `changes` as the config says, by `apo`, or by `gepa` (`proposers.py`).
-        price: of the models, where dollars are limited or estimated.
+        price: of the models, where dollars are limited or estimated; if None, the one that `models.prices` knows.
         command: proposes, too (`commands.py`); split as a shell would, run without one.
 
     Raises:
@@ -55,6 +56,10 @@ class Proposing:
         if self.ask not in ("changes", "apo", "gepa"):
             raise InputError(f"--ask {self.ask!r}: models can be asked for changes, by apo or by gepa")
         self._words = words_of(self.command)
+        if self.price is None:
+            # Of several models only a price that they share tells what all calls together cost.
+            listed = {price_for(model.name, known_prices()) for model in self.config.models}
+            self.price = listed.pop() if len(listed) == 1 else None
 
     @property
     def spent(self) -> dict[str, Json]:
@@ -87,7 +92,7 @@ class Proposing:
             if config.models and self.price is None and context.meter.left("dollars") is not None:
                 raise InputError(
                     "--dollars limits what models cost, and no price is known: give --price with the dollars per "
-                    "million tokens of prompt and of output"
+                    "million tokens of prompt and of output, or name a file of prices in WHET_PRICES"
                 )
             for model_config in config.models:
                 endpoint = self._endpoint(model_config, context.meter)

@@ -318,6 +318,8 @@ class _Search:
         if not missing:
             return
         self.meter.reserve(rollouts=len(missing))
+        if self.pool:
+            self._tell("on trial", prompt)
         groups = await self.context.rollout(prompt.bundle, missing)
         refuse_unanswered(groups)
         for group in groups:
@@ -566,6 +568,9 @@ class _Search:
 
     def _tell(self, what: str, prompt: _Prompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
+        new = added(prompt.text, prompt.parent.text) if prompt.parent is not None else []
+        most = self.meter.budget.rollouts
+        budget = {} if most is None else {"runs": self.meter.spent["rollouts"], "most": float(most)}
         self.context.progress(
             f"prompt {prompt.number} {what}",
             len(ran),
@@ -573,6 +578,8 @@ class _Search:
             score=round(prompt.mean(ran), 4),
             best=round(self.best.mean(self.rows), 4) if self.pool else 0.0,
             reflections=self.asked,
+            candidate=" ".join(_bare(new[0]).split())[:60] if new else "",
+            **budget,
         )
 
     def update(self) -> Update:

@@ -22,6 +22,7 @@ from ...judge.evaluator import Evaluator, load
 from ...judge.generation import Folder
 from ...judge.proof import prove
 from ...models.base import Model
+from ...models.budget import Meter
 from ...record.columns import ColumnNames
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
@@ -56,6 +57,7 @@ async def evolve_targets(
     models: Sequence[Model] | None = None,
     progress: Callable[[str, ProposalRecord], None] | None = None,
     notice: Callable[[str], None] | None = None,
+    meter: Meter | None = None,
 ) -> EvolutionReport:
     """Improve the targets of a repository, and let the gate judge the result.
 
@@ -63,6 +65,7 @@ async def evolve_targets(
         models: used instead of those of the config.
         progress: called with every committed record and the function that it is about.
         notice: called with the reason where a search begins anew although the record has an earlier one.
+        meter: counts what is spent, for who shows it.
 
     Raises:
         InputError: a target, row or option that cannot be used.
@@ -84,7 +87,7 @@ async def evolve_targets(
         if settings.store is not None:
             pieces.shown = _shown(agent, run.rows, run.store)
         pieces.progress, pieces.notice = progress, notice
-        improvement = await run.experiment.improve(pieces, rounds=1, budget=settings.budget)
+        improvement = await run.experiment.improve(pieces, rounds=1, budget=settings.budget, within=meter)
         rows, verdict, why = await _judged(run, improvement)
         findings = findings_of(rows)
         if verdict is not None:

@@ -81,9 +81,9 @@ class Settings:
     tokens: int | None = None
     """Most model tokens."""
     dollars: float | None = None
-    """Most money for models. Needs --price."""
+    """Most money for models. Needs --price for a model whose public price whet does not know."""
     price: tuple[float, float] | None = None
-    """Dollars per million prompt tokens, and per million output tokens."""
+    """Dollars per million prompt tokens, and per million output tokens. If omitted, the model's public price."""
     target_score: float | None = None
     """Stop at this score."""
     offline: bool = False

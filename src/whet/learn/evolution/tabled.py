@@ -31,7 +31,7 @@ from ..datasets.examples import divided, merged
 from ..datasets.folds import folds_of
 from ..datasets.signatures import Signature
 from ..loop import Progress, quiet
-from .prompt_proof import FOLDS, LEAST_SEARCH, REFLECTIONS, PromptWork, Proof, held_out, out_of_fold
+from .prompt_proof import FOLDS, LEAST_SEARCH, REFLECTIONS, PromptProof, PromptWork, held_out, out_of_fold
 from .prompted import PromptAgent, messages_of
 from .reflecting import ReflectOptions
 from .settings import folder_in_git
@@ -475,7 +475,7 @@ async def improve_prompt(
     return _written(plan, proof, meter)
 
 
-def _advice(plan: PromptPlan, proof: Proof) -> str:
+def _advice(plan: PromptPlan, proof: PromptProof) -> str:
     """What to do where nothing is proven; "" where there is nothing to say."""
     verdict = proof.verdict
     if verdict is None:
@@ -499,7 +499,7 @@ def _advice(plan: PromptPlan, proof: Proof) -> str:
     return f"{advice}; --calls {calls} or more puts all {len(known)} rows behind it, each out of fold"
 
 
-def _written(plan: PromptPlan, proof: Proof, meter: Meter | None) -> ImprovedPrompt:
+def _written(plan: PromptPlan, proof: PromptProof, meter: Meter | None) -> ImprovedPrompt:
     """The result, with the files of it."""
     settings, resource, verdict = plan.settings, plan.path.name, proof.verdict
     after = str(proof.bundle[resource].content)

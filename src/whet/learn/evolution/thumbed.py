@@ -21,11 +21,14 @@ import msgspec
 
 from ...errors import InputError, TrainingRefused
 from ...judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
+from ...judge.rubric import ProvenRubric, RubricReward
+from ...judge.rubric import recorded as read_rubric
+from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
 from ...record.rows import as_text
-from ...record.store import Store
+from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.store.releases import GATEWAY_PROMPT, PROGRAM
 from ...record.tracing.signals import hear
@@ -140,6 +143,8 @@ class AgentPlan:
     sentences: Sequence[str]
     refused: str = ""
     """Why nothing can be proven, and what helps; "" where it can."""
+    rubric: ProvenRubric | None = None
+    """By which a judge marks answers, where the thumbs alone do not tell enough."""
     passage: bool = False
     """The recorded system prompts hold the prompt among what a framework writes around it."""
 
@@ -165,6 +170,7 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     with Store(settings.store) as store:
         hear(store)
         runs = list(store.trajectories())
+        rubric = read_rubric(store)
     entry = settings.entry or entry_of(found, path, root, module, runs)
     prompts = [found_prompt for found_prompt in found.prompts if (root / found_prompt.path).suffix == ".py"]
     used = Counter(text for run in runs for text in set(system_prompts(run)))
@@ -185,16 +191,23 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     passage = any(holds(prompt, text) for prompt in used)
     resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
     thumbs = evidence.thumbs
-    agreed = agreement(thumbs) if thumbs else None
-    refused = _refusal(evidence, rows, agreed, settings)
+    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
+    if agreed is None or agreed.admitted:
+        rubric = None  # people's own thumbs are nearer to what they like than a judge who reads a rubric
+    refused = _refusal(evidence, rows, agreed, settings, rubric)
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
         + (f"; not changed: {', '.join(others)}" if others else ""),
         evidence.sentence,
+        *(precision.sentence for precision in evidence.signs),
     ]
     if agreed is not None:
         sentences.append(agreed.sentence)
-    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused, passage)
+    if rubric is not None:
+        sentences.append(
+            f"that is not enough, so answers are judged by the rubric in the record: {rubric.sentence}"
+        )
+    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused, rubric, passage)
     if not refused:
         sentences += [_standing(rows), _cost(plan, runs)]
         if settings.release and resource != GATEWAY_PROMPT and not passage:
@@ -203,18 +216,22 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
 
 
 def _refusal(
-    evidence: ThumbEvidence, rows: ThumbRows, agreed: ThumbAgreement | None, settings: ThumbSettings
+    evidence: ThumbEvidence,
+    rows: ThumbRows,
+    agreed: ThumbAgreement | None,
+    settings: ThumbSettings,
+    rubric: ProvenRubric | None,
 ) -> str:
     """What is missing, and the command that helps; "" if nothing is."""
     label = f"whet label --store {settings.store}"
     ways = (
-        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), or say in words what "
-        "makes an answer good: a table of inputs and right answers (--data), or a reward of your own (--reward), such "
-        "as a judge with a rubric"
+        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), have a rubric drafted "
+        f"for a judge ({label} --rubric --model NAME --base-url URL), or give a table of inputs and right answers "
+        "(--data) or a reward of your own (--reward)"
     )
     if agreed is None:
         return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
-    if not agreed.admitted:
+    if rubric is None and not agreed.admitted:
         if agreed.missing:
             return f"these thumbs do not yet tell what people like: about {agreed.missing} more are needed. {ways}"
         return (
@@ -277,6 +294,7 @@ def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     return (
         f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
         f"{settings.reflections} calls of the model that proposes{tokens}"
+        + ("; the judge is asked about each answer" if plan.rubric is not None else "")
     )
 
 
@@ -349,9 +367,17 @@ class ImprovedAgent:
 
 
 async def improve_agent(
-    plan: AgentPlan, model: Model, *, meter: Meter | None = None, progress: Progress = quiet
+    plan: AgentPlan,
+    model: Model,
+    *,
+    judge: Model | None = None,
+    meter: Meter | None = None,
+    progress: Progress = quiet,
 ) -> ImprovedAgent:
     """Search, prove, write, and put live where that is wanted.
+
+    Args:
+        judge: reads the plan's rubric, where it has one: the model that the rubric was proven with.
 
     Raises:
         TrainingRefused: the plan is refused, the agent does not run, or the model cannot be asked.
@@ -371,11 +397,7 @@ async def improve_agent(
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Store(settings.store))
         stack.push_async_callback(env.close)
-        rewards = [
-            ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
-            ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
-            ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
-        ]
+        rewards = _rewards(plan, store, judge)
         identity = digest(
             [plan.text, [task.id for task in rows.tasks], [each.version for each in rewards]], 12
         )
@@ -403,7 +425,8 @@ async def improve_agent(
             budget=Budget(rollouts=plan.rollouts),
             watch=lambda number, metrics: None,
         )
-        verdict, gate = await _judged(experiment, improvement, start, settings)
+        progress("proof: the agent before and after", 0)
+        verdict, gate = await _judged(experiment, improvement, start, plan)
         released = settings.release and verdict is not None and verdict.promote
         if released:
             assert verdict is not None
@@ -426,6 +449,20 @@ async def improve_agent(
     return _written(result, improvement, codec)
 
 
+def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbReward | RubricReward]:
+    """The reward of the search, that of the gate, and that of its guardrail."""
+    rows = plan.rows
+    if plan.rubric is not None:
+        assert judge is not None
+        asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
+        return [RubricReward(name, plan.rubric, asked) for name in (LIKED, _LIKED_BY_ALL)]
+    return [
+        ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
+        ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+    ]
+
+
 async def _runs(experiment: Experiment, start: Bundle) -> None:
     """See that the agent answers at all, before a model is asked.
 
@@ -442,7 +479,7 @@ async def _runs(experiment: Experiment, start: Bundle) -> None:
 
 
 async def _judged(
-    experiment: Experiment, improvement: Improvement, start: Bundle, settings: ThumbSettings
+    experiment: Experiment, improvement: Improvement, start: Bundle, plan: AgentPlan
 ) -> tuple[Verdict | None, tuple[float, float] | None]:
     """The gate's verdict on inputs that nothing was chosen on, and the means before and after."""
     if improvement.bundle == start:
@@ -450,9 +487,11 @@ async def _judged(
     verdict = await experiment.gate(
         improvement,
         metric=_LIKED_BY_ALL,
-        alpha=settings.alpha,
+        alpha=plan.settings.alpha,
         # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)],
+        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)]
+        if plan.rubric is None
+        else [],
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...types import Json, Outcome, Preference, Trajectory, canonical
-from ..tracing.dialects.messages import plain
+from ..tracing.dialects.values import plain
 from ..tracing.tool_calls import arguments, bare, tool_steps
 
 Message = dict[str, Json]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ...types import Json
-from .schema import LISTED, SUBJECTS, listed
+from .schema import LISTED, OF_RUNS, SUBJECTS, keep_out, listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ def _mixed(connection: sqlite3.Connection, named: Naming) -> list[_Row]:
     """Trajectories of runs that are other people's too, with a step that was read from a call of this person."""
     rows = _rows(
         connection,
-        "run IN (SELECT value FROM json_each(?1)) OR id IN (SELECT value FROM json_each(?2))",
+        f"{OF_RUNS.format('?1')} OR id IN (SELECT value FROM json_each(?2))",
         listed(named.runs),
         listed(sorted(named.shared)),
     )
@@ -187,7 +187,8 @@ def _erase_rows(
     shared = set(named.runs).intersection(runs) | set(
         column(
             connection,
-            f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} AND id NOT IN {LISTED}",
+            f"SELECT DISTINCT run FROM trajectories WHERE {OF_RUNS.format('?1')} "
+            "AND id NOT IN (SELECT value FROM json_each(?2))",
             listed(runs),
             listed(ids),
         )
@@ -207,6 +208,7 @@ def _erase_rows(
         "INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)",
         [("run", name, at) for name in names] + [("trace", trace, at) for trace in sorted(trace_ids)],
     )
+    keep_out(connection)
     return {
         "spans": _erase_spans(connection, sorted(trace_ids), names, single),
         "revisions": delete(connection, f"trajectory_revisions WHERE id IN {LISTED}", listed(ids)),
@@ -245,7 +247,7 @@ def _unclaimed(connection: sqlite3.Connection, runs: Sequence[str]) -> list[str]
     """Runs of whole programs with model calls that no traced call took over."""
     unclaimed = column(
         connection,
-        f"SELECT DISTINCT run FROM trajectories WHERE run IN {LISTED} "
+        f"SELECT DISTINCT run FROM trajectories WHERE {OF_RUNS.format('?1')} "
         "AND instr(body, CAST('\"function\":' AS BLOB)) = 0",
         listed(runs),
     )

@@ -52,6 +52,7 @@ class Submission:
     writes: Writes
     rows: int
     size: int
+    releases: bool = False
     future: Future[None] = field(default_factory=Future)
 
 
@@ -118,7 +119,7 @@ class CommitThread:
         Raises:
             StoreError: the store is closed.
         """
-        rows = sum(len(batch) for _, batch in writes)
+        rows = sum([len(batch) for _, batch in writes])
         if size is None:
             size = sum(
                 len(value) if isinstance(value, str | bytes) else 8
@@ -126,7 +127,7 @@ class CommitThread:
                 for row in batch
                 for value in row
             )
-        submission = Submission(writes, rows, size)
+        submission = Submission(writes, rows, size, any(key == "release" for key, _ in writes))
         submission.future.set_running_or_notify_cancel()  # a queued submission cannot be cancelled
         with self._changed:
             # Asked before the own bytes are added: a submission of any size
@@ -196,9 +197,9 @@ class CommitThread:
                 errors = self._commit(group)
             except Exception as exception:  # this thread must not end: every later future would wait forever
                 errors = [exception] * len(group)
-            if any(key == "release" for submission in group for key, _ in submission.writes):
-                # Before the futures are done: who waits for one reads what it released.
-                _releases += 1  # only inequality matters, so two writers at once may count as one
+            # Before the futures are done: who waits for one reads what it released.
+            # Only inequality matters, so two writers at once may count as one.
+            _releases += sum([submission.releases for submission in group])
             for submission, error in zip(group, errors, strict=True):
                 if error is None:
                     submission.future.set_result(None)
@@ -254,9 +255,12 @@ class Gathered:
     def _add(self, key: str, rows: Sequence[Sequence[Value]]) -> None:
         """Gather rows of one of `QUEUE_STATEMENTS`; the first column is the key of a row."""
         latest = self._rows.setdefault(key, {})
+        if key not in ("counter", "count"):
+            latest.update([(row[0], row) for row in rows])
+            return
         for row in rows:
             before = latest.get(row[0])
-            if before is None or key not in ("counter", "count"):
+            if before is None:
                 latest[row[0]] = row
                 continue
             numbers = [value for value in (before[1], row[1]) if isinstance(value, int)]

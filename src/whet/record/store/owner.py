@@ -31,7 +31,7 @@ from ...types import Mode
 from .erasure import ERASURES, erase
 from .group_commit import Gathered, LinkLost, Submission, Writes, run
 from .retention import retain
-from .schema import WIDTHS, migrate, settle
+from .schema import WIDTHS, keep_out, migrate, settle
 from .segments import SEGMENT, Inserted, Segments
 
 FRAME = 512 * 1024 * 1024
@@ -251,6 +251,10 @@ class Owner:
         # Overwritten and erased content must not stay readable in free pages.
         self.connection.execute("PRAGMA secure_delete = ON")
         migrate(self.connection, self.path)
+        keep_out(self.connection)
+        # The rows that a statement updates from are gathered first: in a file, which each commit made and removed anew.
+        # After the migrations, whose indexes may be large.
+        self.connection.execute("PRAGMA temp_store = MEMORY")
         if self.lock is None:
             return
         self.connection.execute("PRAGMA journal_mode = WAL")

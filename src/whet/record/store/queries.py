@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...types import Feedback, Outcome, Preference, Task, Trajectory, Version
-from .codec import decode
+from .codec import decode, encode
 from .database import DatabaseReader
 from .group_commit import Value
-from .schema import LISTED, listed
+from .schema import LISTED, OF_RUNS, listed
+
+if TYPE_CHECKING:
+    from .redaction.redact import Redactor
 
 _PAGE = 500
 
@@ -45,8 +48,8 @@ def read_trajectories(
         where.append("+started >= ?")
         values.append(since)
     if ids is not None:
-        where.append(f"(id IN {LISTED} OR run IN {LISTED} OR process_run IN {LISTED})")
-        values += [listed(ids)] * 3
+        where.append(f"(id IN {LISTED} OR {OF_RUNS.format('?')} OR process_run IN {LISTED})")
+        values += [listed(ids)] * 4
     query = f"SELECT seq, id, run, body FROM trajectories WHERE {' AND '.join(where)} ORDER BY seq LIMIT ?"
     remaining = limit
     # By pages: a cursor held open while the caller takes its time would keep the log from being reset.
@@ -63,6 +66,36 @@ def read_trajectories(
             return
         if remaining is not None:
             remaining -= size
+
+
+def clashing(
+    reader: DatabaseReader, trajectories: Sequence[Trajectory], redactor: Redactor | None
+) -> list[str]:
+    """See `Store.clashing`; two of them under one id clash as well."""
+    ids = listed(trajectory.id for trajectory in trajectories)
+    rows = reader.rows(f"SELECT id, body FROM trajectories WHERE id IN {LISTED}", [ids])
+    contents: dict[str, bytes] = {id: _content(decode(body, Trajectory)) for id, body in rows}
+    if not contents and len({trajectory.id for trajectory in trajectories}) == len(trajectories):
+        return []
+    clashes: dict[str, None] = {}
+    for trajectory in trajectories:
+        clean = trajectory if redactor is None else redactor.trajectory(trajectory)
+        if contents.setdefault(clean.id, _content(clean)) != _content(clean):
+            clashes[clean.id] = None
+    return list(clashes)
+
+
+def _content(trajectory: Trajectory) -> bytes:
+    """What a run did, in bytes; scores, feedback and Versions may be added to it later."""
+    bare = Trajectory(
+        id=trajectory.id,
+        task=trajectory.task,
+        steps=trajectory.steps,
+        output=trajectory.output,
+        error=trajectory.error,
+        started=0.0,
+    )
+    return encode(bare)
 
 
 def read_all(

@@ -24,7 +24,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from ...errors import ConflictError, InputError, StoreError
+from ...errors import ConflictError, StoreError
 from ...types import Failure, Lease, Mode, Rollout, Status, Trajectory
 from .batch import Batch, redactor_of
 from .codec import MODES
@@ -39,6 +39,7 @@ from .rollouts import (
     EncodedFinish,
     Finish,
     Rollouts,
+    encoded,
     failure_json,
     positive,
     stale,
@@ -115,7 +116,13 @@ class Queue(Rollouts):
         return follow(batch.submit(), lambda _: [rollout.id for rollout in rollouts])
 
     def claim(
-        self, worker: str, *, n: int = 1, lease: float = 60.0, modes: Sequence[Mode] | None = None
+        self,
+        worker: str,
+        *,
+        n: int = 1,
+        lease: float = 60.0,
+        modes: Sequence[Mode] | None = None,
+        undecoded: bool = False,
     ) -> Future[builtins.list[Lease]]:
         """Take up to `n` rollouts, the longest waiting first; an empty list if none waits.
 
@@ -125,6 +132,7 @@ class Queue(Rollouts):
             worker: name of the worker, for the record.
             lease: seconds until the rollout is given to someone else, unless a heartbeat comes.
             modes: only these; None takes any.
+            undecoded: the leases are only to be encoded: their tasks and `meta` are the JSON that lies in the record.
 
         Raises:
             InputError: an unknown mode, or a lease or number that is not positive.
@@ -141,7 +149,7 @@ class Queue(Rollouts):
             if not claimed:
                 return ready([])
             settled = self._commits.submit(change)
-        leases = self._leases(claim, claimed, ahead, now, at, live)
+        leases = self._leases(claim, claimed, ahead, now, at, live, undecoded)
         return follow(settled, lambda _: leases)
 
     def heartbeat(self, id: str, fence: int, *, lease: float = 60.0) -> Future[float]:
@@ -197,10 +205,15 @@ class Queue(Rollouts):
         """What was given out under a fence; None where the rollout never had it."""
         return self._served.get(id, fence)
 
-    def turn(self, finished: Sequence[Finish], claim: Claim | None = None) -> Future[Turned]:
+    def turn(
+        self, finished: Sequence[Finish], claim: Claim | None = None, *, undecoded: bool = False
+    ) -> Future[Turned]:
         """`finish_many` and `claim` in one commit: a worker's turn between two rollouts.
 
         A claim that finds nothing is answered like any other; it does not wait.
+
+        Args:
+            undecoded: as `claim` has it.
 
         Raises:
             InputError: as `claim` does; nothing was recorded.
@@ -209,15 +222,7 @@ class Queue(Rollouts):
         """
         if claim is not None:
             claim.check()
-        problems: builtins.list[Exception | None] = [None] * len(finished)
-        reports: builtins.list[EncodedFinish | None] = []
-        redactor = redactor_of(self._database)
-        for position, finish in enumerate(finished):
-            try:
-                reports.append(EncodedFinish(finish, self._served, redactor))
-            except InputError as problem:
-                problems[position] = problem
-                reports.append(None)
+        reports, problems = encoded(finished, self._served, redactor_of(self._database))
         change, now, at = Change(), self._clock(), time.time()
         live = "" if claim is None else self._live.get()
         claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
@@ -232,27 +237,32 @@ class Queue(Rollouts):
                 claimed, ahead = self._take(claim, now, at, change, live)
             if change.entries:
                 settled = self._commits.submit(change)
-                waits += [(position, settled) for position in sorted_.places]
+                waits.append(([*sorted_.places, None] if claimed else sorted_.places, settled))
                 for _, report in sorted_.fresh.values():
                     self._ending[report.finish.fence] = (report.digest, settled)
-                waits += [(None, settled)] if claimed else []
         for position, report in sorted_.unknown:
             problems[position] = self._recorded(report)  # without the lock: it reads the file
-        leases = self._leases(claim, claimed, ahead, now, at, live) if claim is not None and claimed else []
+        leases: builtins.list[Lease] = []
+        if claim is not None and claimed:
+            leases = self._leases(claim, claimed, ahead, now, at, live, undecoded)
         # One report that cannot be recorded shall not cost the others theirs, nor the claim.
         several = len(finished) + (claim is not None) > 1
-        return _turned(problems, waits, leases, (lambda: self._apart(finished, claim)) if several else None)
+        return _turned(
+            problems, waits, leases, (lambda: self._apart(finished, claim, undecoded)) if several else None
+        )
 
-    def _apart(self, finished: Sequence[Finish], claim: Claim | None) -> Future[Turned]:
+    def _apart(self, finished: Sequence[Finish], claim: Claim | None, undecoded: bool) -> Future[Turned]:
         """A turn whose commit met a conflict, with a commit for each report and for the claim."""
         leases: builtins.list[Lease] = []
-        waits: builtins.list[tuple[int | None, Future[None]]] = [
-            (position, follow(self.finish_many([finish]), _raise_problem))
+        waits: builtins.list[tuple[Sequence[int | None], Future[None]]] = [
+            ([position], follow(self.finish_many([finish]), _raise_problem))
             for position, finish in enumerate(finished)
         ]
         if claim is not None:
-            claimed = self.claim(claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes)
-            waits.append((None, follow(claimed, leases.extend)))
+            claimed = self.claim(
+                claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes, undecoded=undecoded
+            )
+            waits.append(([None], follow(claimed, leases.extend)))
         return _turned([None] * len(finished), waits, leases)
 
     def cancel(self, id: str) -> Future[bool]:
@@ -358,6 +368,7 @@ class Queue(Rollouts):
         now: float,
         at: float,
         live: str,
+        undecoded: bool,
     ) -> builtins.list[Lease]:
         """The leases that the worker gets once the claim is durable.
 
@@ -367,25 +378,19 @@ class Queue(Rollouts):
         if now + claim.lease < self._sleeps_until:
             self._wake.set()
         until = at + claim.lease
-        rollouts = self._read_ahead.take([(entry, number) for entry, number, _ in claimed], ahead, live)
+        rollouts = self._read_ahead.take(
+            [(entry, number) for entry, number, _ in claimed], ahead, live, undecoded=undecoded
+        )
         leases: builtins.list[Lease] = []
-        for (rollout, body), (_, number, fence) in zip(rollouts, claimed, strict=True):
-            self._served.put(
-                fence,
-                ServedAttempt(
-                    rollout.id,
-                    number,
-                    claim.worker,
-                    rollout.mode,
-                    rollout.resources,
-                    at,
-                    rollout.task.id,
-                    body,
-                ),
+        given_out: dict[int, ServedAttempt] = {}
+        for (rollout, task, body), (_, number, fence) in zip(rollouts, claimed, strict=True):
+            given_out[fence] = ServedAttempt(
+                rollout.id, number, claim.worker, rollout.mode, rollout.resources, at, task, body
             )
             leases.append(
                 Lease(rollout=rollout, attempt=number, fence=fence, worker=claim.worker, until=until)
             )
+        self._served.put(given_out)
         return leases
 
     def _end(self, fresh: Sequence[tuple[QueuedRollout, EncodedFinish]], change: Change) -> None:
@@ -414,8 +419,7 @@ class Queue(Rollouts):
 
         def then() -> None:
             forget()
-            for fence in fences:
-                self._served.forget(fence)
+            self._served.forget(fences)
             for entry in over:
                 self._index.drop(entry)
             for entry in again:
@@ -548,7 +552,7 @@ class _Sorted(NamedTuple):
     """By fence: to be recorded."""
     places: list[int]
     """Places of fresh reports and of their repetitions."""
-    waits: list[tuple[int | None, Future[None]]]
+    waits: list[tuple[Sequence[int | None], Future[None]]]
     """Being recorded already."""
     unknown: list[tuple[int, EncodedFinish]]
 
@@ -560,7 +564,7 @@ def _raise_problem(problems: list[Exception | None]) -> None:
 
 def _turned(
     problems: list[Exception | None],
-    waits: Sequence[tuple[int | None, Future[None]]],
+    waits: Sequence[tuple[Sequence[int | None], Future[None]]],
     leases: list[Lease],
     apart: Callable[[], Future[Turned]] | None = None,
 ) -> Future[Turned]:
@@ -568,7 +572,7 @@ def _turned(
 
     Args:
         problems: of the reports, as far as they are known.
-        waits: commits under way, each with the place of its report; None for the claim.
+        waits: commits under way, each with the places of its reports; None for the claim.
         apart: gives the answer where one report's conflict kept all of a commit from being written.
     """
     answer: Future[Turned] = Future()
@@ -578,14 +582,15 @@ def _turned(
     if not waits:
         answer.set_result(Turned(problems, leases))
 
-    def finished(position: int | None, done: Future[None]) -> None:
+    def finished(positions: Sequence[int | None], done: Future[None]) -> None:
         nonlocal unsettled, unclaimed
         problem = done.exception()
         with lock:
-            if position is None:
-                unclaimed = problem
-            else:
-                problems[position] = problem if isinstance(problem, Exception) else None
+            for position in positions if problem is not None else ():
+                if position is None:
+                    unclaimed = problem
+                else:
+                    problems[position] = problem if isinstance(problem, Exception) else None
             unsettled -= 1
             last = unsettled == 0
         if not last:
@@ -602,8 +607,8 @@ def _turned(
         else:
             answer.set_result(Turned(problems, leases))
 
-    for position, future in waits:
-        future.add_done_callback(partial(finished, position))
+    for positions, future in waits:
+        future.add_done_callback(partial(finished, positions))
     return answer
 
 
@@ -632,7 +637,7 @@ def _sort(
         entry = index.entries.get(report.finish.id)
         recording = ending.get(fence)
         if recording is not None and recording[0] == report.digest:
-            by_kind.waits.append((position, recording[1]))
+            by_kind.waits.append(([position], recording[1]))
         elif fence in fresh and fresh[fence][1].digest == report.digest:
             by_kind.places.append(position)
         elif (

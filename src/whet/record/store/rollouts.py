@@ -14,12 +14,12 @@ import msgspec
 from ...errors import InputError, NotFoundError, StaleLeaseError
 from ...types import Failure, Fault, Feedback, Mode, Outcome, Rollout, Span, Status, Trajectory
 from .batch import feedback_row, trajectory_row
-from .codec import MODES, decode_rollout, encode, encode_json
+from .codec import MODES, decode, decode_rollout, encode, encode_json
 from .database import Database
 from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
 from .schema import FINISHED
-from .served import ServedAttempt, ServedAttempts, as_served, whole
+from .served import ServedAttempt, ServedAttempts, as_served
 
 if TYPE_CHECKING:
     from .redaction.redact import Redactor
@@ -105,11 +105,11 @@ class Attempt(NamedTuple):
 
 
 class EncodedFinish:
-    """A Finish, judged and encoded.
+    """A Finish, judged and encoded; `encoded` takes the secrets out of its trajectory.
 
     Args:
         attempts: what the queue gave out, which the trajectory is recorded under.
-        redactor: applied to the report as it will be recorded.
+        redactor: applied to the error.
 
     Raises:
         InputError: something in the trajectory has no JSON form.
@@ -124,7 +124,6 @@ class EncodedFinish:
         "row",
         "served",
         "size",
-        "told",
         "trajectory",
     )
 
@@ -146,35 +145,62 @@ class EncodedFinish:
         self.trajectory: str | None = None
         self.row: tuple[Value, ...] | None = None
         self.feedback: Sequence[Feedback] = ()
-        self.told: bytes | memoryview = b""
-        self.size = sum([len(span.body) + 100 for span in finish.spans])
+        self.size = sum([len(span.body) + 100 for span in finish.spans]) if finish.spans else 0
+        told = memoryview(b"")
         if trajectory is not None and self.served is not None:  # else it is refused, and written nowhere
-            self.size += self._encode(trajectory, self.served, attempts, redactor)
-        if trajectory is not None and self.served is None and not finish.key:
-            self.told = encode(trajectory)
-        sent = finish.key or self.told
+            told = self._encode(trajectory, self.served, attempts)
+        elif trajectory is not None and not finish.key:
+            told = memoryview(encode(trajectory))
         head = encode_json([finish.id, None if finish.key else self.error])
         # The length keeps the two apart: no other head and body may have the same digest.
-        self.digest = hashlib.blake2b(b"%d:%b%b" % (len(head), head, sent), digest_size=16).hexdigest()
+        known_by = hashlib.blake2b(b"%d:%b" % (len(head), head), digest_size=16)
+        known_by.update(finish.key or told)
+        self.digest = known_by.hexdigest()
 
-    def _encode(
-        self,
-        sent: Trajectory,
-        served: ServedAttempt,
-        attempts: ServedAttempts,
-        redactor: Redactor | None,
-    ) -> int:
+    def _encode(self, sent: Trajectory, served: ServedAttempt, attempts: ServedAttempts) -> memoryview:
+        """Make the row, and return the body without the task: what the report is known by when it is repeated."""
         versions = None if served.bundle is None else attempts.versions(served.bundle)
         trajectory = as_served(sent, served, versions, self.finish.own)
         body = encode(trajectory)
-        # Without the task, which stands first and is the queue's: it may be recorded anew before a report is repeated.
-        self.told = memoryview(body)[_TASK + len(served.json) :]
-        if redactor is not None and redactor.suspects(body):
-            trajectory = redactor.trajectory(whole(trajectory, served))
-            body = encode(trajectory)
-        self.trajectory, self.feedback = served.id, trajectory.feedback
+        self.trajectory, self.feedback = trajectory.id, trajectory.feedback
         self.row = trajectory_row(trajectory, task=served.task_id, body=body)
-        return len(body)
+        self.size += len(body)
+        # The task stands first and is the queue's: it may be recorded anew before a report is repeated.
+        return memoryview(body)[_TASK + len(served.json) :]
+
+    def redact(self, redactor: Redactor) -> None:
+        """Take the secrets out of the trajectory."""
+        body = None if self.row is None else self.row[-1]
+        if self.served is None or not isinstance(body, bytes) or not redactor.suspects(body):
+            return
+        trajectory = redactor.trajectory(decode(body, Trajectory))
+        self.feedback = trajectory.feedback
+        self.row = trajectory_row(trajectory, task=self.served.task_id)
+
+
+def encoded(
+    finished: Sequence[Finish], attempts: ServedAttempts, redactor: Redactor | None
+) -> tuple[list[EncodedFinish | None], list[Exception | None]]:
+    """Reports as they will be recorded, without secrets; or the problem of each.
+
+    All bodies are looked through at once: for a search of each of a hundred the interpreter's lock would change hands
+    a hundred times.
+    """
+    reports: list[EncodedFinish | None] = []
+    problems: list[Exception | None] = []
+    for finish in finished:
+        try:
+            reports.append(EncodedFinish(finish, attempts, redactor))
+            problems.append(None)
+        except InputError as problem:
+            reports.append(None)
+            problems.append(problem)
+    rows = [report.row for report in reports if report is not None and report.row is not None]
+    if redactor is not None and rows and redactor.suspects(b"\n".join([row[-1] for row in rows])):  # type: ignore[misc]
+        for report in reports:
+            if report is not None:
+                report.redact(redactor)
+    return reports, problems
 
 
 def written(reports: Sequence[EncodedFinish]) -> Writes:

@@ -34,12 +34,12 @@ from ...types import (
     Version,
     new_id,
 )
-from .batch import Batch
+from .batch import Batch, redactor_of
 from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
-from .queries import read_all, read_feedback, read_trajectories
+from .queries import clashing, read_all, read_feedback, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
 from .retention import KEEP, PORTION
@@ -130,6 +130,10 @@ class Store:
         """
         with self.batch() as batch:
             batch.put(*trajectories, experiment=experiment, replace=replace)
+
+    def clashing(self, trajectories: Sequence[Trajectory]) -> list[str]:
+        """Ids of those that the record has with another task, other steps or another output: `put` would drop them."""
+        return clashing(self.database, trajectories, redactor_of(self.database))
 
     def submit(self, *trajectories: Trajectory, experiment: str | None = None) -> Future[None]:
         """As `put`, without waiting: the future is done once they are durable."""
@@ -239,6 +243,8 @@ class Store:
         session: str | None = None,
         subject: str | None = None,
         limit: int | None = None,
+        after: int | None = None,
+        upto: int | None = None,
     ) -> Iterator[Trajectory]:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
 
@@ -246,6 +252,8 @@ class Store:
             ids: of trajectories, or of runs, whose trajectories come all; of a run of `whet run` also those
                 of the runs that its program opened itself.
             since: Unix time in seconds; only what started then or later.
+            after: a number that `newest` gave; only what was recorded later.
+            upto: such a number; only what was recorded up to then.
 
         Feedback recorded for a trajectory or its run is joined to it.  What is recorded
         while one iterates may or may not come.
@@ -256,8 +264,14 @@ class Store:
             "+outcome =": None if outcome is None else outcome.value,
             "session =": session,
             "subject =": subject,
+            "seq >": after,
+            "seq <=": upto,
         }
         return read_trajectories(self.database, equal, ids, since, limit)
+
+    def newest(self) -> int:
+        """The number of the newest trajectory in the order of recording, 0 without any; a revision keeps it."""
+        return int(self.database.rows("SELECT coalesce(max(seq), 0) FROM trajectories")[0][0])
 
     def trajectory(self, id: str) -> Trajectory:
         """The one trajectory with this id, or the first of the run with this id.

@@ -359,10 +359,14 @@ class Assembler:
             self._recorded = max(0, last - BEFORE)
         if last == self._recorded:
             return
-        # A search in the bytes: to decode each body costs more than the rest of the step.
+        # A search in the bytes: to decode each body costs more than the rest of the step.  What the queue recorded is
+        # known by its id, and its body is not read.
         rows = self.store.database.rows(
-            "SELECT id, run, process_run FROM trajectories WHERE seq > ? AND seq <= ? AND run IS NOT NULL "
-            "AND (instr(body, CAST('\"function\":' AS BLOB)) > 0 OR instr(body, CAST('\"worker\":' AS BLOB)) > 0)",
+            "SELECT id, run, process_run FROM trajectories WHERE seq > ?1 AND seq <= ?2 AND run IS NOT NULL "
+            "AND rtrim(id, '0123456789') <> run || '.' "
+            "AND (instr(body, CAST('\"function\":' AS BLOB)) > 0 OR instr(body, CAST('\"worker\":' AS BLOB)) > 0) "
+            "UNION ALL SELECT id, run, NULL FROM trajectories WHERE seq > ?1 AND seq <= ?2 AND run IS NOT NULL "
+            "AND rtrim(id, '0123456789') = run || '.'",
             [self._recorded, last],
         )
         self._recorded = last
@@ -431,7 +435,10 @@ class Assembler:
             run.check = run.arrived + patience
             return None
         joined, unjoined = self._joined(key, spans)
-        trajectories = [read for read in survey(unjoined).trajectories if read.id in trajectory_ids]
+        # Not where the gateway's calls are: what they tell of agents and tools is added to the steps.
+        rows = not any(span.encoding == CALL for span in unjoined)
+        surveyed = survey(unjoined, rows=rows).trajectories
+        trajectories = [read for read in surveyed if read.id in trajectory_ids]
         if joined:  # what was written of the run before may have nothing of its own left
             self._empty += trajectory_ids - {written.id for written in (*trajectories, *joined)}
         if not rooted:

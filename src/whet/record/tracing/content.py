@@ -15,13 +15,15 @@ import base64
 import functools
 import re
 import struct
+import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from ...errors import InputError
 from ...types import Json, Span
-from ..store.protobuf import FIXED64, LENGTH, VARINT, fields, varint
+from ..store.protobuf import FIXED64, LENGTH, VARINT, fields, varint, write_varint
 
 NESTING = 64
 """Depth of values inside attributes; a span that goes deeper is stored and not read."""
@@ -82,22 +84,25 @@ def content(span: Span, *, nesting: int = NESTING) -> Content:
 # between the name and the attributes: kind, start, end.  None of it is read here, so it is stepped over in C.
 _HEAD = re.compile(rb"\x0a\x10.{16}\x12\x08.{8}(?:\x22\x08.{8})?\x2a([\x01-\x7f])", re.DOTALL)
 _TIMES = re.compile(rb"(?:\x30[\x00-\x7f])?\x39.{8}\x41.{8}", re.DOTALL)
-_ATTRIBUTE = 9 << 3 | LENGTH
+_ATTRIBUTE, _NO_STATUS = 9 << 3 | LENGTH, 15 << 3 | LENGTH
 _SHORT = 80
 """Bytes up to which an attribute is remembered with its value: most are the same in span after span."""
 _KNOWN_PAIRS = 8_192
-_known_pairs: dict[bytes, tuple[str, Json]] = {}
-_known_texts: dict[bytes, tuple[str, tuple[str, ...]]] = {}
+_known_pairs: dict[bytes, tuple[str, Json | tuple[str, ...]]] = {}
+"""KeyValue → name and value, a list of texts as a tuple."""
+_known_keys: dict[bytes, str] = {}
 
 
 def _protobuf_span(span: Span, nesting: int) -> Content:
     data = span.body
     attrs: dict[str, Json] = {}
-    events = []
+    events: list[SpanEvent] = []
     status, message = 0, ""
     at, end = _behind_head(data), len(data)
+    known, text_head = _known_pairs.get, _text_head
     while at < end:
-        if data[at] == _ATTRIBUTE and at + 3 < end:
+        tag = data[at]
+        if tag == _ATTRIBUTE and at + 3 < end:
             size, first = data[at + 1], at + 2
             if size >= 0x80:
                 # Lengths of two bytes, up to 16 KB, are read here: the call would cost more.
@@ -107,15 +112,24 @@ def _protobuf_span(span: Span, nesting: int) -> Content:
                     size, first = varint(data, at + 1, end)
             if first + size <= end:
                 at = first + size
-                if size > _SHORT:
-                    _pair(data, first, at, nesting, attrs)
-                else:
+                if size <= _SHORT:
                     raw = data[first:at]
-                    pair = _known_pairs.get(raw)
-                    if pair is None:
-                        pair = _remembered(data, first, at, nesting, raw)
-                    attrs[pair[0]] = pair[1]
+                    key, held = known(raw) or _remembered(data, first, at, nesting, raw)
+                    # A list is copied, so that nobody changes it.
+                    attrs[key] = [*held] if type(held) is tuple else held
+                    continue
+                # A short key and then a text, whose lengths fit to the byte, as nearly all long ones are.
+                value = first + 2 + data[first + 1]
+                head = text_head(at - value)
+                if head and data[first] == 0x0A and data[first + 1] < 0x80 and data.startswith(head, value):
+                    key = _known_keys.get(data[first + 2 : value]) or _key(data[first + 2 : value])
+                    attrs[key] = data[value + len(head) : at].decode("utf-8", "replace")
+                else:
+                    _pair(data, first, at, nesting, attrs)
                 continue
+        elif tag == _NO_STATUS and at + 1 < end and not data[at + 1]:
+            at += 2
+            continue
         # One field at a time: whatever is not an attribute, or is broken, as `fields` has it.
         number, kind, value, at = next(fields(data, at, end))
         if kind != LENGTH:
@@ -139,28 +153,46 @@ def _behind_head(data: bytes) -> int:
     head = _HEAD.match(data)
     if head is None:
         return 0
-    times = _TIMES.match(data, head.end() + head[1][0])
+    times = _TIMES.match(data, head.end() + data[head.end() - 1])
     return 0 if times is None else times.end()
 
 
-def _remembered(data: bytes, at: int, end: int, nesting: int, raw: bytes) -> tuple[str, Json]:
-    """The KeyValue in `data[at:end]`, which is remembered as `raw`; a list is copied, so that nobody changes it."""
-    texts = _known_texts.get(raw)
-    if texts is not None:
-        return texts[0], [*texts[1]]
+@functools.lru_cache(maxsize=16_384)
+def _text_head(size: int) -> bytes:
+    """How an attribute's value of `size` bytes begins if it is a text: field 2, in it field 1; b"" if too short."""
+    around = _length(size - 1)
+    inside = _length(size - 2 - len(around))
+    return b"\x12" + around + b"\x0a" + inside if around and inside else b""
+
+
+def _length(size: int) -> bytes:
+    """The length that stands before a payload if the two have `size` bytes together; b"" if none is so long."""
+    for width in range(1, 6):
+        if size > width and len(length := write_varint(size - width)) == width:
+            return length
+    return b""
+
+
+def _key(raw: bytes) -> str:
+    """A name, the same object for the same bytes: it is looked up by in every span."""
+    if len(_known_keys) >= _KNOWN_PAIRS:
+        _known_keys.clear()
+    return _known_keys.setdefault(raw, sys.intern(raw.decode("utf-8", "replace")))
+
+
+def _remembered(data: bytes, at: int, end: int, nesting: int, raw: bytes) -> tuple[str, Any]:
+    """The KeyValue in `data[at:end]`, which is remembered as `raw`."""
     pairs: dict[str, Json] = {}
     _pair(data, at, end, nesting, pairs)
     ((key, held),) = pairs.items()
-    if nesting > 1:
-        if len(_known_pairs) + len(_known_texts) >= _KNOWN_PAIRS:
+    if isinstance(held, list) and all(isinstance(text, str) for text in held):
+        held = tuple(held)
+    pair = sys.intern(key), held
+    if nesting > 1 and not isinstance(held, list | dict):
+        if len(_known_pairs) >= _KNOWN_PAIRS:
             _known_pairs.clear()
-            _known_texts.clear()
-        if isinstance(held, list):
-            if all(isinstance(text, str) for text in held):
-                _known_texts[raw] = key, tuple(map(str, held))
-        elif not isinstance(held, dict):
-            _known_pairs[raw] = key, held
-    return key, held
+        _known_pairs[raw] = pair
+    return pair
 
 
 def _protobuf_log(span: Span, nesting: int) -> Content:

@@ -6,17 +6,17 @@ nothing, and one that dies loses nothing.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-import signal
-import threading
-import time
-from collections.abc import Sequence
-from typing import NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import msgspec
 
 from ...errors import InputError
 from ...types import Span
-from ..store.redaction.redact import Redactor, Rule
+from ..store.redaction.redact import Redactor
 from . import otlp
 from .whole import WholeTrace, read_whole
 
@@ -79,38 +79,76 @@ def read_export(export: Export, redactor: Redactor, limits: otlp.DecodeLimits) -
 
 # -- in a process of its own ------------------------------------------------------------------
 
-_redactor: list[Redactor] = []
-COLLECT = (10_000, 20, 50)
+COLLECT = (100_000, 20, 50)
 """Thresholds of the garbage collector of a process that makes many objects and no circles of them."""
 
 
-def begin_reading(rules: Sequence[Rule], parent: int) -> None:
-    """Prepare this process: the first thing that it does.
+class _Reading(msgspec.Struct, array_like=True):
+    """What a process answers: what it has read, or why it could not."""
+
+    spans: list[Span] = []
+    wholes: list[tuple[bytes, tuple[Any, ...] | None]] = []
+    rejected: int = 0
+    reasons: tuple[str, ...] = ()
+    size: int = 0
+    fault: str | None = None
+    """Of the request."""
+    failed: bool = False
+    """True where the reader is at fault."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_export = msgspec.msgpack.Decoder(Export).decode
+_decode_reading = msgspec.msgpack.Decoder(_Reading).decode
+
+
+def encode_export(export: Export) -> bytes:
+    """A request for `read_exports`."""
+    return _encode(export)
+
+
+def decode_read(answer: bytes | bytearray) -> ExportRead | None:
+    """An answer of `read_exports`; None if the request must be read again, by somebody else.
+
+    Raises:
+        InputError: the request cannot be read; nothing of it counts.
+    """
+    reading = _decode_reading(answer)
+    if reading.fault is not None:
+        raise InputError(reading.fault)
+    if reading.failed:
+        return None
+    wholes = [WholeTrace(*whole) for whole in reading.wholes]
+    return ExportRead(reading.spans, wholes, reading.rejected, reading.reasons, reading.size)
+
+
+def read_exports(descriptor: int) -> None:
+    """Answer each request that comes, as `encode_export` writes it, until the other end is closed.
+
+    The whole life of a process that reads for another.  It is told the redactor's rules and the limits first, and
+    answers with its id once it can read.  A killed server closes its end too, so nobody has to be told to end.
 
     Args:
-        rules: of the redactor.
-        parent: id of the process that it reads for, with which it ends.
+        descriptor: of its end of a pipe.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends this one
-    _redactor[:] = [Redactor(rules)]
-    gc.freeze()
-    gc.set_threshold(*COLLECT)
-    threading.Thread(target=_end_with, args=(parent,), name="whet-orphan", daemon=True).start()
+    with contextlib.suppress(EOFError, OSError), Connection(descriptor) as connection:
+        rules, limits = connection.recv()
+        redactor = Redactor(rules)
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        connection.send(os.getpid())
+        while True:
+            connection.send_bytes(_answer(connection.recv_bytes(), redactor, limits))
 
 
-def _end_with(parent: int) -> None:
-    # A killed server closes nothing that a child would notice: both hold both ends of their pipes.
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def read_here(export: Export, limits: otlp.DecodeLimits) -> ExportRead:
-    """`read_export` in a process that `begin_reading` prepared."""
-    return read_export(export, _redactor[0], limits)
-
-
-def reading_since() -> int:
-    """The id of this process, once it can read."""
-    time.sleep(0.01)  # so that each of several processes that start is asked once
-    return os.getpid()
+def _answer(sent: bytes, redactor: Redactor, limits: otlp.DecodeLimits) -> bytes:
+    try:
+        read = read_export(_decode_export(sent), redactor, limits)
+        wholes: list[tuple[bytes, tuple[Any, ...] | None]] = [*read.wholes]
+        return _encode(_Reading(read.spans, wholes, read.rejected, read.reasons, read.size))
+    except InputError as error:
+        with contextlib.suppress(UnicodeEncodeError):
+            return _encode(_Reading(fault=str(error)))
+    except Exception:  # the server reads it then, and shows what is wrong
+        pass
+    return _encode(_Reading(failed=True))

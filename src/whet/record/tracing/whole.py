@@ -38,7 +38,7 @@ def read_whole(spans: Sequence[Span]) -> list[WholeTrace]:
     traces = []
     for trace, group in by_trace(spans).items():
         if is_whole(group):
-            trajectories = survey(group).trajectories
+            trajectories = survey(group, rows=True).trajectories
             traces.append(WholeTrace(trace, storable_row(trajectories[0]) if trajectories else None))
     return traces
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import beside, probes
+from . import beside, holes, probes, screen
 
+COMPILED = (holes, screen)
+"""For `screen.handle`, which is opened by its own name: read anew it would cost each screen 10 ms."""
 _home = ""
 
 

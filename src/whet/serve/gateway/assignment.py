@@ -16,8 +16,10 @@ from ...errors import InputError
 from ...types import Bundle
 from .serving import ServedBundle, served
 
-REMEMBERED = 100_000
-"""Runs whose assignment is kept in memory; at about 300 bytes each."""
+REMEMBERED = 10_000
+"""Runs whose assignment is kept in memory, at about 150 bytes each: those that were called last."""
+NAMED = 100_000
+"""Runs that were assigned Versions by name and have not begun: the record knows nothing of them."""
 
 
 class Reassigned(InputError):
@@ -54,6 +56,7 @@ class Assignments:
         self._remembered = remembered
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, ServedBundle] = OrderedDict()
+        self._named: OrderedDict[str, ServedBundle] = OrderedDict()
         self._compiled: OrderedDict[str, ServedBundle] = OrderedDict()
         self._live = LiveAssignment(Bundle(), ServedBundle())
         self.swaps = 0
@@ -84,6 +87,8 @@ class Assignments:
             assigned = self._runs.get(key)
             if assigned is not None:
                 self._runs.move_to_end(key)
+            elif (assigned := self._named.pop(key, None)) is not None:
+                self._remember(key, assigned)
             return assigned
 
     def of(self, key: str, recorded: Bundle | None = None) -> ServedBundle:
@@ -108,7 +113,10 @@ class Assignments:
             Reassigned: the run was assigned another one before.
         """
         requested = self._served(bundle)
-        assigned = self._keep(key, requested)
+        with self._lock:
+            assigned = self._runs.get(key) or self._named.setdefault(key, requested)
+            if len(self._named) > NAMED:
+                self._named.popitem(last=False)
         if assigned.versions != requested.versions:
             raise Reassigned(
                 f"run {key!r} is served {dict(assigned.versions)} already. Start another run for {bundle!r}."
@@ -118,11 +126,16 @@ class Assignments:
     def _keep(self, key: str, candidate: ServedBundle) -> ServedBundle:
         with self._lock:
             # Two first calls of one run may both come this far, with another release live in between.
-            assigned = self._runs.setdefault(key, candidate)
-            self._runs.move_to_end(key)
-            while len(self._runs) > self._remembered:
-                self._runs.popitem(last=False)
+            assigned = self._runs.get(key) or self._named.pop(key, candidate)
+            self._remember(key, assigned)
             return assigned
+
+    def _remember(self, key: str, assigned: ServedBundle) -> None:
+        """Keep the assignment of a run that is called now; under the lock."""
+        self._runs[key] = assigned
+        self._runs.move_to_end(key)
+        while len(self._runs) > self._remembered:
+            self._runs.popitem(last=False)
 
     def _served(self, bundle: Bundle) -> ServedBundle:
         # A Bundle's id is the hash of its content, so what was compiled for it does not go out of date.

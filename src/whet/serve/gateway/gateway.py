@@ -31,7 +31,7 @@ from .assignment import Assignments, Reassigned
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of
 from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
-from .identity import Identity, identify, readable
+from .identity import Identity, identify, readable, trace_of
 from .interrupt import Interrupter, Interruptible
 from .record import ENCODING, ModelCall, Recorder
 from .serving import ServedBundle
@@ -476,6 +476,10 @@ class Gateway:
         assignment = await request.json(Assign)
         run = readable("run", request.params["run"])
         bundle = Bundle(await asyncio.to_thread(self._versions, assignment.versions))
+        if self.assignments.known(run) is None and self._store.spans.known(run=run):
+            # It has begun and is no longer remembered: what it is served stands in the record.
+            begun = Identity(run, trace_of(run), b"")
+            self.assignments.of(run, await asyncio.to_thread(self._recorded, begun))
         try:
             served = self.assignments.assign(run, bundle)
         except Reassigned as error:

@@ -19,6 +19,7 @@ _PLACEHOLDER = re.compile(
       | str | string | bytes | int | integer | number | float | bool | boolean | object | array | any | text | char | void
       | optional | required | mandatory | example | sample | placeholder | hidden | masked | removed | unknown | default
       | invalid | incorrect | missing | wrong | expired | forgotten | disabled | enabled | encrypted | protected | reset
+      | obligat\w* | requis\w* | requer\w* | richiest\w* | obbligat\w* | obrigat\w* | verplicht | erforderlich | wymagan\w* | falsch | oublié | vergessen | vergeten
       | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
       | changed | updated | set | unset | revoked | rotated | valid | yourself | secretstr | varchar.* | nvarchar.* )
     | .*(?: \[redacted | redacted | <[a-z] | \$\{ | \$\( | \{\{ | %\( | xxxx | \*\*\*\* | placeholder | process\.env
@@ -29,7 +30,7 @@ _PLACEHOLDER = re.compile(
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
-    | function\b.* | lambda\b.* | new\s.* | await\s.*
+    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | function\b.* | lambda\b.* | new\s.* | await\s.*
     """
 )
 _PROSE = re.compile(
@@ -41,6 +42,7 @@ _COOKIE = re.compile(
 )
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
+_FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder|123456789(?:0|abc)|abcdefgh")
 _HUMPS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z]")
 
 
@@ -111,6 +113,11 @@ def scheme(text: str) -> bool:
     )
 
 
+def genuine(text: str) -> bool:
+    """False of what documentation puts in the place of a key."""
+    return entropy(text[-16:]) > 1.5 and _FILLED.search(text) is None
+
+
 def entropy(text: str) -> float:
     """Bits of each letter of a text, by how often each occurs."""
     counts = Counter(text).values()
@@ -129,11 +136,11 @@ class Named:
     check: Callable[[str], bool]
 
 
-_AFTER = r"(?:[_-]?[0-9]{1,3}|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
+_AFTER = r"(?:[_-]?[0-9]{1,3}|[_-]?(?:base|data|hex|b64|base64|raw|plain|text|string|str|value)|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
 _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
-    r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s{0,12}(?:===?|=>|:=|=|:)|>|"
+    r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
     r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
@@ -144,17 +151,28 @@ _VERBS = "is|was|to|are|ist|lautet|est|es"
 _VERB = rf"\s{{1,2}}(?i:{_VERBS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?[\"'`]?"
 
 
+def spelled(words: str) -> str:
+    """A pattern of words whose letters beyond ASCII may stand escaped, as most writers of JSON leave them."""
+    return re.sub(r"[^\x00-\x7f]", lambda letter: rf"(?:{letter[0]}|\\{{1,8}}u{ord(letter[0]):04x})", words)
+
+
 def _screen(words: str, least: int, line: bool = False) -> str:
     """Bytes that may be a name with its value: text, JSON in any depth, or a protobuf attribute."""
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
-        rf"(?i:{words}{_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
-        rf"[rbfu]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}(?:value|val|stringValue|content)"
+        rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
+        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}(?:value|val|stringValue|content)"
         rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters}))"
     )
 
 
-def _seen(words: str) -> str:
+def _screened(words: str) -> str:
+    """The words for a screen: with the letter that must stand before them, if any."""
+    words = words.replace("(?<=[_-])", "[_-]").replace("(?<![A-Za-z])", r"(?:\A|[^A-Za-z])")
+    return seen_by_re2(words)
+
+
+def seen_by_re2(words: str) -> str:
     """The words without what must not stand around them, which RE2 does not look for."""
     return re.sub(r"\(\?<[!=](?:[^()]|\([^()]*\))*\)", "", words)
 
@@ -164,7 +182,7 @@ def _named(name: str, words: str, check: Callable[[str], bool], *, before: str =
     end = rf"{before}(?i:{words})(?i:{_AFTER})"
     has_mark = r"(?=[^\s]{0,200}?[0-9!@#$%^&+~])"
     follows = (
-        rf"{_MARK}{{0,10}}{_SIGN}\s{{0,6}}\[?(?:[rbfu]{{1,2}}(?=[\"']))?(?P<quote>\\{{0,7}}[\"'`])"
+        rf"{_MARK}{{0,10}}{_SIGN}\s{{0,6}}\[?(?:[rbfuNL@]{{1,2}}(?=[\"']))?(?P<quote>\\{{0,7}}[\"'`])"
         rf"(?P<secret>(?:(?!(?P=quote))[^\r\n]){{1,2000}}?){_CLOSED}",
         rf"{_MARK}{{0,10}}\s{{0,12}}(?:=>|:=|={{1,2}})(?P<secret_2>{_BARE}{{{least},2000}}+)(?![(\[])",
         rf"{_MARK}{{0,10}}\s{{0,12}}(?:[:>]\**|(?:=>|:=|={{1,2}})(?=[ \t]))[ \t]{{0,12}}(?P<secret_3>{has_mark}{_BARE}{{{least},2000}}+(?![(\[])|{_BARE}{{{least},200}}+{_EOL})",
@@ -174,11 +192,11 @@ def _named(name: str, words: str, check: Callable[[str], bool], *, before: str =
     flag = (
         rf"(?<=-)(?i:{words})\s{{1,2}}[\"']?(?P<secret_6>{has_mark}[^\s\"'\\-][^\s\"'\\]{{{least - 1},400}})"
     )
-    seen = _seen(words)
+    seen = seen_by_re2(words)
     return Named(
         name,
         f"(?:{end}(?:{'|'.join(follows)})|{flag})",
-        _screen(seen, least),
+        _screen(_screened(words), least),
         rf"{end}\Z",
         f"(?i:{seen})",
         check,
@@ -195,14 +213,14 @@ def _header(name: str, words: str, check: Callable[[str], bool]) -> Named:
 
 
 _ = r"[_\-. ]?"
-_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrase(?:ñ|n|\\{1,8}u00f1)a|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw)|(?<=[_-])pass"
+_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
-    r"credentials?"
+    r"credentials?|creds"
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
-    rf"consumer|deploy|hmac|client|service(?:role|{_}role)?|sdk|aes|ssh|sas|root|user|function|host){_}key|SharedAccessSignature"
+    rf"consumer|deploy|hmac|client|pre-?shared|preshared|wep|storage|session|jwt|crypt|cipher|security|server|vault|bot|write|read|secure|product|activation|serial|functions?|ingest(?:ion)?|instrumentation|integration|personal|publish|merchant|project|wallet|data|cookie|backup|maps|bind|transfer|openai|anthropic|stripe|service(?:role|{_}role)?|sdk|aes|ssh|sas|root|user|function|host){_}key|SharedAccessSignature"
 )
 _TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
 _CURSORS = "".join(
@@ -210,12 +228,12 @@ _CURSORS = "".join(
     for word in (
         "page", "pad", "eos", "bos", "unk", "sep", "cls", "mask", "special", "stop", "first", "last", "per", "next", "prev",
         "continuation", "sync", "output", "input", "prompt", "completion", "max", "min", "end", "start", "image", "each",
-        "cancellation", "think", "cached", "reasoning", "pagination", "resume", "cursor", "design",
+        "cancellation", "think", "public", "publishable", "cached", "reasoning", "pagination", "resume", "cursor", "design",
     )
 )  # fmt: skip
 """Words that make a token a piece of text or a place in a list."""
 _PAIRED = "|".join(
-    _seen(words) for words in (_PASSWORDS, _SECRETS, _KEYS, _TOKENS, "authorization", "cookie")
+    seen_by_re2(words) for words in (_PASSWORDS, _SECRETS, _KEYS, _TOKENS, "authorization", "cookie")
 )
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
 
@@ -223,7 +241,7 @@ NAMED = (
     _header("authorization", "authorization", scheme),
     _header("cookie", "cookie", cookie),
     _named("password", _PASSWORDS, chosen),
-    _named("secret", _SECRETS, chosen, before=r"(?<!:)"),
+    _named("secret", _SECRETS, chosen, before=r"(?<!:)(?<!(?i:existing))"),
     _named("api-key", _KEYS, random_looking, before=r"(?<!(?i:public)[_-])", least=8),
     _named("token", _TOKENS, random_looking, before=_CURSORS, least=8),
     _named("code", rf"(?<![A-Za-z])(?:otp|cvv2?|cvc2?|(?:2fa|mfa|totp){_}(?:code|secret))", number, least=3),
@@ -231,11 +249,21 @@ NAMED = (
         "api-key",
         "".join(
             f"(?<!{word})"
-            for word in ("PUBLIC", "PRIMARY", "FOREIGN", "CACHE", "SORT", "PARTITION", "OBJECT", "ROUTING")
+            for word in (
+                "PUBLIC",
+                "PRIMARY",
+                "FOREIGN",
+                "CACHE",
+                "SORT",
+                "PARTITION",
+                "OBJECT",
+                "ROUTING",
+                "PUBLISHABLE",
+            )
         )
         + rf"(?<=[A-Z0-9]){_KEY}[\"'\\]{{0,4}}\s{{0,2}}[=:]\s{{0,2}}[\"'\\]{{0,4}}(?P<secret>[^\s\"'\\]{{16,2000}})",
         rf"[A-Z0-9]{_KEY}(?:[\"'\\]{{0,4}}\s{{0,2}}[=:]\s{{0,2}}[\"'\\]{{0,4}}[^\s\"'\\]{{16}}|\x12.{{1,6}}[!-~]{{16}})",
-        r"(?<!PUBLIC)(?<!PRIMARY)(?<!FOREIGN)(?<!CACHE)(?<!SORT)(?<!PARTITION)(?<!OBJECT)(?<!ROUTING)(?<=[A-Z0-9])_KEY\Z",
+        r"(?<!PUBLIC)(?<!PRIMARY)(?<!FOREIGN)(?<!CACHE)(?<!SORT)(?<!PARTITION)(?<!OBJECT)(?<!ROUTING)(?<!PUBLISHABLE)(?<=[A-Z0-9])_KEY\Z",
         r"_KEY",
         random_looking,
     ),

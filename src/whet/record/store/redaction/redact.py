@@ -61,7 +61,6 @@ _TOKEN_KEYS = frozenset(
 _ESCAPED = re.compile(rb"\\(?:u00[2-7]|/)")
 """A letter of ASCII that JSON need not escape: text that a search of the bytes would miss."""
 
-
 _OURS = frozenset(RULES)
 
 
@@ -82,6 +81,10 @@ class _Pattern:
                 raise InputError(
                     f"the pattern of rule {rule.name} does not compile: {exception}."
                 ) from exception
+
+    @cached_property
+    def screening(self) -> bytes:
+        return self.rule.screening.encode()
 
     @cached_property
     def keys(self) -> re.Pattern[str]:
@@ -140,18 +143,24 @@ class _Compiled:
         self.screened = [pattern for pattern in self.patterns if pattern.rule.screening]
         # A rule without hints may match anywhere, so that no search can rule a text out.
         self.everywhere = len(self.screened) < len(self.patterns)
-        self._expressions = [pattern.rule.screening.encode() for pattern in self.screened]
+        # Rules may share a screen.
+        self._expressions = list(dict.fromkeys(pattern.screening for pattern in self.screened))
         union = b"|".join(b"(?:%b)" % expression for expression in self._expressions)
         self.screen = re2.compile(union or NEVER, BYTES)
 
     @cached_property
-    def which(self) -> Any:
+    def _which(self) -> Any:
         """Tells which screens a text was stopped by; made for the first that is."""
         which = re2.Set.SearchSet(BYTES)
         for expression in self._expressions:
             which.Add(expression)
         which.Compile()
         return which
+
+    def hit(self, octets: bytes) -> set[_Pattern]:
+        """The rules that a text was stopped by."""
+        screens = {self._expressions[index] for index in self._which.Match(octets) or ()}
+        return {pattern for pattern in self.screened if pattern.screening in screens}
 
 
 _compiled = lru_cache(maxsize=16)(_Compiled)
@@ -164,7 +173,7 @@ class Redactor:
         self.rules = tuple(rules)
         compiled = self._compiled = _compiled(self.rules)
         self._patterns, self._keys = compiled.patterns, compiled.keys
-        self._everywhere, self._screened = compiled.everywhere, compiled.screened
+        self._everywhere = compiled.everywhere
         self._screen = compiled.screen
         self._known = KnownSecrets()
         self._counts: Counter[str] = Counter()
@@ -332,7 +341,7 @@ class Redactor:
         octets = text.encode("utf-8", "surrogatepass")
         if not self._everywhere and self._screen.search(octets) is None:
             return text
-        hit = {self._screened[index] for index in self._compiled.which.Match(octets) or ()}
+        hit = self._compiled.hit(octets)
         for pattern in self._patterns:
             if pattern in hit or not pattern.rule.screening:
                 text = pattern.sub(text, matches)

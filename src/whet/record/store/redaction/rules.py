@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import re2
 
 from ....errors import InputError
-from .names import NAMED, random_looking, told
+from .names import NAMED, Named, genuine, random_looking, told
+from .places import PLACES
 from .vendors import VENDORS
 
 
@@ -73,6 +74,17 @@ def credentials(text: str) -> bool:
     return ":" in decoded and decoded.isprintable()
 
 
+def _rule(named: Named) -> Rule:
+    return Rule(
+        named.name,
+        named.pattern,
+        check=named.check,
+        screen=named.screen,
+        anchor=named.anchor,
+        keys=named.keys,
+    )
+
+
 WHET_TOKEN = r"whet-(?:read|write|admin|run)-[A-Za-z0-9_-]{20,}"
 """The form of a server's own tokens, of those of one run too."""
 _START = r"(?<![A-Za-z0-9])"
@@ -107,7 +119,7 @@ RULES: tuple[Rule, ...] = (
         + r"eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{16,}+",
         screen=r"eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8}",
     ),
-    *(Rule(name, _START + form, screen=screen) for name, form, screen in VENDORS),
+    *(Rule(name, _START + form, check=genuine, screen=screen) for name, form, screen in VENDORS),
     Rule(
         "bearer-token",
         r"(?i:bearer)(?:\s|%20|\\[\"']|[\"']){1,4}(?P<secret>(?=[A-Za-z._~+/=-]{0,99}[0-9])[A-Za-z0-9._~+/=-]{16,})",
@@ -128,7 +140,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "url-password",
-        r"://[^/\s:@\"'<>\[]{0,200}:(?P<secret>[^/\s@\"'<>]{1,200})@",
+        r"://[^/\s:@\"'<>\[]{0,200}:(?P<secret>[^/\s\"'<>]{1,200})@(?=[A-Za-z0-9.\[{$-])",
         check=told,
         screen=r"://[^/\s:@\"'<>\[]{0,200}:[^/\s@\"'<>]{1,200}@",
     ),
@@ -159,12 +171,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "command-password",
-        r"(?:\bcurl\b[^\n]{0,300}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:|\bsshpass\s+-p\s?[\"']?|"
+        r"(?:\bcurl\b(?:[^\n\\]|\\[^\n]|\\\n){0,300}?\s(?:-u|--user)[ =]{0,4}[\"']?[^\s:\"'<]{0,100}[\"']?:[\"']?|\bsshpass\s+-p\s?[\"']?|"
         r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?|"
         r"\bwandb\s+login\s+(?:--\w+\s+)?|\bConvertTo-SecureString\s+(?:-String\s+)?[\"']|(?i:\b(?:create|alter|grant)\b[^\n;]{0,200}?\bidentified\s+(?:with\s+\S{1,40}\s+)?by)\s+[\"'])"
         r"(?P<secret>[^\s\"'\\]{4,200})",
         check=told,
-        screen=r"curl[^\n]{0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
+        screen=r"curl(?:[^\n]|\\\n){0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
     ),
     # Behind the word that begins every bot's address.
     Rule("telegram-token", r"(?<=bot)[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", screen=r"bot[0-9]{8,10}:AA"),
@@ -182,17 +194,8 @@ RULES: tuple[Rule, ...] = (
         check=random_looking,
         screen=r"variable\s{1,4}\\{0,7}\"[\w-]{0,60}(?:password|secret|token|key)\\{0,7}\"\s{0,4}\{",
     ),
-    *(
-        Rule(
-            named.name,
-            named.pattern,
-            check=named.check,
-            screen=named.screen,
-            anchor=named.anchor,
-            keys=named.keys,
-        )
-        for named in NAMED
-    ),
+    *(_rule(named) for named in NAMED),
+    *(_rule(place) for place in PLACES),
 )
 """The default rules of a Redactor."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from ....types import Json
 from ..content import Content
-from .messages import Message, parsed, plain
+from .messages import Message
 from .reading import AGENT, SpanReading, array, failure, first, word
+from .values import parsed, plain
 
 MARKS = frozenset({"crewai.task.description", "crewai.crew.tasks"})
 """A span without any of these attributes is none of `read`'s."""

@@ -17,13 +17,11 @@ from ....types import Json
 from ..content import Content, SpanEvent
 from .messages import (
     Message,
-    arguments_of,
+    answers,
+    conversation,
     joined,
     message,
     messages,
-    parsed,
-    plain,
-    structure,
     text,
     together,
     tool_result,
@@ -34,7 +32,9 @@ from .reading import (
     CONSTRUCTION,
     FUNCTION,
     LLM,
+    NAMES,
     NODE,
+    SHAPES,
     TOOL,
     SpanReading,
     Usage,
@@ -45,6 +45,7 @@ from .reading import (
     usage,
     word,
 )
+from .values import arguments_of, parsed, plain, structure
 
 _OPERATIONS = {
     "chat": LLM,
@@ -62,6 +63,7 @@ _OPERATIONS = {
 }
 _UNSTATED = ("<not specified>",)
 """Texts that stand where Google's ADK knows no id."""
+_ASKED, _ANSWERED = "gen_ai.input.messages", "gen_ai.output.messages"
 _DETAILS = "gen_ai.client.inference.operation.details"
 _ITEMS = ("opentelemetry.instrumentation.openai_agents",)
 """Scopes whose output messages are the items of one answer, and not answers to choose from."""
@@ -111,7 +113,10 @@ def of_kind(content: Content, kind: str) -> SpanReading:
         reading.name = word(held, "gen_ai.tool.name") or content.span.name.removeprefix("execute_tool ")
         id = word(held, "gen_ai.tool.call.id")
         reading.tool_call_id = None if id in _UNSTATED else id
-        reading.arguments = arguments_of(first(held, "gen_ai.tool.call.arguments", "tool_arguments"))
+        stated = first(held, "gen_ai.tool.call.arguments", "tool_arguments")
+        reading.arguments = arguments_of(stated)
+        if isinstance(stated, str) and stated[:1] == "{" and stated[:2] != "{'" and "kwargs" not in stated:
+            reading.quoted["gen_ai.tool.call.arguments"] = stated, reading.arguments
         reading.result, told = tool_result(first(held, "gen_ai.tool.call.result", "tool_response"))
         reading.tool_call_id = reading.tool_call_id or told
         _executed(content, reading)
@@ -123,9 +128,7 @@ def of_kind(content: Content, kind: str) -> SpanReading:
         reading.model = word(held, "gen_ai.request.model")
         reading.aggregate = tokens(held, "gen_ai.aggregated_usage.") or tokens(held)
         spoken(content, reading)
-        if isinstance(dialogue := structure(held.get("gen_ai.output.messages")), list):
-            answers = [turn for turn in messages(dialogue) if turn["role"] == "assistant"]
-            reading.output, reading.others = (answers[-1] if answers else None), []
+        _take_dialogue(held.get(_ANSWERED), reading)
     elif kind == FUNCTION:
         reading.model = word(held, "gen_ai.request.model")
         reading.usage = tokens(held)
@@ -148,19 +151,24 @@ def model_call(content: Content, reading: SpanReading) -> None:
 
 def tokens(held: Mapping[str, Json], prefix: str = "gen_ai.usage.") -> Usage | None:
     """Counts under the names of several years."""
-    input, output, cached, reasoning = _token_keys(prefix)
+    input, output, cached, reasoning = _token_keys(prefix, tuple(held) if len(held) <= NAMES else None)
+    if not (input or output or cached or reasoning):
+        return None
     return usage(number(held, *input), number(held, *output), number(held, *cached), number(held, *reasoning))
 
 
-@functools.cache
-def _token_keys(prefix: str) -> tuple[tuple[str, ...], ...]:
+@functools.lru_cache(maxsize=SHAPES)
+def _token_keys(prefix: str, keys: tuple[str, ...] | None) -> tuple[tuple[str, ...], ...]:
+    """The names of each count, of those that are there if `keys` are all names."""
     names = (
         ("input_tokens", "prompt_tokens"),
         ("output_tokens", "completion_tokens"),
         ("cache_read.input_tokens", "cache_read_input_tokens", "details.cache_read_tokens"),
         ("reasoning.output_tokens", "reasoning_tokens", "details.reasoning_tokens"),
     )
-    return tuple(tuple(prefix + name for name in several) for several in names)
+    return tuple(
+        tuple(prefix + name for name in several if keys is None or prefix + name in keys) for several in names
+    )
 
 
 def spoken(content: Content, reading: SpanReading) -> None:
@@ -175,24 +183,39 @@ def spoken(content: Content, reading: SpanReading) -> None:
 
 
 def _take_spoken(held: Mapping[str, Json], reading: SpanReading, *, items: bool) -> None:
-    prompt = messages(held.get("gen_ai.input.messages"))
-    system = _instructions(held)
-    # OpenLIT shows the system prompt in both places.
-    prompt = prompt if prompt[: len(system)] == system else [*system, *prompt]
+    prompt, everything = conversation(held.get(_ASKED))
+    if system := _instructions(held):
+        # OpenLIT shows the system prompt in both places.
+        prompt = prompt if prompt[: len(system)] == system else [*system, *prompt]
     if prompt and reading.input is None:
         reading.input = with_wire_ids(together(prompt))
-    answers = [message(answer) for answer in array(held.get("gen_ai.output.messages"))]
-    finals = [answer[-1] for answer in answers if answer]
+        if everything and len(reading.input) == len(prompt):
+            reading.quoted[_ASKED] = held[_ASKED], reading.input
+    finals, everything = answers(held.get(_ANSWERED))
     if items and len(finals) > 1:
         finals = [answer for answer in (joined(finals),) if answer is not None]
     if finals and reading.output is None:
         reading.output, reading.others = finals[0], finals[1:]
+        if everything and len(finals) == 1:
+            reading.quoted[_ANSWERED] = held[_ANSWERED], reading.output
+
+
+def _take_dialogue(stated: Json, reading: SpanReading) -> None:
+    """The last answer of a whole dialogue, which is what some frameworks show as an agent's output."""
+    dialogue, everything = conversation(stated)
+    if isinstance(stated, list) or (
+        isinstance(stated, str) and stated[:1] == "[" and (dialogue or structure(stated) is not None)
+    ):
+        spoken_turns = [turn for turn in dialogue if turn["role"] == "assistant"]
+        reading.output, reading.others = (spoken_turns[-1] if spoken_turns else None), []
+        if everything and len(dialogue) == 1:
+            reading.quoted[_ANSWERED] = stated, reading.output
 
 
 def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
     """Messages that came one by one, as events of the span or as log records."""
     prompt: list[Message] = []
-    answers: list[Message] = []
+    choices: list[Message] = []
     # A stable sort: events out of one attribute all have the time 0 and keep their order.
     for event in sorted(events, key=lambda event: event.at):
         # Semantic Kernel writes the body as JSON text, as the standard library's logging has only text.
@@ -203,18 +226,18 @@ def by_event(events: Iterable[SpanEvent], reading: SpanReading) -> None:
             inner = structure(spoken_message)
             content = inner or spoken_message or body.get("content")
             choice = inner if isinstance(inner, dict) else {**body, "content": content}
-            answers += message(_with_calls({**choice, "role": choice.get("role") or "assistant"}))
+            choices += message(_with_calls({**choice, "role": choice.get("role") or "assistant"}))
             reading.finish = reading.finish or body.get("finish_reason")
         elif event.name in _ROLES:
             prompt += message(_with_calls({**body, "role": body.get("role") or _ROLES[event.name]}))
         elif event.name == "gen_ai.content.prompt":
             prompt += messages(body.get("gen_ai.prompt"))
         elif event.name == "gen_ai.content.completion":
-            answers += messages(body.get("gen_ai.completion"))
+            choices += messages(body.get("gen_ai.completion"))
     if prompt:
         reading.input = with_wire_ids(prompt)
-    if answers:
-        reading.output, reading.others = answers[0], answers[1:]
+    if choices:
+        reading.output, reading.others = choices[0], choices[1:]
 
 
 def _executed(content: Content, reading: SpanReading) -> None:
@@ -227,13 +250,13 @@ def _executed(content: Content, reading: SpanReading) -> None:
             parts = structure(held.get("message"))
             reading.result = text(parts) if isinstance(parts, list) else tool_result(held.get("message"))[0]
         elif event.name == _DETAILS:
-            asked = messages(held.get("gen_ai.input.messages"))
+            asked = messages(held.get(_ASKED))
             calls = [call for turn in asked for call in turn.get("tool_calls", ())]
             if calls and reading.arguments is None:
                 reading.arguments = calls[0]["arguments"]
-            answers = [turn for turn in messages(held.get("gen_ai.output.messages")) if turn.get("text")]
-            if answers and reading.result is None:
-                reading.result = answers[0]["text"]
+            told = [turn for turn in messages(held.get(_ANSWERED)) if turn.get("text")]
+            if told and reading.result is None:
+                reading.result = told[0]["text"]
 
 
 def _events(content: Content) -> list[SpanEvent]:

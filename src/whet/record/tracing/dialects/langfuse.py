@@ -12,18 +12,9 @@ from collections.abc import Mapping
 
 from ....types import Json
 from ..content import Content
-from .messages import (
-    Message,
-    called_with,
-    joined,
-    messages,
-    parsed,
-    plain,
-    structure,
-    tool_result,
-    with_wire_ids,
-)
+from .messages import Message, joined, messages, tool_result, with_wire_ids
 from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, Usage, failure, number, usage, word
+from .values import called_with, parsed, plain, structure
 
 _TYPE = "langfuse.observation.type"
 _INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"

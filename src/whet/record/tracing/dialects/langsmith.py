@@ -15,20 +15,11 @@ from collections.abc import Mapping
 from ....types import Json
 from ..content import Content
 from . import genai
-from .messages import (
-    Message,
-    joined,
-    literal,
-    message,
-    messages,
-    parsed,
-    plain,
-    structure,
-    tool_result,
-    with_wire_ids,
-)
+from .calls import answers_of
+from .messages import Message, joined, message, messages, tool_result, with_wire_ids
 from .openinference import prompt_of
 from .reading import FUNCTION, LLM, NODE, TOOL, SpanReading, failure, word
+from .values import literal, parsed, plain, structure
 
 _KIND = "langsmith.span.kind"
 _INPUT, _OUTPUT = "gen_ai.prompt", "gen_ai.completion"
@@ -81,6 +72,9 @@ def _model_call(held: Mapping[str, Json], reading: SpanReading) -> None:
                 details = generation.get("generation_info")
                 if isinstance(details, dict):
                     reading.finish = reading.finish or details.get("finish_reason")
+    if not answers and isinstance(body, dict):
+        # A wrapped client's call has the answer of its API as it was.
+        answers, reading.finish = answers_of(body)
     if not answers and isinstance(body, dict):
         answers = [
             turn for turn in messages(body.get("messages")) if turn["role"] == "assistant"

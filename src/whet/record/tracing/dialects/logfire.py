@@ -16,8 +16,9 @@ from ....types import Json
 from ..content import Content, member
 from . import genai
 from .calls import answers_of, prompt_of
-from .messages import parsed, plain, structure, with_wire_ids
+from .messages import with_wire_ids
 from .reading import AGENT, LLM, NODE, TOOL, UNTYPED, SpanReading, failure, word
+from .values import parsed, plain, structure
 
 _TEMPLATE = "logfire.msg_template"
 MARKS = frozenset({_TEMPLATE})

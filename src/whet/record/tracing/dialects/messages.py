@@ -16,15 +16,17 @@ serialised messages.  The flattened attributes of some instrumentors are put tog
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from ....types import Json
+from .standard import Turned, of_standard
+from .values import literal, parsed, plain, structure
 
 Message = dict[str, Any]
 
@@ -53,87 +55,68 @@ _RESULT = ("tool_call_response", "tool_result", "function_call_output", "server_
 _THOUGHT = ("reasoning", "thinking")
 
 
-def parsed(value: Json) -> Json:
-    """A text that is JSON as its value; any other value as it is."""
-    # Looked at first: most texts are prose, and an exception costs far more than a look at one letter.
-    if not isinstance(value, str) or not value[:1] or value[0] not in '{["-0123456789tfn \n\t\r':
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return value
-
-
-def literal(text: str) -> Json:
-    """The Python literal that a text is, as some instrumentors write `str(arguments)`; None if it is none."""
-    # The length is bounded because CPython's parser may run out of C stack on deep nesting, and crash.
-    if len(text) > 10_000:
-        return None
-    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        value = ast.literal_eval(text)
-        msgspec.json.encode(value)
-        return value
-    return None
-
-
-def arguments_of(value: Json) -> Json:
-    """The arguments of a tool: parsed where they are JSON, or the repr of a dictionary."""
-    value = parsed(value)
-    if isinstance(value, str) and value[:2] in ("{'", "{}"):
-        told = literal(value)
-        value = told if isinstance(told, dict) else value
-    return called_with(value)
-
-
-def called_with(value: Json) -> Json:
-    """The arguments of a function that was recorded as `args` and `kwargs`: by name as far as they were."""
-    # smolagents adds a setting of its own to the two.
-    if isinstance(value, dict) and "kwargs" in value and ("args" in value or len(value) == 1):
-        positional, keywords = value.get("args"), value["kwargs"]
-        if isinstance(keywords, dict):
-            return {**({"args": positional} if positional else {}), **keywords}
-    return value
-
-
-def structure(value: Json) -> Json:
-    """A text that holds a JSON object or array as that, and None for a text that does not."""
-    if isinstance(value, str):
-        value = parsed(value) if value[:1] in ("{", "[") else None
-    return value if isinstance(value, dict | list) else None
-
-
-def plain(value: Json) -> str:
-    """A value as text: itself if it is text, else JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else msgspec.json.encode(value).decode()
-
-
 def messages(value: Json) -> list[Message]:
     """A list of messages in any form, as text or as values; anything else is left out."""
-    turned: Iterable[tuple[Sequence[Message], bool]]
+    return conversation(value)[0]
+
+
+def conversation(value: Json) -> tuple[list[Message], bool]:
+    """As `messages`, and whether they are sure to say all that the value says."""
+    turned: Sequence[Turned]
     if isinstance(value, str) and value[:1] == "[":
-        turned = _turns_of_text(value)
+        turned = _turned(value)
     else:
         value = structure(value)
-        turned = map(_turns, [value] if isinstance(value, dict) else value or ())
-    conversation: list[Message] = []
+        turned = [*map(_turns, [value] if isinstance(value, dict) else value or ())]
+    # Copies: who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
+    if not any(map(_ITEM, turned)):
+        several = [turn.copy() for turns, _, _ in turned for turn in turns]
+    else:
+        several = _with_items_joined(turned)
+    return several, bool(several) and all(map(_COMPLETE, turned))
+
+
+_ITEM, _COMPLETE = itemgetter(1), itemgetter(2)
+
+
+def _with_items_joined(turned: Sequence[Turned]) -> list[Message]:
+    """The messages, those of items of one answer as one."""
+    several: list[Message] = []
     items = False  # whether the last message was made of a response item, which the next may belong to
-    for turns, item in turned:
+    for turns, item, _ in turned:
         for turn in turns:
-            both = conversation and conversation[-1]["role"] == turn["role"] == "assistant"
-            if both and item and items:
-                conversation[-1] = joined([conversation[-1], turn]) or turn
+            if item and items and several and several[-1]["role"] == turn["role"] == "assistant":
+                several[-1] = joined([several[-1], turn]) or turn
             else:
-                conversation.append(turn)
+                several.append(turn.copy())
         items = item
-    return conversation
+    return several
 
 
-def _turns(raw: Json) -> tuple[Sequence[Message], bool]:
-    """A message of an API as messages, and whether it is a response item."""
+def answers(value: Json) -> tuple[list[Message], bool]:
+    """The last message of each answer in a list of them, and whether they are sure to say all that the value says."""
+    if isinstance(value, str) and value[:1] == "[":
+        turned = _turned(value)
+        finals = [turns[-1].copy() for turns, _, _ in turned if turns]
+        return finals, bool(finals) and all(complete and len(turns) == 1 for turns, _, complete in turned)
+    several = structure(value)
+    turns_of = [message(answer) for answer in several] if isinstance(several, list) else []
+    return [turns[-1] for turns in turns_of if turns], False
+
+
+def _turned(text: str) -> Sequence[Turned]:
+    """`_turns` of each message of a JSON text; none if it cannot be read."""
+    try:
+        known = _known_turns.get
+        return [known(raw) or _remembered(raw) for raw in map(bytes, _raw_messages.decode(text))]
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return ()
+
+
+def _turns(raw: Json) -> Turned:
+    """A message of an API as messages, whether it is a response item, and whether they are sure to say all of it."""
     item = isinstance(raw, dict) and raw.get("type") in (*_CALL, *_THOUGHT, "message")
-    return message(raw), item
+    return message(raw), item, False
 
 
 _raw_messages = msgspec.json.Decoder(list[msgspec.Raw])
@@ -142,31 +125,19 @@ _KNOWN_BYTES = 8 * 1024 * 1024
 _OBJECTS = 1024
 """Bytes of the objects that a message becomes, about: ten times those of a short one."""
 _LONG = 16 * 1024
-_known_turns: dict[bytes, tuple[Sequence[Message], bool]] = {}
+_known_turns: dict[bytes, Turned] = {}
 _known_size = [0]
 
 
-def _turns_of_text(text: str) -> Iterator[tuple[Sequence[Message], bool]]:
-    """The messages of a JSON text, of which those that were read before are not read again."""
-    try:
-        read = [_remembered(bytes(raw)) for raw in _raw_messages.decode(text)]
-    except (msgspec.DecodeError, RecursionError, ValueError):
-        return
-    for turns, item in read:
-        # Copies: who is given a message may add to it, as `with_wire_ids` does; what is in it is never changed.
-        yield [turn.copy() for turn in turns], item
-
-
-def _remembered(raw: bytes) -> tuple[Sequence[Message], bool]:
-    turned = _known_turns.get(raw)
-    if turned is None:
-        turned = _turns(msgspec.json.decode(raw))
-        if len(raw) <= _LONG:
-            if _known_size[0] > _KNOWN_BYTES:
-                _known_turns.clear()
-                _known_size[0] = 0
-            _known_size[0] += _OBJECTS + 2 * len(raw)
-            _known_turns[raw] = turned
+def _remembered(raw: bytes) -> Turned:
+    turned = of_standard(raw) if b'"parts"' in raw else None
+    turned = turned or _turns(msgspec.json.decode(raw))
+    if len(raw) <= _LONG:
+        if _known_size[0] > _KNOWN_BYTES:
+            _known_turns.clear()
+            _known_size[0] = 0
+        _known_size[0] += _OBJECTS + 2 * len(raw)
+        _known_turns[raw] = turned
     return turned
 
 
@@ -210,12 +181,13 @@ def together(several: Iterable[Message]) -> list[Message]:
     the calls of two turns there are results.
     """
     turns: list[Message] = []
+    calls = None  # of the last turn
     for turn in several:
-        last = turns[-1] if turns else {}
-        if turn.get("tool_calls") and last.get("tool_calls") and not turn.get("text"):
-            turns[-1] = joined([last, turn]) or turn
+        if calls and turn.get("tool_calls") and not turn.get("text"):
+            turns[-1] = joined([turns[-1], turn]) or turn
         else:
             turns.append(turn)
+        calls = turns[-1].get("tool_calls")
     return turns
 
 
@@ -256,10 +228,12 @@ def with_wire_ids(several: list[Message]) -> list[Message]:
         if not message.get("tool_calls"):
             continue
         answers = []
-        for later in several[number + 1 :]:
+        for later in islice(several, number + 1, None):
             if later["role"] != "tool":
                 break
             answers.append(later.get("tool_call_id"))
+        if not answers or (len(message["tool_calls"]) == 1 and message["tool_calls"][0]["id"] in answers):
+            continue
         calls = [call for call in message["tool_calls"] if call["id"] not in answers]
         call_ids = {call["id"] for call in message["tool_calls"]}
         loose = [answer for answer in answers if answer and answer not in call_ids]

@@ -16,20 +16,7 @@ from collections.abc import Mapping
 
 from ....types import Json
 from ..content import Content
-from .messages import (
-    Message,
-    arguments_of,
-    joined,
-    literal,
-    message,
-    messages,
-    parsed,
-    plain,
-    structure,
-    together,
-    tool_result,
-    with_wire_ids,
-)
+from .messages import Message, joined, message, messages, together, tool_result, with_wire_ids
 from .reading import (
     AGENT,
     FUNCTION,
@@ -47,6 +34,7 @@ from .reading import (
     usage,
     word,
 )
+from .values import arguments_of, literal, parsed, plain, structure
 
 _KINDS = {"LLM": LLM, "TOOL": TOOL, "AGENT": AGENT, "CHAIN": NODE, "PROMPT": NODE}
 _REPR = re.compile(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..content import Content
 from . import genai
-from .messages import Message, messages, plain, with_wire_ids
+from .messages import Message, messages, with_wire_ids
 from .reading import AGENT, SpanReading, number, word
+from .values import plain
 
 MARKS = frozenset({"pydantic_ai.all_messages", "agent_name"})
 """A span without either is none of `read`'s."""

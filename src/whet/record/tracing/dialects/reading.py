@@ -7,17 +7,22 @@ is `tree.py`.  A field that the span does not tell stays None and is never fille
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from math import isfinite
 from typing import Any
 
 import msgspec
 
 from ....types import Json, Tokens
 from ..content import ERROR, Content
-from .messages import Message, structure
+from .messages import Message
+from .values import structure
 
+SHAPES, NAMES = 1024, 64
+"""Most spans have the same names of attributes as many before, and what the names alone decide is worked out once for
+them: so many such sets are remembered, of so many names."""
 Usage = dict[str, int | None]
 """`input`, `output`, `cached_input`, `reasoning`: numbers of tokens; None where the span does not say."""
 
@@ -71,6 +76,8 @@ class SpanReading(msgspec.Struct):
     """The finish reason as the span says it."""
     usage: Usage | None = None
     aggregate: Usage | None = None
+    dollars: float | None = None
+    """What the call cost, where the span says so."""
     error: tuple[str, str] | None = None
     fault: str | None = None
     transcript: list[Message] | None = None
@@ -84,6 +91,8 @@ class SpanReading(msgspec.Struct):
     """The signs of its agent in the request of a gateway's call."""
     fill: Callable[[SpanReading], None] | None = None
     """Reads what only matters if this is an agent: called once that is known."""
+    quoted: dict[str, tuple[Json, Json]] = {}
+    """Attribute → its value, and what of the above is sure to say all of it: `unread` need not look."""
 
 
 UNTYPED = "_OTHER"
@@ -97,6 +106,8 @@ def failure(content: Content) -> tuple[str, str] | None:
     that was handled leaves an event and no status, and is not a failure of the span.  A type that nothing states is
     `UNTYPED`: a made-up one would be grouped and blamed as if it were real.
     """
+    if content.status != ERROR and "error.type" not in content.attributes:
+        return None
     stated = word(content.attributes, "error.type")
     if content.status != ERROR and not stated:
         return None
@@ -159,6 +170,27 @@ def usage(input: int | None, output: int | None, cached: int | None, reasoning: 
     return {"input": input, "output": output, "cached_input": cached, "reasoning": reasoning}
 
 
+_COSTS = (
+    ("gen_ai.usage.cost", ""),
+    ("llm.cost.total", ""),
+    ("langfuse.observation.cost_details", "total"),
+    ("mlflow.llm.cost", "total_cost"),
+)
+"""Attributes that say what a call cost, and the member of the object that some of them are."""
+
+
+def cost(attributes: Mapping[str, Json]) -> float | None:
+    """Dollars, as instrumentors and products state them; None where nothing does, and 0 only where it says 0."""
+    for key, member in _COSTS:
+        value = attributes.get(key)
+        if value is not None and member:
+            held = structure(value)
+            value = held.get(member) if isinstance(held, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0:
+            return float(value)
+    return None
+
+
 def under(attributes: Mapping[str, Json], prefix: str) -> dict[str, Json]:
     """Attributes flattened with dots below `prefix`, as nested dictionaries."""
     tree: dict[str, Json] = {}
@@ -212,16 +244,25 @@ class Who:
     metadata: Mapping[str, Json] = field(default_factory=dict)
 
 
+def _names_owner(held: Mapping[str, Json]) -> bool:
+    return _own(tuple(held)) if len(held) <= NAMES else _own.__wrapped__(tuple(held))
+
+
+@functools.lru_cache(maxsize=SHAPES)
+def _own(keys: tuple[str, ...]) -> bool:
+    return not _WHOSE.isdisjoint(keys) or any(prefix in "\n".join(keys) for prefix in _ASSOCIATED)
+
+
 def who(contents: Iterable[Content]) -> Who:
     """Session, subject and the user's own metadata of a run."""
     session = subject = None
     metadata: dict[str, Json] = {}
+    resource, owned = None, False
     for content in contents:
-        sources = (content.resource, content.attributes)
-        if all(map(_WHOSE.isdisjoint, sources)):
-            keys = "\n".join(chain(*sources))
-            if not any(prefix in keys for prefix in _ASSOCIATED):
-                continue  # most spans say nothing of it
+        if content.resource is not resource:
+            resource, owned = content.resource, _names_owner(content.resource)
+        if not (owned or _names_owner(content.attributes)):
+            continue  # most spans say nothing of it
         held = {**content.resource, **content.attributes}
         stated = structure(held.get("metadata"))
         own = dict(stated) if isinstance(stated, dict) else {}

@@ -14,18 +14,7 @@ from collections.abc import Mapping
 from ....types import Json
 from ..content import Content
 from . import genai
-from .messages import (
-    Message,
-    arguments_of,
-    joined,
-    message,
-    messages,
-    parsed,
-    plain,
-    structure,
-    tool_result,
-    with_wire_ids,
-)
+from .messages import Message, joined, message, messages, tool_result, with_wire_ids
 from .reading import (
     AGENT,
     FUNCTION,
@@ -40,6 +29,7 @@ from .reading import (
     under,
     word,
 )
+from .values import arguments_of, parsed, plain, structure
 
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")
 _OUTPUT = ("traceloop.entity.output", "gen_ai.task.output")

@@ -8,47 +8,42 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from ....errors import InputError
-from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, Usage, digest
+from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, digest
 from ...store.redaction.redact import MARKED, redaction
 from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
 from ..told_tools import with_told_tools
-from . import calls, crewai, genai, langfuse, langsmith, logfire, openinference, pydantic_ai, traceloop
+from . import (
+    calls,
+    crewai,
+    genai,
+    langfuse,
+    langsmith,
+    logfire,
+    mlflow,
+    openinference,
+    pydantic_ai,
+    traceloop,
+)
 from .agents import attribute
-from .messages import Message, finish_reason, parsed, plain
-from .reading import AGENT, FUNCTION, LLM, OTHER, TOOL, SpanReading, failure, first, who
+from .messages import Message, finish_reason
+from .reading import AGENT, FUNCTION, LLM, NAMES, OTHER, SHAPES, TOOL, SpanReading, cost, failure, first, who
+from .rows import NOUNS, ROWS, Forms
 from .tree import Node, given_calls, grow, let_go, steps
 from .unread import evaluations, unread
+from .values import parsed, plain
 
 NO_MODEL_CALL = "no model call was recorded"
 # The first that takes a span reads it: GenAI is last, for PydanticAI and Traceloop write its attributes too.
-_DIALECTS = (
-    openinference.read,
-    pydantic_ai.read,
-    logfire.read,
-    crewai.read,
-    langsmith.read,
-    traceloop.read,
-    langfuse.read,
-    genai.read,
-)
-_MARKS = frozenset().union(
-    openinference.MARKS,
-    pydantic_ai.MARKS,
-    logfire.MARKS,
-    crewai.MARKS,
-    langsmith.MARKS,
-    traceloop.MARKS,
-    langfuse.MARKS,
-    genai.MARKS,
-)
+_DIALECTS = (openinference, pydantic_ai, logfire, crewai, langsmith, traceloop, langfuse, mlflow, genai)
 _INPUT = ("input.value", "input", "mlflow.spanInputs", "ai.prompt")
 _OUTPUT = ("output.value", "output", "mlflow.spanOutputs", "ai.response.text")
 _PLAIN = frozenset((*_INPUT, *_OUTPUT))
@@ -68,17 +63,21 @@ class RunSurvey:
     """Spans of traces that hold no step: building an agent, a health check, an application's own logs."""
 
 
-def survey(spans: Iterable[Span]) -> RunSurvey:
+def survey(spans: Iterable[Span], *, rows: bool = False) -> RunSurvey:
     """The Trajectories that these spans are, in the order in which they began, and the spans of none.
 
     The spans of a run must all be given, in any order; repeated ones count once.  A Trajectory's id is
     its trace's in hex, or made of the run's id where there is one: the same spans give the same ids.
+
+    Args:
+        rows: the Trajectories are only written: their steps are StepRows.
     """
+    forms = ROWS if rows else NOUNS
     trajectories: list[Trajectory] = []
     left_out: list[Span] = []
     for (run, _), group in _runs(_once(spans)).items():
         try:
-            trajectory = _trajectory(run, group)
+            trajectory = _trajectory(run, group, forms)
         except Exception as exception:
             # The record must not stop at what some exporter wrote: the bytes are kept, and this says so.
             trajectory = _unreadable(run, group, exception)
@@ -101,18 +100,22 @@ def trajectory_id(trace: bytes, run: str | None) -> str:
     return trace.hex() if run is None else digest(("run", run), 32)
 
 
+_BY_START: Callable[[Span], tuple[Any, ...]] = lambda span: (span[3], -span[4], span[0], span[1])  # noqa: E731
+
+
 def _once(spans: Iterable[Span]) -> list[Span]:
     """Each span once, by start; of one that came twice, what ended last."""
     latest: dict[tuple[bytes, bytes, str], Span] = {}
     for span in spans:
+        trace, id, _, _, _, _, _, encoding, _, _ = span
         # Without the "+json": a span that was sent again in the other encoding is the same span.
-        key = (span.trace, span.id, span.encoding.partition("+")[0])
+        key = (trace, id, encoding if encoding == "span" else encoding.partition("+")[0])
         earlier = latest.get(key)
         # The body decides a tie, not the arrival: in any order the same delivery wins.
         if earlier is None or (span.ended, span.body) > (earlier.ended, earlier.body):
             latest[key] = span
     # In one order whatever that of arrival: among equals, what lasted longer is around the other.
-    return sorted(latest.values(), key=lambda span: (span.started, -span.ended, span.trace, span.id))
+    return sorted(latest.values(), key=_BY_START)
 
 
 def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
@@ -121,8 +124,12 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
     for span in spans:
         if span.run is not None:
             stated.setdefault(span.trace, set()).add(span.run)
-    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
     groups: dict[tuple[str | None, bytes], list[Span]] = {}
+    if not stated:
+        for span in spans:
+            groups.setdefault((None, span[0]), []).append(span)
+        return groups
+    parents = {(span.trace, span.id): span for span in spans if len(stated.get(span.trace, ())) > 1}
     for span in spans:
         runs = stated.get(span.trace, set())
         run = span.run or (next(iter(runs)) if len(runs) == 1 else None)
@@ -136,7 +143,7 @@ def _runs(spans: list[Span]) -> dict[tuple[str | None, bytes], list[Span]]:
     return groups
 
 
-def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
+def _trajectory(run: str | None, spans: list[Span], forms: Forms) -> Trajectory | None:
     unread: list[Span] = []
     contents, pairs, loose = _contents(spans, unread)
     for span_content in contents:
@@ -157,7 +164,7 @@ def _trajectory(run: str | None, spans: list[Span]) -> Trajectory | None:
         elif node.reading.kind == AGENT:
             node.reading.usage = node.reading.aggregate  # nothing else tells what the run has cost
     _name_arguments(step_nodes)
-    run_steps = _steps(step_nodes)
+    run_steps = _steps(step_nodes, forms)
     owner = who([node.content for node in nodes])
     versions, notes = _versions(nodes)
     if not called and any(step.kind == AGENT for step in run_steps):
@@ -230,8 +237,9 @@ def _shape(nodes: list[Node], step_nodes: list[Node]) -> dict[str, Json]:
 def _versions(nodes: list[Node]) -> tuple[dict[str, str], list[str]]:
     """The Version of each resource that served the run, and a note on each that changed while it ran."""
     versions: dict[str, str] = {}
-    notes = []
-    for node in sorted(nodes, key=lambda node: node.content.span.started):
+    notes: list[str] = []
+    served = [node for node in nodes if node.reading.versions]
+    for node in sorted(served, key=lambda node: node.content.span.started):
         for name, version in node.reading.versions.items():
             if versions.get(name, version) != version:
                 notes.append(f"{name} was served as version {versions[name]}, then as {version}")
@@ -272,11 +280,20 @@ def _contents(
 
 
 def _reading(span_content: Content) -> SpanReading:
-    for dialect in () if _MARKS.isdisjoint(span_content.attributes) else _DIALECTS:
-        reading = dialect(span_content)
+    held = span_content.attributes
+    for read in _readers(tuple(held)) if len(held) <= NAMES else _readers.__wrapped__(tuple(held)):
+        reading = read(span_content)
         if reading is not None:
+            if reading.kind == LLM:
+                reading.dollars = cost(span_content.attributes)
             return reading
     return _unknown(span_content)
+
+
+@functools.lru_cache(maxsize=SHAPES)
+def _readers(keys: tuple[str, ...]) -> tuple[Callable[[Content], SpanReading | None], ...]:
+    """The dialects that a span with attributes of these names may be in."""
+    return tuple(dialect.read for dialect in _DIALECTS if not dialect.MARKS.isdisjoint(keys))
 
 
 def _unknown(span_content: Content) -> SpanReading:
@@ -300,6 +317,8 @@ _WIRE = ("model", "response_model", "response_id", "input", "output", "finish", 
 def _complete(step: Node) -> None:
     """Complete a step's reading from its other spans."""
     merged = step.reading
+    if len(step.members) == 1 and merged.fill is None:
+        return
     for member in step.members:
         if member.reading.fill is not None and merged.kind == AGENT:
             member.reading.fill(member.reading)
@@ -351,6 +370,7 @@ def _fill(target: SpanReading, source: SpanReading) -> None:
         "finish",
         "usage",
         "aggregate",
+        "dollars",
         "error",
         "transcript",
     ):
@@ -387,57 +407,53 @@ def _fits(value: Json, arguments: Json) -> bool:
     return value == arguments or (isinstance(arguments, dict) and list(arguments.values()) == [value])
 
 
-def _steps(step_nodes: list[Node]) -> list[Step]:
+def _steps(step_nodes: list[Node], forms: Forms) -> list[Step]:
     ids: dict[int, str] = {}
     used_ids: set[str] = set()
+    errors: dict[tuple[str, str], Fault] = {}
     for node in step_nodes:
         span = node.content.span
         short = span.id.hex()  # unique in its trace; a run may be several traces
         ids[id(node)] = short if short not in used_ids else f"{span.trace.hex()}:{short}"
         used_ids.add(short)
+        reading = node.reading
+        if reading.error is not None and reading.kind != AGENT:
+            errors.setdefault(reading.error, _fault(reading))
     agents: dict[int, str] = {}
     run_steps: list[Step] = []
-    errors: dict[tuple[str, str], Fault] = {}
     for node in step_nodes:
-        if node.reading.kind != AGENT and node.reading.error is not None:
-            errors.setdefault(node.reading.error, _fault(node.reading))
-    for node in step_nodes:
-        above = node.inside
-        agent = node.reading.name if node.reading.kind == AGENT else agents.get(id(above), "")
-        agents[id(node)] = agent
+        reading, above = node.reading, node.inside
+        agent = agents[id(node)] = reading.name if reading.kind == AGENT else agents.get(id(above), "")
+        failed = None
+        if reading.error is not None:
+            fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
+            failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
+        spoken = reading.kind in (AGENT, LLM)
+        spent = reading.usage
         run_steps.append(
-            _step(node, ids[id(node)], None if above is None else ids.get(id(above)), agent, errors)
+            forms.step(
+                observation=reading.input if spoken else reading.arguments,
+                action=reading.output if spoken else reading.result,
+                kind=reading.kind,
+                name=reading.name,
+                agent=agent,
+                id=ids[id(node)],
+                parent=None if above is None else ids.get(id(above)),
+                tokens=reading.tokens,
+                usage=None
+                if spent is None
+                else forms.usage(
+                    spent["input"] or 0,
+                    spent["output"] or 0,
+                    reading.dollars or 0.0,
+                    int(reading.kind != AGENT),
+                ),
+                latency=max(0, node.ended - node.started) / 1e9,
+                error=failed,
+                info=_info(node, failed is not None),
+            )
         )
     return run_steps
-
-
-def _step(
-    node: Node, id: str, parent: str | None, agent: str, errors: Mapping[tuple[str, str], Fault]
-) -> Step:
-    reading = node.reading
-    failed = None
-    if reading.error is not None:
-        fault = errors.get(reading.error, Fault.AGENT) if reading.kind == AGENT else _fault(reading)
-        failed = Failure(fault, reading.error[0], reading.error[1][:10_000])
-    info = _info(node, failed is not None)
-    spoken = reading.kind in (AGENT, LLM)
-    spent = reading.usage
-    return Step(
-        observation=reading.input if spoken else reading.arguments,
-        action=reading.output if spoken else reading.result,
-        kind=reading.kind,
-        name=reading.name,
-        agent=agent,
-        id=id,
-        parent=parent,
-        tokens=reading.tokens,
-        usage=None
-        if spent is None
-        else Usage(spent["input"] or 0, spent["output"] or 0, calls=int(reading.kind != AGENT)),
-        latency=max(0, node.ended - node.started) / 1e9,
-        error=failed,
-        info=info,
-    )
 
 
 def _info(node: Node, failed: bool) -> dict[str, Json]:

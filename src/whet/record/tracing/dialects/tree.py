@@ -15,6 +15,7 @@ Spans may come in any order, twice, without their parents, or in a circle.  Noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -24,7 +25,7 @@ from .messages import Message
 from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, SpanReading
 
 STEPS = (AGENT, LLM, TOOL, FUNCTION)
-_KNOWN = (*STEPS, NODE)
+_KNOWN = frozenset({*STEPS, NODE})
 
 
 class Node(msgspec.Struct, eq=False):
@@ -34,6 +35,8 @@ class Node(msgspec.Struct, eq=False):
     reading: SpanReading
     order: int
     """Of arrival: decides between spans that began at the same time."""
+    is_call: bool
+    """True of a gateway's record."""
     parent: Node | None = None
     depth: int = 0
     children: list[Node] = []
@@ -45,10 +48,6 @@ class Node(msgspec.Struct, eq=False):
     """True if a step is this span or lies below it."""
     inside: Node | None = None
     """Of a step: the one that it happened in, set by `steps`."""
-
-    @property
-    def is_call(self) -> bool:
-        return self.content.span.encoding == CALL
 
     @property
     def step(self) -> Node | None:
@@ -79,18 +78,23 @@ class Node(msgspec.Struct, eq=False):
 
 def grow(pairs: Iterable[tuple[Content, SpanReading]]) -> list[Node]:
     """The nodes of one run, linked and merged, parents before children."""
-    nodes = [Node(content, reading, order) for order, (content, reading) in enumerate(pairs)]
+    nodes = [
+        Node(content, reading, order, content.span[7] == CALL)
+        for order, (content, reading) in enumerate(pairs)
+    ]
     _link(nodes)
     ordered = _downward(nodes)
-    if not any(node.reading.kind in _KNOWN for node in ordered):
+    kinds = [node.reading.kind for node in ordered]
+    if _KNOWN.isdisjoint(kinds):
         for node in ordered:
             if node.reading.kind == OTHER:
                 node.reading.kind = FUNCTION  # nothing here is an agent's: what was traced are functions
     # Children first, for `holds` goes upwards.
     for node in reversed(ordered):
         node.holds = node.reading.kind in STEPS or any(child.holds for child in node.children)
-    for node in ordered:
-        _promote(node)
+    if NODE in kinds:
+        for node in ordered:
+            _promote(node)
     for node in ordered:
         if node.reading.kind == AGENT and node.into is None and not node.members:
             _merge_run(node)
@@ -105,14 +109,20 @@ def grow(pairs: Iterable[tuple[Content, SpanReading]]) -> list[Node]:
 
 def steps(nodes: Iterable[Node]) -> list[Node]:
     """The steps among `nodes`, in the order in which they began."""
-    step_nodes = [node for node in nodes if node.reading.kind in STEPS and node.into is None]
-    depth: dict[int, int] = {}
+    step_nodes = [node for node in nodes if node.into is None and node.reading.kind in STEPS]
+    depths: dict[int, int] = {}
+    places = []
     for node in step_nodes:  # parents come before children
         above = node.inside = _enclosing(node)
-        depth[id(node)] = 0 if above is None else depth.get(id(above), 0) + 1
-    # A clock of milliseconds, as a browser's or Node's, lets a quick tool and the call after it begin at
-    # once: what also ended then was first.
-    return sorted(step_nodes, key=lambda node: (node.started, depth[id(node)], node.ended, node.order))
+        depth = depths[id(node)] = 0 if above is None else depths.get(id(above), 0) + 1
+        # A clock of milliseconds, as a browser's or Node's, lets a quick tool and the call after it begin at
+        # once: what also ended then was first.
+        places.append((node.started, depth, node.ended, node.order, node))
+    places.sort(key=_PLACE)
+    return [place[4] for place in places]
+
+
+_PLACE = itemgetter(0, 1, 2, 3)
 
 
 def _enclosing(step: Node) -> Node | None:
@@ -122,10 +132,12 @@ def _enclosing(step: Node) -> Node | None:
         # A gateway's record that was matched by its answer's id stands nowhere in the tree.
         places = [member for member in step.members if not member.is_call] or [step]
         top = min(places, key=lambda member: member.depth)
-    for node in top.above():
-        enclosing = node.step
+    ancestor = top.parent
+    while ancestor is not None:
+        enclosing = ancestor.step
         if enclosing is not None and enclosing is not step:
             return enclosing
+        ancestor = ancestor.parent
     return None
 
 
@@ -149,10 +161,22 @@ def given_calls(step: Node) -> list[Message]:
 
 def _link(nodes: list[Node]) -> None:
     """Find parents; where they form a circle, cut it."""
-    by_id = {(node.content.span.trace, node.content.span.id): node for node in nodes if not node.is_call}
+    by_id = {node.content.span[:2]: node for node in nodes if not node.is_call}
+    ordered = True
     for node in nodes:
-        span = node.content.span
-        node.parent = by_id.get((span.trace, span.parent)) if span.parent else None
+        trace, _, above = node.content.span[:3]
+        if above and (parent := by_id.get((trace, above))) is not None:
+            node.parent = parent
+            ordered = ordered and parent.order < node.order
+    if not ordered:
+        _cut_circles(nodes)
+    for node in nodes:
+        if node.parent is not None:
+            node.parent.children.append(node)
+
+
+def _cut_circles(nodes: list[Node]) -> None:
+    """Where each parent came before its children there is none."""
     done: set[int] = set()
     for node in nodes:
         path: dict[int, Node] = {}
@@ -164,9 +188,6 @@ def _link(nodes: list[Node]) -> None:
             path[id(ancestor)] = ancestor
             ancestor = ancestor.parent
         done.update(path)
-    for node in nodes:
-        if node.parent is not None:
-            node.parent.children.append(node)
 
 
 def _downward(nodes: list[Node]) -> list[Node]:
@@ -291,7 +312,9 @@ def _merge_twins(ordered: list[Node]) -> None:
     for node in ordered:
         if node.reading.kind not in (TOOL, LLM) or node.into is not None or node.is_call:
             continue
-        above = next((step for ancestor in node.above() if (step := ancestor.step) is not None), None)
+        above, ancestor = None, node.parent
+        while ancestor is not None and (above := ancestor.step) is None:
+            ancestor = ancestor.parent
         if above is not None and above.reading.kind == node.reading.kind and _alike(above, node):
             inside.setdefault(id(above), []).append(node)
             around[id(above)] = above
@@ -302,8 +325,7 @@ def _merge_twins(ordered: list[Node]) -> None:
             _merge(target, twins[0])
     by_call: dict[tuple[int, str, str], Node] = {}
     for node in ordered:
-        id_ = node.reading.tool_call_id
-        if node.reading.kind != TOOL or node.into is not None or not id_:
+        if node.reading.kind != TOOL or node.into is not None or not (id_ := node.reading.tool_call_id):
             continue
         key_ = (id(node.parent), node.reading.name, id_)
         first = by_call.setdefault(key_, node)

@@ -15,8 +15,8 @@ import msgspec
 
 from ....types import Json
 from ..content import Content
-from .messages import parsed, structure
-from .reading import SpanReading
+from .reading import NAMES, SHAPES, SpanReading
+from .values import parsed, structure
 
 EVALUATION = "gen_ai.evaluation.result"
 READ = frozenset(
@@ -38,6 +38,9 @@ READ = frozenset(
         "gen_ai.usage.reasoning.output_tokens",
         "gen_ai.usage.reasoning_tokens",
         "gen_ai.usage.total_tokens",
+        "gen_ai.usage.cost",
+        "llm.cost.total",
+        "langfuse.observation.cost_details",
         "gen_ai.agent.name",
         "gen_ai.workflow.name",
         "gen_ai.tool.name",
@@ -158,15 +161,25 @@ def unread(contents: Iterable[Content], reading: SpanReading) -> dict[str, Json]
     """
     kept: dict[str, Json] = {}
     spoken: list[tuple[str, Json]] = []
+    quoted = reading.quoted
     for content in contents:
-        for key, value in content.attributes.items():
-            says = _says(key)
-            if says is None or value is None:
-                continue
-            if says:
-                spoken.append((key, value))
-            else:
+        attributes = content.attributes
+        few = len(attributes) <= NAMES
+        others, said = (_parted if few else _parted.__wrapped__)(tuple(attributes))
+        for key in others:
+            if (value := attributes[key]) is not None:
                 _keep(kept, key, value)
+        for key in said:
+            value = attributes[key]
+            if value is None or value is reading.result:
+                continue
+            if key in quoted:
+                quoted_value, told_by = quoted[key]
+                if quoted_value is value and (
+                    told_by is reading.input or told_by is reading.output or told_by is reading.arguments
+                ):
+                    continue
+            spoken.append((key, value))
         for event in content.events:
             if event.name not in (EVALUATION, "exception"):
                 spoken += [(f"{event.name}: {key}", value) for key, value in event.attributes.items()]
@@ -177,6 +190,13 @@ def unread(contents: Iterable[Content], reading: SpanReading) -> dict[str, Json]
             if not told.says(value):
                 _keep(kept, key, value)
     return kept
+
+
+@functools.lru_cache(maxsize=SHAPES)
+def _parted(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the names of a span's attributes those that no step says, and those of what was said."""
+    says = [(key, _says(key)) for key in keys]
+    return tuple(key for key, said in says if said is False), tuple(key for key, said in says if said)
 
 
 @functools.lru_cache(maxsize=4096)
