@@ -47,7 +47,11 @@ def points(effect: float, interval: Sequence[float]) -> str:
 
 def publish(heading: str, lines: Sequence[str], *, page: Path = PAGE) -> None:
     """Print a section and put it into the page in place of the one of that heading."""
-    command = shlex.join(["scripts/claims", *sys.argv[1:]])
+    # Where the work lay is of this machine alone.
+    words = [
+        word for word, before in zip(sys.argv[1:], sys.argv, strict=False) if "--folder" not in (word, before)
+    ]
+    command = shlex.join(["scripts/claims", *words])
     section = "\n".join(
         [f"## {heading}", "", f"{date.today().isoformat()}, `{command}`", "", *lines]
     ).rstrip()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from .systems import NOT_ON_WINDOWS
+from .errors import NOT_ON_WINDOWS
 
 
 def main() -> None:

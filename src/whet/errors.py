@@ -122,3 +122,9 @@ class SandboxError(WhetError, RuntimeError):
     """Untrusted code cannot be shut in here; the message names the fix. Nothing was run."""
 
     exit_code = 9
+
+
+NOT_ON_WINDOWS = (
+    "whet runs on Linux and macOS; on Windows, use it in WSL 2 (wsl --install) or in a Linux container"
+)
+"""Said where nothing else of whet can be imported."""
