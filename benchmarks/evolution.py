@@ -145,14 +145,15 @@ ends = []
 def told(record):
     # A candidate that was run is one that had a process: the duplicates of a text, and what is no Python, had none.
     if record.number > 20:
-        ends.append((time.monotonic(), record.rollouts > 0))
+        ends.append((time.monotonic(), record.rollouts > 0, record.tried))
     elif record.number == 20:
-        ends.append((time.monotonic(), False))
+        ends.append((time.monotonic(), False, 0))
 
 
 settings = Settings(config=read_config(config), output=output, offline=True, iterations=int(iterations))
 asyncio.run(evolve_program(program, evaluator, settings, progress=told))
-print("RESULT", json.dumps(sum(ran for _, ran in ends) / (ends[-1][0] - ends[0][0])))
+seconds = ends[-1][0] - ends[0][0]
+print("RESULT", json.dumps([sum(ran for _, ran, _ in ends) / seconds, sum(tried for _, _, tried in ends) / seconds]))
 """
 COMMANDS = {
     "whet": ["-m", "whet", "evolve", "--models-only"],
@@ -311,14 +312,15 @@ def written(folder: Path, config: str, program: str = PROGRAM) -> list[str]:
     return [str(folder / name) for name in (*texts, "out")]
 
 
-def offline(proposals: int, workers: int) -> float:
-    """Evaluations a second of a search that asks no model."""
+def offline(proposals: int, workers: int) -> tuple[float, float]:
+    """Proposals a second that ran, and versions that they tried, of a search that asks no model."""
     with tempfile.TemporaryDirectory() as name:
         config = CONFIG.format(url="http://127.0.0.1:1/v1", workers=workers, timeout=60)
         command = [sys.executable, "-c", OFFLINE, *written(Path(name), config, OFFLINE_PROGRAM)]
         done = subprocess.run([*command, str(proposals)], capture_output=True, text=True, check=True)
     rate = next(line for line in done.stdout.splitlines() if line.startswith("RESULT"))
-    return float(rate.removeprefix("RESULT"))
+    ran, tried = json.loads(rate.removeprefix("RESULT"))
+    return ran, tried
 
 
 def compare(options: argparse.Namespace, python: str, figures: _Table) -> None:
@@ -409,8 +411,9 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     figures = _Table()
     for workers in options.workers:
-        rates = [offline(options.offline, workers) for _ in range(options.repeat)]
-        figures[f"evaluations/s without a model, {workers} workers"] = median(rates)
+        ran, tried = zip(*[offline(options.offline, workers) for _ in range(options.repeat)], strict=True)
+        figures[f"evaluations/s without a model, {workers} workers"] = median(ran)
+        figures[f"single edits tried side by side/s, {workers} workers"] = median(tried)
     compare(options, python, figures)
     if options.many > 220:
         for side in COMMANDS:

@@ -23,7 +23,9 @@ PAGES = [
 ]
 CODE_PAGES = [page for page in PAGES if house_markdown.python_blocks(page)]
 NO_RUN_LIMIT = 2
-PLAYED = [ROOT / "docs" / f"{name}.md" for name in ("my-agent", "my-prompt", "my-model", "coming-from")]
+PLAYED = [
+    ROOT / "docs" / f"{name}.md" for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import")
+]
 """Pages whose shell blocks are run as they stand, from a bare folder."""
 
 

@@ -338,8 +338,8 @@ TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], l
     ),
     "wiring": (
         "five small repositories",
-        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and a "
-        "notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
+        "A script, a LangGraph package, a FastAPI service with prompts in three places, TypeScript beside Python, and "
+        "a notebook: `whet init`, at most two edits, and `whet improve` by thumbs.",
         wiring,
     ),
 }

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+
+def _project(name: str, *needs: str) -> str:
+    return f'[project]\nname = "{name}"\nversion = "0.1"\ndependencies = {json.dumps(needs)}\n'
+
+
 _SCRIPT = {
     "requirements.txt": "openai>=3\n",
     "triage.py": '''"""Says which team a ticket goes to."""
@@ -33,7 +38,7 @@ if __name__ == "__main__":
     + "".join(f"Ticket {n}: my train was late,{'delays' if n % 2 else 'refunds'}\n" for n in range(60)),
 }
 _GRAPH = {
-    "pyproject.toml": '[project]\nname = "planner"\nversion = "0.1"\ndependencies = ["langgraph", "langchain-openai"]\n',
+    "pyproject.toml": _project("planner", "langgraph", "langchain-openai"),
     "src/planner/__init__.py": "",
     "src/planner/prompts.py": 'PLAN_PROMPT = "You plan journeys by train. Name every change of trains."\n',
     "src/planner/graph.py": '''from langchain_core.tools import tool
@@ -58,10 +63,10 @@ def plan(question: str) -> str:
 ''',
     "src/planner/__main__.py": "import sys\n\nfrom planner.graph import plan\n\nprint(plan(sys.argv[1]))\n",
     "tests/test_graph.py": "from planner.graph import timetable\n\n\ndef test_timetable():\n    assert timetable\n",
-    ".github/workflows/ci.yml": "on: push\njobs:\n  test:\n    runs-on: ubuntu-latest\n    steps:\n      - run: pytest\n",
+    ".github/workflows/ci.yml": "on: push\njobs: {test: {runs-on: ubuntu-latest, steps: [{run: pytest}]}}\n",
 }
 _SERVICE = {
-    "pyproject.toml": '[project]\nname = "menu"\nversion = "0.1"\ndependencies = ["fastapi", "openai", "jinja2", "pyyaml"]\n',
+    "pyproject.toml": _project("menu", "fastapi", "openai", "jinja2", "pyyaml"),
     "app/__init__.py": "",
     "app/prompts/reply.j2": "You answer guests of a canteen. Today there is {{ dish }}.\nBe brief.\n",
     "app/prompts/tone.yaml": "system: You are polite and never mention prices.\nversion: 3\n",

@@ -171,9 +171,7 @@ if not TYPE_CHECKING:  # to a type checker this would make every misspelt name v
             # Files are locked, and processes made, in ways that Windows does not have.
             if sys.platform != "win32":
                 raise
-            from .systems import NOT_ON_WINDOWS
-
-            raise ImportError(NOT_ON_WINDOWS) from error
+            raise ImportError(import_module(".systems", __name__).NOT_ON_WINDOWS) from error
         value = getattr(module, name)
         globals()[name] = value  # looked up once
         return value

@@ -5,7 +5,7 @@
 #     "opentelemetry-exporter-otlp-proto-http==1.45.2",
 # ]
 # ///
-"""A smolagents agent under OpenInference; the scripted model does not call `final_answer`, so the answer is its last words."""
+"""A smolagents agent under OpenInference; the scripted model never calls `final_answer`, so its last words count."""
 
 import os
 import sys
