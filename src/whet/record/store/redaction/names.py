@@ -42,7 +42,7 @@ _COOKIE = re.compile(
 )
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
-_FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder|123456789(?:0|abc)|abcdefgh")
+_FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder")
 _HUMPS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z]")
 
 
