@@ -93,7 +93,7 @@ def _answer(request: ModelRequest) -> str:
     number = re.findall(r"\d+", question)[-1]
     digest = hashlib.sha256(f"{system}|{question}".encode()).digest()
     said = RULE in system or digest[0] < 100
-    return f"As to {number}: it is done." if said else "It is done."
+    return f"Case {number} is now done." if said else "This one is now done."
 
 
 def _advise(request: ModelRequest) -> str:
