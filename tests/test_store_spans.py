@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sqlite3
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,19 @@ def test_older_segments_are_searched_for_what_they_hold_alone(tmp_path: Path) ->
         assert not any("spans_1 " in query for query in heard.queries)
         assert spans.trace(span(0, trace=3).trace) == [span(3, trace=3, run="run 3")]
         assert any("spans_1 " in query for query in heard.queries)
+
+
+def test_an_older_segment_is_noted_in_little_memory(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db", segment=6_000) as store:
+        store.spans.put([span(n, trace=n, run=f"run {n}") for n in range(6_000)]).result()
+        store.spans.put([span(6_000)]).result()
+        store.spans._older.add(["the filter's own memory"])
+        tracemalloc.start()
+        assert store.spans.note_older()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert store.spans.known(run="run 5999")
+        assert most < 400_000
 
 
 def test_a_filter_that_is_far_too_small_still_misses_nothing() -> None:
