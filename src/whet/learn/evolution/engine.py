@@ -25,13 +25,11 @@ from ...types import Json
 from .bandit import Bandit
 from .blocks import BLOCKS
 from .edits import EDITS
-from .holes import Hole
 from .judging import RETRIES, Benched, Judgement, Judging, unreadable
 from .population import Draw, Judged, Population
 from .program import Program
 from .proposers import Move, Proposes
 from .records import ProposalRecord, Records
-from .source import parsed
 from .sweep import SWEEP, EditBatch, Sweeps, promising, whose_turn
 
 _DRAWN = {**EDITS, **BLOCKS}
@@ -432,16 +430,14 @@ class Search:
     async def _swept(self, child: _Child, batch: EditBatch) -> ProposalRecord:
         """Try single edits side by side, judge those that can win, and let the best of them be the child."""
         sweep = batch.sweep
-        tried: dict[str, Any] = {"swept": sweep.key, "tried": batch.tried}
+        tried: dict[str, Any] = {"swept": sweep.key, "tried": len(batch.programs)}
         # Which of them is the child is only known when all of the others before it may be, too.
         await self._texts.wait(child.number)
         self._texts.leave(child.number)
         best, smoked, evaluated = Judgement(), Judgement(), 0
         async with self._slots:
-            if batch.hole is not None:
-                await self._fill(batch, batch.hole)
             gains, halves = await self._screened(batch)
-            for index in promising(gains, batch.finalists):
+            for index in promising(gains, sweep.finalists):
                 program = batch.programs[index]
                 if unreadable(program, self.options.max_length) is not None:
                     continue
@@ -455,8 +451,7 @@ class Search:
         # The one that becomes the child is counted by itself, a duplicate is not.
         tried["beside"] = max(0, evaluated - (not twin))
         if child.program is None:
-            what = "filling of a hole" if batch.hole is not None else f"of {batch.tried} single edits"
-            none = Judgement(failure=f"no {what} can win")
+            none = Judgement(failure=f"none of {len(batch.programs)} single edits can win")
             return self._record(child, none, status="nothing", parts=None, **tried)
         if twin:
             return self._record(child, smoked, status="duplicate", parts=None, **tried)
@@ -472,15 +467,6 @@ class Search:
             return judged.score > best.score
         return not await self.judge.confirm(rival) and await self.judge.confirm(program)
 
-    async def _fill(self, batch: EditBatch, hole: Hole) -> None:
-        """Make the edits of a hole's batch."""
-        sweep = batch.sweep
-        assert sweep.spectrum is not None
-        program = sweep.base.program
-        text = parsed(program.parts[batch.part]).spliced(hole.changes)
-        fillings = await self.judge.fill(sweep.spectrum, program.with_part(batch.part, text), hole)
-        batch.programs = sweep.filled(batch, fillings)
-
     async def _screened(self, batch: EditBatch) -> tuple[dict[int, float], list[int]]:
         """Edits of a batch that may win, with their gains, and those that are perhaps half of a repair."""
         sweep = batch.sweep
@@ -488,8 +474,6 @@ class Search:
             return dict.fromkeys(range(len(batch.programs)), 1.0), []
         screened = await self.judge.screen(sweep.spectrum, batch.programs)
         gains = {index: report.gain for index, report in enumerate(screened)}
-        if batch.hole is not None:
-            return gains, []  # only what gains comes out of a hole
         return gains, [index for index, report in enumerate(screened) if report.differs]
 
     async def _judged(self, child: _Child, program: Program) -> tuple[Judgement, Judgement]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...types import Trajectory
-from .holes import Hole
 from .population import Judged
 from .program import Program
 from .screening import Screened, Spectrum
@@ -75,10 +74,6 @@ class Judging(Protocol):
     async def screen(self, spectrum: Spectrum, programs: Sequence[Program]) -> list[Screened]:
         """Versions of a spectrum's program, side by side on a few rows; in the order of the versions."""
         raise NotImplementedError
-
-    async def fill(self, spectrum: Spectrum, program: Program, hole: Hole) -> list[tuple[str, int]]:
-        """What the hole of a version of a spectrum's program can be filled with: expression and target."""
-        return []
 
     async def confirm(self, program: Program) -> bool:
         """True if a program at the target is as good where nothing was searched: the search is done."""

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from msgspec import UNSET
 
-from ...sandbox.inside.holes import WHOLE
-from ...sandbox.inside.holes import digest as answer_digest
 from ...types import Bundle, Json, Task
 from ..datasets.callee import RUNNER, staged
 from .corrections import Corrections, WrongAnswer
-from .holes import Hole
 from .outside import Comparer, Targets
 from .population import Judged
 from .program import Program
@@ -27,7 +23,6 @@ from .screening import (
     Screened,
     Spectrum,
     Traced,
-    calls_of,
     limit_of,
     ochiai,
     placed,
@@ -39,12 +34,6 @@ from .screening import (
 )
 
 _FINALISTS = 3
-_Answered = tuple[list[tuple[str, int, int]], list[int]]
-"""Expression, target and failing rows that come out right; and where to go on."""
-_ASKED = 10
-"""Times that one hole is asked for."""
-_PARTIAL = 2
-"""Fillings of a hole that leave some rows wrong."""
 
 
 class RowScreen(Screen):
@@ -148,7 +137,6 @@ class RowScreen(Screen):
             [scores[index] for index in chosen],
             weights,
             self._corrections([(traced[index], reports[index].answer) for index in wrong]),
-            calls_of(steps / max(1, len(chosen))),
             _FINALISTS,
         )
 
@@ -169,41 +157,6 @@ class RowScreen(Screen):
         reports = await self.each(files, "answers", [RUNNER], versions, [calls, spectrum.seconds])
         return [await self._compared(spectrum, answers) for answers in reports]
 
-    async def filled(self, spectrum: Spectrum, program: Program, hole: Hole) -> list[tuple[str, int]]:
-        """Expressions for a hole in its program, with their targets, the best first."""
-        files = self._files(spectrum.program)
-        places = placed(spectrum.program, files)
-        assert places is not None
-        asked = {
-            "names": list(hole.names),
-            "before": [list(part) for part in hole.before],
-            "atoms": [list(part) for part in hole.atoms],
-            "called": list(hole.called),
-            "attributes": list(hole.attributes),
-            "targets": [[target.takes, target.name] for target in hole.targets],
-        }
-        rows: dict[str, Json] = {
-            "calls": list(self._calls(spectrum.rows)),
-            "wanted": [answer_digest(task.answer) for task in spectrum.rows],
-            "failing": sum(score < 1.0 for score in spectrum.scores),
-            "most": spectrum.calls * (2 if hole.statement else 1),
-        }
-        changed = version(program, places, files)
-        told: list[tuple[str, int, int]] = []
-        # Where the machine is busy its time ends before the calls do: then it goes on from there.
-        for _ in range(_ASKED):
-            ask = ("fillings", RUNNER, changed, asked, rows, spectrum.seconds, self.enough)
-            reports = await self.asked(files, *ask)
-            try:
-                answered, further = msgspec.json.decode(reports[0].told[0], type=_Answered)
-            except (msgspec.MsgspecError, IndexError):
-                break
-            told += answered
-            if not further:
-                break
-            rows["from"] = list(further)
-        return _chosen(told, sum(score < 1.0 for score in spectrum.scores))
-
     async def _compared(self, spectrum: Spectrum, answers: Sequence[str]) -> Screened:
         """A version's answers beside those of its origin; rows that it was not asked any more count for nothing."""
         gain, lost, differs = 0.0, False, False
@@ -217,11 +170,3 @@ class RowScreen(Screen):
             differs = differs or score < 1.0
         whole = len(answers) == len(spectrum.rows)
         return Screened(max(0.0, gain), differs and not lost and gain <= 0.0 and whole)
-
-
-def _chosen(answered: Sequence[tuple[str, int, int]], failing: int) -> list[tuple[str, int]]:
-    """The fillings that answer every failing row, the smallest first, then the best of the others."""
-    ranked = sorted(answered, key=lambda filling: -filling[2])  # stable: the smallest of equals
-    whole = [filling for filling in ranked if filling[2] == failing][:WHOLE]
-    partial = [filling for filling in ranked if filling[2] < failing][:_PARTIAL]
-    return [(text, target) for text, target, _ in (*whole, *partial)]

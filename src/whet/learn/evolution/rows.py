@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from ...errors import InputError, TrainingRefused
 from ...types import Bundle, Failure, Fault, Outcome, Task, Trajectory, canonical, digest
 from ..loop import RunRollouts, mean_value, value_of
-from .holes import Hole
 from .judging import Judgement, Judging, timed_out
 from .outside import Comparer, Targets
 from .population import Judged
@@ -166,11 +165,6 @@ class RowJudge(Judging):
         """See `Judging`."""
         assert self._screen is not None
         return await self._screen.screened(spectrum, programs)
-
-    async def fill(self, spectrum: Spectrum, program: Program, hole: Hole) -> list[tuple[str, int]]:
-        """See `Judging`."""
-        assert self._screen is not None
-        return await self._screen.filled(spectrum, program, hole)
 
     async def _started(self, start: Program) -> Judgement:
         """The judgement of the start; 0 for one that fails on every row, unless the fault is not its own."""

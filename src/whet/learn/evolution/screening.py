@@ -36,8 +36,6 @@ _WIDEST = 64
 _LOAD, _STEP = 1e-3, 1e-7
 """Seconds that loading a version and a line of Python take, about: the width follows counts of steps, not a clock."""
 _SCREEN_SECONDS = 0.2
-_CALL, _FILL_SECONDS, _MOST_CALLS = 1e-4, 0.15, 3000
-"""Seconds that a call of a hole's program takes beside its steps, and all calls that fill it; and their number."""
 HANGS = 10_000_000
 """Steps of a call that was ended."""
 _WORDS, _LONGEST = 24, 16
@@ -158,8 +156,6 @@ class Spectrum:
     """Rows that each of them stands for."""
     corrections: Corrections = NO_CORRECTIONS
     """Of failing rows: what a wrong constant in the program may have been meant to be."""
-    calls: int = 0
-    """That one hole may take to be filled."""
     finalists: int = 1
     """Versions of one screen that are judged whole; one where a screen sees all that a judge does."""
 
@@ -198,11 +194,6 @@ def ochiai(
 def width_of(steps: float) -> int:
     """How many versions fit into one screen, by the steps that one of them takes."""
     return max(1, min(_WIDEST, int(_SCREEN_SECONDS / (_LOAD + _STEP * steps))))
-
-
-def calls_of(steps: float) -> int:
-    """How many calls of so many steps, with all that is around one, the filling of a hole may take."""
-    return max(200, min(_MOST_CALLS, int(_FILL_SECONDS / (_CALL + _STEP * steps))))
 
 
 @dataclass

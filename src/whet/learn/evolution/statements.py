@@ -54,7 +54,7 @@ _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class _Spot:
     """A statement in its body."""
 
     node: ast.stmt
@@ -66,10 +66,10 @@ class Spot:
 
 def statement_edits(source: PythonSource, scope: Scope) -> Iterator[SingleEdit]:
     """The edits of a function's statements, or of those of the module."""
-    return Statements(source, scope).all()
+    return _Statements(source, scope).all()
 
 
-class Statements:
+class _Statements:
     def __init__(self, source: PythonSource, scope: Scope) -> None:
         self.source, self.scope = source, scope
         self.spots = [
@@ -77,11 +77,11 @@ class Statements:
         ]
         self.function = isinstance(scope.owner, FunctionNode)
 
-    def _walk(self, body: Sequence[ast.stmt], loop: bool) -> Iterator[Spot]:
+    def _walk(self, body: Sequence[ast.stmt], loop: bool) -> Iterator[_Spot]:
         for index, node in enumerate(body):
             if _is_text(node) or isinstance(node, (ast.Import, ast.ImportFrom)):
                 continue
-            yield Spot(node, body, index, loop)
+            yield _Spot(node, body, index, loop)
             if isinstance(node, (FunctionNode, ast.ClassDef)):
                 continue
             inner = loop or isinstance(node, (ast.For, ast.AsyncFor, ast.While))
@@ -130,7 +130,7 @@ class Statements:
 
     # What there is.
 
-    def _own(self, spot: Spot) -> Iterator[SingleEdit]:
+    def _own(self, spot: _Spot) -> Iterator[SingleEdit]:
         node, source = spot.node, self.source
         span = source.span(node)
         if isinstance(node, _DROPPED):
@@ -151,7 +151,7 @@ class Statements:
         yield from self._left(spot)
         yield from self._exchanged(spot)
 
-    def _left(self, spot: Spot) -> Iterator[SingleEdit]:
+    def _left(self, spot: _Spot) -> Iterator[SingleEdit]:
         """Another way to leave a loop or the function, or to enter a block."""
         node, source = spot.node, self.source
         span = source.span(node)
@@ -213,7 +213,7 @@ class Statements:
             changes = [(self.source.span(first), texts[1]), (self.source.span(second), texts[0])]
             yield self.edit("target", 0.5, node, changes)
 
-    def _exchanged(self, spot: Spot) -> Iterator[SingleEdit]:
+    def _exchanged(self, spot: _Spot) -> Iterator[SingleEdit]:
         """A statement and the one after it change places."""
         if spot.index + 1 >= len(spot.body):
             return
@@ -249,7 +249,7 @@ class Statements:
 
     def _inserted(self) -> Iterator[SingleEdit]:
         """A statement of the function, or one made of its names, put before or after another."""
-        copies: dict[str, Spot] = {}
+        copies: dict[str, _Spot] = {}
         for spot in self.spots:
             text = self.source.segment(spot.node)
             if isinstance(spot.node, _SIMPLE) and "\n" not in text:
@@ -272,7 +272,7 @@ class Statements:
                 yield from self._put(spot, ends, text, prior, None)
 
     def _put(
-        self, spot: Spot, ends: bool, text: str, prior: float, origin: Spot | None
+        self, spot: _Spot, ends: bool, text: str, prior: float, origin: _Spot | None
     ) -> Iterator[SingleEdit]:
         places = [self.before(spot.node, text)]
         if ends:
@@ -302,7 +302,7 @@ class Statements:
             statements += [(0.07, f"{name} = {called}({name})", "") for called in scope.called[:4]]
             ends = _CLEANED if scope.wordy else ()
             statements += [(0.07, f"{name} = {name}{end}", "") for end in ends]
-        for method, holder in self.containers():
+        for method, holder in self._containers():
             others = [name for name in scope.names[:8] if name != holder]
             statements += [(0.2, f"{holder}.{method}({name})", "") for name in others]
         for name in assigned:
@@ -311,7 +311,7 @@ class Statements:
         statements += [(0.1, f"return {text}", "") for text in ("True", "False", "None", "0", "[]")]
         return statements
 
-    def containers(self) -> list[tuple[str, str]]:
+    def _containers(self) -> list[tuple[str, str]]:
         """Method and text of what grows in the function."""
         grown: dict[tuple[str, str], None] = {}
         for node in (node for tree in (self.scope.owner, *self.scope.around) for node in ast.walk(tree)):

@@ -2,10 +2,9 @@
 
 A search tries every single edit of its best program, and of the start, before it relies on chance: an edit's place in
 the queue is the blame of its line times the prior of its kind.  A proposal takes the next few edits, runs them side by
-side on a few rows (`screening.py`), and judges those that can win.  Between them come holes, places that are filled
-with what is made of the function's names (`holes.py`); their fillings are judged as edits are.  An edit that
-gains nothing and loses nothing, but answers a failing row in another way, is kept: once the single edits are used up,
-its own single edits follow, so that pairs are reached through a beam and not by all combinations.
+side on a few rows (`screening.py`), and judges those that can win.  An edit that gains nothing and loses nothing, but
+answers a failing row in another way, is kept: once the single edits are used up, its own single edits follow, so that
+pairs are reached through a beam and not by all combinations.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .corrections import NO_CORRECTIONS
-from .holes import Hole, holes
 from .judging import Judging
 from .population import Judged
 from .program import Program
@@ -33,32 +31,15 @@ _BEAM, _PER_SCREEN = 12, 3
 """Halves of repairs that are followed, and those of them that one screen contributes."""
 _PAIRED = 640
 """Edits of one member of the beam."""
-_BEFORE_HOLES, _BETWEEN_HOLES, _HOLES = 64, 32, 128
-"""Single edits before the first hole and between one and the next, and holes of one program: each costs as much as some
-100 edits, and is filled with some thousand expressions."""
-_FILLED = 6
-"""Fillings of one hole that are judged whole."""
 _EDITED = 60_000
 """Characters above which a part is left to the other edits: its single edits would never end."""
 
 
 class EditBatch:
-    """The next few edits of one sweep, or a hole, whose fillings are its edits once it is filled."""
+    """The next few edits of one sweep."""
 
-    def __init__(
-        self, sweep: Sweep, start: int, programs: Sequence[Program], hole: Hole | None = None, part: str = ""
-    ) -> None:
-        self.sweep, self.start, self.programs, self.hole, self.part = sweep, start, programs, hole, part
-
-    @property
-    def tried(self) -> int:
-        """Entries of the sweep that it takes."""
-        return len(self.programs) if self.hole is None else 1
-
-    @property
-    def finalists(self) -> int:
-        """Programs that are judged whole."""
-        return self.sweep.finalists if self.hole is None else _FILLED
+    def __init__(self, sweep: Sweep, start: int, programs: Sequence[Program]) -> None:
+        self.sweep, self.start, self.programs = sweep, start, programs
 
 
 @dataclass
@@ -74,11 +55,10 @@ class Sweep:
     spectrum: Spectrum | None
     most: int | None = None
     taken: int = 0
-    _edits: list[tuple[str, SingleEdit | Hole]] = field(init=False)
+    _edits: list[tuple[str, SingleEdit]] = field(init=False)
 
     def __post_init__(self) -> None:
-        edits: list[tuple[str, SingleEdit]] = []
-        places: list[tuple[str, Hole]] = []
+        ranked: list[tuple[float, int, str, SingleEdit]] = []
         self._edits = []
         if self.spectrum is not None and self.spectrum.rows and min(self.spectrum.scores) >= 1.0:
             return  # no row is left to be answered better
@@ -87,20 +67,14 @@ class Sweep:
                 continue
             try:
                 corrections = self.spectrum.corrections if self.spectrum is not None else NO_CORRECTIONS
-                edits += [(part, edit) for edit in single_edits(parsed(text), corrections)]
-                if self.most is None and self.width > 1:
-                    places += [(part, hole) for hole in holes(parsed(text), corrections)]
+                edits = single_edits(parsed(text), corrections)
             except (SyntaxError, ValueError, RecursionError):
                 continue
-        edits.sort(key=self._suspicion)  # stable: ties in the order of the text
-        places.sort(key=self._suspicion)
-        self._edits = _interleaved(edits[: self.most], places[:_HOLES])
+            ranked += [(-edit.prior * self._blame(part, edit), len(ranked), part, edit) for edit in edits]
+        ranked.sort(key=lambda ranking: ranking[0])  # stable: ties in the order of the text
+        self._edits = [(part, edit) for _, _, part, edit in ranked[: self.most]]
 
-    def _suspicion(self, entry: tuple[str, SingleEdit | Hole]) -> float:
-        part, edit = entry
-        return -edit.prior * self._blame(part, edit)
-
-    def _blame(self, part: str, edit: SingleEdit | Hole) -> float:
+    def _blame(self, part: str, edit: SingleEdit) -> float:
         if self.spectrum is None:
             return 1.0
         numbers = (edit.line, edit.beyond) if edit.beyond else (edit.line,)
@@ -131,34 +105,9 @@ class Sweep:
     def take(self) -> EditBatch:
         """The next edits; none once all are used up."""
         start = self.taken
-        part, first = self._edits[start]
-        if isinstance(first, Hole):
-            self.taken = start + 1
-            return EditBatch(self, start, [], first, part)
         width = min(self.width, _NARROW) if start < _FIRST else self.width
-        while self.taken < min(len(self), start + width) and isinstance(
-            self._edits[self.taken][1], SingleEdit
-        ):
-            self.taken += 1
+        self.taken = min(len(self), start + width)
         return EditBatch(self, start, [self.program(index) for index in range(start, self.taken)])
-
-    def filled(self, batch: EditBatch, fillings: Iterable[tuple[str, int]]) -> list[Program]:
-        """The base with each filling of a hole: expression and target."""
-        assert batch.hole is not None
-        source = parsed(self.base.program.parts[batch.part])
-        texts = [source.spliced(batch.hole.filled(*filling)) for filling in fillings]
-        return [self.base.program.with_part(batch.part, text) for text in texts]
-
-
-def _interleaved(
-    edits: Sequence[tuple[str, SingleEdit]], places: Sequence[tuple[str, Hole]]
-) -> list[tuple[str, SingleEdit | Hole]]:
-    """Single edits with a hole after every few of them; those that are left over at the end."""
-    merged: list[tuple[str, SingleEdit | Hole]] = [*edits[:_BEFORE_HOLES]]
-    for index, place in enumerate(places):
-        begin = _BEFORE_HOLES + index * _BETWEEN_HOLES
-        merged += [place, *edits[begin : begin + _BETWEEN_HOLES]]
-    return [*merged, *edits[_BEFORE_HOLES + len(places) * _BETWEEN_HOLES :]]
 
 
 @dataclass
@@ -244,7 +193,7 @@ def whose_turn(number: int, *, models: bool, sweeps: bool, alone: bool) -> str:
 
 
 def promising(gains: Mapping[int, float], most: int) -> list[int]:
-    """Versions of a screen that are judged, the largest gain first; more where many gain as much as the best."""
-    ranked = sorted((index for index, gain in gains.items() if gain > 0.0), key=lambda index: -gains[index])
-    equals = sum(gains[index] == gains[ranked[0]] for index in ranked)
-    return ranked[: max(most, min(equals, 2 * most))]
+    """Versions of a screen that are judged, the largest gain first."""
+    return sorted((index for index, gain in gains.items() if gain > 0.0), key=lambda index: -gains[index])[
+        :most
+    ]

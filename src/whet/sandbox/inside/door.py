@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import beside, holes, probes, screen
+from . import beside, probes, screen
 
-COMPILED = (holes, screen)
+COMPILED = (screen,)
 """For `screen.handle`, which is opened by its own name: read anew it would cost each screen 10 ms."""
 _home = ""
 

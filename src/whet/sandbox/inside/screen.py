@@ -16,12 +16,11 @@ import signal
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import machinery
 from typing import Any
 
 from . import worker
-from .timing import TooLong, limited
 
 _LARGEST = 1 << 20
 """Bytes of answers kept of one version; the rest of them count as missing."""
@@ -54,7 +53,7 @@ def answers(
     def work(tell: _Tell) -> None:
         function = worker.resolve(f"{runner}:call")
         for request in requests:
-            with limited(seconds):
+            with _limited(seconds):
                 tell(_answer(worker.call, function, request, False))
 
     return _each(versions, work, seconds, enough)
@@ -72,17 +71,38 @@ def scores(
     from .beside import evaluate
 
     def work(tell: _Tell) -> None:
-        with limited(seconds):
+        with _limited(seconds):
             tell(_answer(_encoded, evaluate, evaluator, function, program))
 
     return _each(versions, work, seconds, enough)
+
+
+class _TooLong(BaseException):
+    """A call has used up its processor time."""
+
+
+def _too_long(number: int, frame: Any) -> None:
+    raise _TooLong
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise _TooLong after so much processor time, again and again; end the process where nobody hears it."""
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 10.0 * seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
 
 def _answer(function: Callable[..., bytes], *args: Any) -> bytes:
     """An answer, or the name of the exception: the traceback of an endless recursion costs more than the call."""
     try:
         return function(*args)
-    except TooLong:
+    except _TooLong:
         raise
     except BaseException as error:
         return worker.RAISED + type(error).__name__.encode("utf-8", "replace")
@@ -132,28 +152,8 @@ def lines_beside(
     return _all([traced], 2.0 * seconds, 4.0 * seconds)
 
 
-def fillings(
-    runner: str,
-    version: Mapping[str, str],
-    place: Mapping[str, Any],
-    rows: Mapping[str, Any],
-    seconds: float,
-    enough: float,
-) -> list[dict[str, Any]]:
-    """What a place of a version can be filled with, as one report; see `holes.fillings`."""
-    from . import holes
-
-    def work(tell: _Tell) -> None:
-        call = worker.resolve(f"{runner}:call")
-        answered, further = holes.fillings(call, place, rows, seconds, enough)
-        tell(worker.encode([[list(filling) for filling in answered], further]))
-
-    return _each([version], work, 4.0 * seconds, enough)
-
-
 _ASKS: dict[str, Callable[..., Any]] = {
     "answers": answers,
-    "fillings": fillings,
     "scores": scores,
     "lines": lines,
     "lines_beside": lines_beside,
@@ -325,8 +325,8 @@ def _become(its: int, works: Sequence[Callable[[_Tell], None]], enough: float) -
     for work in works:
         try:
             broken = worker.attempt(work, tell)
-            hung = broken is not None and b'"TooLong"' in broken
-        except TooLong:
+            hung = broken is not None and b'"_TooLong"' in broken
+        except _TooLong:
             broken, hung = None, True
         # A version that hung has no further answers; one that could not be loaded has its failure as the first.
         if broken is not None and not hung:
