@@ -26,8 +26,10 @@ from typing import Any
 
 from newcomers_faults import faults
 from newcomers_function import function
+from newcomers_gym import gym
 from newcomers_shell import NEEDS, Noted, Shell, bare, report
 from newcomers_small import small
+from newcomers_table import prompt_table
 from newcomers_wiring import wiring
 from page import percent, publish, table
 
@@ -318,6 +320,18 @@ FRAMED = (
     "init`, improved by `whet improve desk.py`, live through the gateway, and rolled back."
 )
 TRIALS: dict[str, tuple[str, str, Callable[[Path, Path | None, Sequence[int]], list[Noted]]]] = {
+    "table": (
+        "a prompt and a table",
+        "A prompt and a CSV of 200 rows, and GEPA 0.1.4 on the same scripted model, which proves nothing of what it "
+        "finds; and with the answers dealt out to other rows. The truth is the share of 400 letters that nobody saw.",
+        prompt_table,
+    ),
+    "gym": (
+        "an environment and a tiny model",
+        "A Gymnasium text task and 4,000 random weights: GRPO, the gate on 200 seeds that were not learned from, "
+        "served and rolled back; and with rewards that chance gives.",
+        gym,
+    ),
     "small": (
         "a small gain, and none",
         "A prompt and 200 rows, of which 8 in 100 need a rule that the prompt lacks; the same where none does. "
