@@ -41,6 +41,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/training.md",
         "docs/server.md",
         "docs/integrations.md",
+        "docs/import.md",
         "docs/evaluators.md",
     ),
     "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md"),

@@ -53,15 +53,15 @@ from whet.learn.training.vocabulary import Vocabulary
 
 words = Vocabulary(list("0123"))
 size = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=32)
-fresh("policy", Path("small"), options=size, vocab_size=len(words), seed={seed})
+fresh("policy", Path("small"), options=size, vocab_size=len(words), seed=0)
 words.save(Path("small/vocabulary.json"))
 """
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
-def _train(env: str) -> list[str]:
+def _train(env: str, seed: int) -> list[str]:
     model = ["--env", f"digits:{env}", "--model", "small", "--answer-tokens", "1"]
-    learning = ["--episodes", "40", "--steps", "20", "--optim.learning-rate", "0.02"]
+    learning = ["--episodes", "40", "--steps", "20", "--optim.learning-rate", "0.02", "--seed", str(seed)]
     return ["whet", "train", "grpo", *model, *learning, "--output", "out", "--json"]
 
 
@@ -102,9 +102,9 @@ def _fingerprint(address: str) -> str:
 def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     shell = Shell(folder, python)
     (folder / "digits.py").write_text(WORLD, encoding="utf-8")
-    (folder / "small.py").write_text(SMALL.format(seed=seed), encoding="utf-8")
+    (folder / "small.py").write_text(SMALL, encoding="utf-8")
     subprocess.run([shell.python, "small.py"], cwd=folder, env=shell.environ({}), check=True)
-    done = shell.type(*_train(env))
+    done = shell.type(*_train(env, seed))
     verdict = json.loads(done.stdout)["verdict"] if done.returncode in (0, 1) else {}
     curve = [json.loads(row) for row in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
     noted = Noted(
