@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,9 +25,12 @@ PAGES = [
 CODE_PAGES = [page for page in PAGES if house_markdown.python_blocks(page)]
 NO_RUN_LIMIT = 2
 PLAYED = [
-    ROOT / "docs" / f"{name}.md" for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import")
+    ROOT / "docs" / f"{name}.md"
+    for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import", "server")
 ]
-"""Pages whose shell blocks are run as they stand, from a bare folder."""
+"""Pages whose shell blocks are run."""
+STAGES = ROOT / "tests" / "stages"
+"""What the reader of a page has already, `PAGE.sh`; the other pages start from a bare folder."""
 
 
 def name(page: Path) -> str:
@@ -79,13 +83,25 @@ def test_a_page_whose_code_fails_is_caught(tmp_path: Path) -> None:
     assert play(page, tmp_path).returncode == 0
 
 
+def staged(page: Path) -> str:
+    """The page's shell blocks behind its stage, which says what words of the page stand for."""
+    script, stage = house_markdown.script(page), STAGES / f"{page.stem}.sh"
+    if not stage.exists():
+        return script
+    setup = stage.read_text()
+    for word, own in re.findall(r"^#: (.+) -> (.+)$", setup, re.MULTILINE):
+        assert word in script, f"{stage.name}: {page.name} does not say {word!r}"
+        script = re.sub(rf"(?<![\w-]){re.escape(word)}(?!\w)", lambda _, own=own: own, script)
+    return f"set -euo pipefail\n{setup}{script}"
+
+
 def shell(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """The shell blocks of a page, run as a reader would who pastes one after the other."""
     hidden = ("WHET_", "OPENAI_", "ANTHROPIC_")
     environ = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
     environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environ['PATH']}"
     script = folder / "page.sh"
-    script.write_text(house_markdown.script(page))
+    script.write_text(staged(page))
     log = folder / "page.log"
     with log.open("w") as out:
         # Into a file and not a pipe, which what the page leaves in the background would hold open.
@@ -102,11 +118,11 @@ def shell(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("page", PLAYED, ids=name)
-def test_the_shell_blocks_of_a_tutorial_run_as_written(page: Path, tmp_path: Path) -> None:
+def test_the_shell_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     done = shell(page, tmp_path)
     assert done.returncode == 0, f"{name(page)}\n{done.stdout[-6000:]}"
     commands = [line for line in house_markdown.script(page).splitlines() if line.startswith("whet ")]
-    assert page.stem == "coming-from" or len(commands) < 10
+    assert page.stem in ("coming-from", "server") or len(commands) < 10
 
 
 def test_a_page_whose_shell_fails_is_caught(tmp_path: Path) -> None:
@@ -166,8 +182,6 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
 
 
 def test_few_nouns_come_before_the_first_improvement_and_each_is_explained() -> None:
-    import re
-
     before, improve, _ = (ROOT / "README.md").read_text().partition("whet improve")
     assert improve
     explained = {word.casefold() for word in re.findall(r"(?<!\*)\*(\w+)\*(?!\*)", before)}
