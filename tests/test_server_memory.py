@@ -25,10 +25,19 @@ TOKEN = "t" * 20
 
 
 def arenas(pid: int) -> int:
-    """Arenas beside the first one: glibc reserves 64 MB for each, at a multiple of 64 MB."""
+    """Arenas beside the first one: glibc reserves 64 MB for each, from a multiple of 64 MB to the next.
+
+    The kernel joins neighbours of the same kind, so that one end of an arena may not be seen; both rarely are not.
+    """
     size = 64 * 1024 * 1024
-    starts = re.findall(r"^([0-9a-f]+)-[0-9a-f]+ rw-p 00000000 00:00 0\s*$", maps(pid), re.MULTILINE)
-    return sum(int(start, 16) % size == 0 for start in starts)
+    mapped = re.findall(r"^(\w+)-(\w+) (rw-p|---p) 00000000 00:00 0\s*$", maps(pid), re.MULTILINE)
+    begun = {
+        int(start, 16) // size for start, _, kind in mapped if kind == "rw-p" and int(start, 16) % size == 0
+    }
+    reserved = {
+        int(end, 16) // size - 1 for _, end, kind in mapped if kind == "---p" and int(end, 16) % size == 0
+    }
+    return len(begun | reserved)
 
 
 def maps(pid: int) -> str:
