@@ -10,7 +10,7 @@ from test_improve_thumbs import AGENT
 
 from whet.judge.fitted import FittedReward, Rated, agreement
 from whet.learn.datasets.signatures import read
-from whet.learn.datasets.thumbs import ThumbEvidence, rated_runs
+from whet.learn.datasets.thumbs import ThumbEvidence, rated_runs, thumb_rows
 from whet.record.store import Store
 from whet.record.tracing.signals import hear
 from whet.types import Feedback, Task, Trajectory
@@ -102,3 +102,16 @@ def test_a_reward_knows_more_with_them(tmp_path: Path) -> None:
 def test_only_thumbs_admit_a_reward(tmp_path: Path) -> None:
     evidence = spoken(tmp_path, 1, heartfelt=0.9, thumbs=0.2, people=40)
     assert agreement(evidence.thumbs).thumbs == len(given(evidence)) < len(evidence.thumbs)
+
+
+def test_the_search_measures_signs_on_the_thumbs_of_its_own_people(tmp_path: Path) -> None:
+    evidence = spoken(tmp_path, 1, heartfelt=0.9)
+    rows = thumb_rows(evidence, "answer", most=70, seed=1)
+    others = {thumb.person for thumb in rows.unseen}
+    beside: dict[bool, list[bool]] = {True: [], False: []}
+    for run in evidence.runs:
+        if run.person not in others and run.up is not None and run.sign:
+            beside[run.sign_up].append(run.up == run.sign_up)
+    own = {1 - (sum(agrees) + 1) / (len(agrees) + 2) for agrees in beside.values()}
+    everybodys = {rated.error for rated in rows.all if rated.error is not None}
+    assert {rated.error for rated in rows.search if rated.error is not None} == own != everybodys

@@ -181,9 +181,8 @@ def _precisions(runs: Sequence[RatedRun]) -> dict[tuple[str, bool], SignPrecisio
 
 def _believed(run: RatedRun, signs: Mapping[tuple[str, bool], SignPrecision]) -> RatedRun:
     precision = signs.get((run.sign, run.sign_up))
-    if precision is None or not precision.counts:
-        return run
-    return replace(run, sign_error=1 - precision.share)
+    error = 1 - precision.share if precision is not None and precision.counts else None
+    return run if run.sign_error == error else replace(run, sign_error=error)
 
 
 def rated_run(run: Trajectory, input: Json) -> RatedRun:
@@ -237,14 +236,19 @@ def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int =
     asked = [key for key, runs in inputs.items() if any(run.person in unseen for run in runs)]
     asked.sort(key=lambda key: digest(["gate", seed, key]))
     held = set(asked[: min(most, int(share * len(inputs)))])
+    # The search believes signs as far as the thumbs of its own people confirm them: the others' are the gate's.
+    known = [run for run in evidence.runs if run.person not in unseen]
+    confirmed = _precisions(known)
+    believed = [_believed(run, confirmed) for run in known]
+    searched = {run.run: run for run in believed if run.told or run.sign_error is not None}
     tasks = []
     for key, runs in inputs.items():
-        told = [run for run in runs if run.person not in unseen]
+        told = [searched[run.run] for run in runs if run.run in searched]
         if key in held:
             tasks += [_task(run, function, Split.GATE) for run in runs if run.person in unseen]
         elif told:  # otherwise the search knows nobody who asked it
             tasks.append(_searched(told, function))
-    seen = [thumb for run in evidence.runs if run.person not in unseen for thumb in run.thumbs()]
+    seen = [thumb for run in searched.values() for thumb in run.thumbs()]
     others = [thumb for run in evidence.runs if run.person in unseen for thumb in run.thumbs()]
     return ThumbRows(tasks, seen, others, evidence.thumbs)
 
