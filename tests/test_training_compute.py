@@ -107,7 +107,8 @@ def test_recomputing_keeps_less_and_changes_nothing(tmp_path, lora):
     folder = written(tmp_path / "m")
     plain = huggingface.load(folder, lora=lora)
     again = huggingface.load(folder, lora=lora, compute=ComputeOptions(recompute=True))
-    assert again.packs and again.layers(), "layers are still found by their name"
+    assert again.packs
+    assert again.layers(), "layers are still found by their name"
     assert kept_for_the_backward_pass(again) < 0.5 * kept_for_the_backward_pass(plain)
     # A copy, as a reference or a sampler is: its layers recompute by themselves, not by the original's.
     for network in (again, again.copy()):
