@@ -60,7 +60,7 @@ class OwnerReply(msgspec.Struct):
 
 
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What reading or writing raises: the module decodes the message of an error, which may quote bytes of a damaged file."""
+"""What reading or writing raises: the message of an error is decoded, and may quote bytes of a damaged file."""
 
 
 def failure(path: str, exception: Exception) -> StoreError:
