@@ -19,9 +19,7 @@ from torch import Tensor
 
 from .batch import MicroBatch
 from .losses import exact_kl
-
-PIECE = 1 << 24
-"""Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+from .memory import PIECE
 
 
 @dataclass(slots=True)
@@ -174,4 +172,6 @@ class _Read(torch.autograd.Function):
                     to_weight += gradient.T @ states[some]
             if to_bias is not None:
                 to_bias += gradient.sum(dim=0)
+            # Or they would lie beside the next piece's while that is made.
+            del scores, gradient
         return to_states, to_weight, to_bias, None, None, None
