@@ -123,7 +123,7 @@ class Rounds(Trainable, Generic[Options]):
                 without weights, or a state that cannot be resumed from.
         """
         options = self.options
-        self._refuse(bundle, context)
+        self._refuse(bundle, groups, context)
         run = self._begin(bundle, context)
         assert self._learner is not None
         if run.round == 0 and self._validate is not None:
@@ -151,7 +151,7 @@ class Rounds(Trainable, Generic[Options]):
         context.progress(self.name, run.round, options.steps, **_shown(metrics))
         return await self._finish(bundle, context, run, metrics, stop)
 
-    def _refuse(self, bundle: Bundle, context: Context) -> None:
+    def _refuse(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> None:
         options = self.options
         starting(bundle, options.resource)
         if context.baseline is None:
@@ -161,6 +161,10 @@ class Rounds(Trainable, Generic[Options]):
                 "does so by itself."
             )
         value = context.baseline.get(options.success)
+        if value is None and options.success == "success" and not _any_outcome(groups):
+            # Nothing says what succeeded, so the floor is the groups' own: one whose rewards are all alike teaches
+            # nothing, and is refused below.
+            return
         if value is None:
             raise TrainingRefused(
                 f"the recorded baseline has {sorted(context.baseline)} and no {options.success!r}; "
@@ -385,6 +389,10 @@ class Rounds(Trainable, Generic[Options]):
         reference: dict[str, Any] = {} if self._reference is None else dict(self._reference.weights())
         saved = self._learner.save(context.folder, reference)
         return replace(run, saved=saved, older=before, resumable=True)
+
+
+def _any_outcome(groups: Sequence[Group]) -> bool:
+    return any(trajectory.outcome.counts for group in groups for trajectory in group.trajectories)
 
 
 @torch.no_grad()
