@@ -360,7 +360,10 @@ class Queue(Rollouts):
                     ("rollout_state", [state(entry, "running") for entry in entries]),
                     (
                         "attempt",
-                        [(fence, e.id, number, claim.worker, at, live) for e, number, fence in claimed],
+                        [
+                            (fence, e.id, e.seq, number, claim.worker, at, live)
+                            for e, number, fence in claimed
+                        ],
                     ),
                     ("counter", [("fence", self._index.fence)]),
                 ],

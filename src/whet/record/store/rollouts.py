@@ -18,7 +18,7 @@ from .codec import MODES, decode, decode_rollout, encode, encode_json
 from .database import Database
 from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
-from .schema import FINISHED
+from .schema import FINISHED, OF_ROLLOUT
 from .served import ServedAttempt, ServedAttempts, as_served
 
 if TYPE_CHECKING:
@@ -272,8 +272,8 @@ class Rollouts:
         """The tries at a rollout, oldest first."""
         rows = self._database.rows(
             "SELECT a.number, a.fence, a.worker, a.started, a.ended, a.outcome, a.error, "
-            "coalesce(r.resources, a.bundle) FROM attempts a LEFT JOIN rollouts r ON r.id = a.rollout "
-            "WHERE a.rollout = ? ORDER BY a.fence",
+            f"coalesce(r.resources, a.bundle) FROM rollouts r JOIN attempts a ON {OF_ROLLOUT} "
+            "WHERE r.id = ? ORDER BY a.fence",
             [id],
         )
         return [Attempt._make((*row[:6], _failure(row[6]), row[7])) for row in rows]
@@ -288,7 +288,7 @@ class Rollouts:
         rollout = _NUMBERED.sub("", run)
         rows = self._database.rows(
             # A rollout whose own id ends in a number comes before the one that the id without it would name.
-            "SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE a.rollout = r.id "
+            f"SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE {OF_ROLLOUT} "
             "ORDER BY a.fence DESC LIMIT 1)) FROM rollouts r WHERE r.id IN (?, ?) ORDER BY r.id = ? DESC LIMIT 1",
             [run, rollout, run],
         )
