@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .cache import View
 from .packing import Layout, attend
 
 NAME = "whet_packed"
@@ -29,11 +30,12 @@ def _forward(
     attention_mask: Tensor | None,
     *,
     whet_layout: Layout | None = None,
+    whet_view: View | None = None,
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, T, width) → (1, T, heads, width) along a Layout; without one, what `sdpa` does."""
-    if whet_layout is None:
+    """(1, heads, T, width) → (1, T, heads, width) along a Layout or into a cache; without either, what `sdpa` does."""
+    if whet_layout is None and whet_view is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # loaded already
 
         out: tuple[Tensor, None] = sdpa_attention_forward(
@@ -44,6 +46,11 @@ def _forward(
     if odd:
         raise ValueError(f"packed attention does not know {', '.join(odd)}")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if whet_view is not None:
+        whet_view.write(module.layer_idx, k, v)
+        attended = whet_view.attend(module.layer_idx, q, scaling)
+        return attended.view(1, len(q), q.shape[1], -1), None
+    assert whet_layout is not None
     return attend(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
 
 
@@ -58,6 +65,17 @@ def inputs(layout: Layout) -> dict[str, Any]:
         "position_ids": layout.positions.unsqueeze(0),
         "attention_mask": torch.zeros(1, 1, 1, 1, device=layout.ids.device),
         "whet_layout": layout,
+        "use_cache": False,
+    }
+
+
+def cached(view: View, ids: Tensor, positions: Tensor) -> dict[str, Any]:
+    """The arguments with which an enabled model computes (T,) new tokens of contexts that are cached."""
+    return {
+        "input_ids": ids.unsqueeze(0),
+        "position_ids": positions.unsqueeze(0),
+        "attention_mask": torch.zeros(1, 1, 1, 1, device=ids.device),
+        "whet_view": view,
         "use_cache": False,
     }
 
