@@ -73,6 +73,8 @@ class LocalModels:
         keep: how many samplers stay in memory; the one used longest ago goes first.
     """
 
+    elsewhere = False
+    """True if another engine samples, whose log-probabilities are not the learner's own."""
     _shared: LocalModels | None = None
 
     def __init__(self, keep: int = 4) -> None:

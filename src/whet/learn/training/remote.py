@@ -33,6 +33,8 @@ class RemoteModels(LocalModels):
         folder: where weights are handed over; the server must be able, and allowed, to read it.
     """
 
+    elsewhere = True
+
     def __init__(self, server: VLLM, folder: Path) -> None:
         super().__init__()
         self.server = server
