@@ -133,6 +133,7 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
+    "On a GPU": ("device", "dtype", "recompute", "four_bit"),
     "In an environment": (
         *("env", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
         *("rollouts", "asynchronous", "max_rollouts", "round_tasks", "gate"),
@@ -260,6 +261,11 @@ def _advanced(defaults: Any) -> dict[str, list[str]]:
 def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int:
     if common.lora_rank and common.model in ("tiny", ""):
         raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
+    if common.four_bit and not common.lora_rank:
+        raise InputError(
+            "--four-bit holds frozen weights, and all are trained; add factors with --lora-rank 16"
+        )
+    compute = common.compute  # refused, where it is no device, before the input is read
     if common.output.is_file():
         raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
     refuse_mixed(name, common, {**METHODS, name: method})
@@ -269,15 +275,19 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     from ..learn.loop import quiet
     from ..learn.training import processes, running
     from ..learn.training.huggingface import LoRAOptions
+    from ..learn.training.local import use_compute
     from ..learn.training.sampling_world import ROUND_TASKS
     from ..record.store import Store
     from ..types import Budget
     from .steps import ProgressPrinter
 
+    use_compute(compute)
     options = training.options
     module = None if method.plugin else import_module(f"whet.{method.module}")
     make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
+    settings |= {} if common.dtype == "auto" else {"dtype": common.dtype}
+    settings |= {"four_bit": True} if common.four_bit else {}
     drawn = common.env is not None and common.tasks_file is None
     if drawn:
         settings |= {

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, validators
 
 from ..errors import InputError
+from ..learn.training.compute import ComputeOptions, Dtype
 from ..types import Split
 from .app import Print, counted, existing
 from .named import judged, named, refuse_two_rewards
@@ -66,6 +67,16 @@ class TrainArguments:
     omitted, the recorded rewards."""
     lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
+    device: str = "auto"
+    """Where a pretrained model computes: cpu, cuda, cuda:1 or mps; auto takes a CUDA GPU where there is one."""
+    dtype: Dtype = "auto"
+    """Numbers of a pretrained model: float32, or bfloat16 with updates kept in float32; auto is bfloat16 on a GPU and
+    float32 elsewhere."""
+    recompute: bool | None = None
+    """Compute activations again in the backward pass instead of keeping them: a third more time for a fraction of the
+    memory. If omitted, where the device could not hold them."""
+    four_bit: bool = False
+    """Hold the frozen weights beside LoRA factors in 4 bits (QLoRA); needs whet[qlora]."""
     resume: bool = False
     """Resume the run in the output folder; the result is bit-identical to an uninterrupted run."""
     env: str | None = None
@@ -104,6 +115,13 @@ class TrainArguments:
     """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
     and chat template."""
     json: Print = False
+
+    @property
+    def compute(self) -> ComputeOptions:
+        """Where and how precisely to compute."""
+        return ComputeOptions(
+            device=self.device, dtype=self.dtype, recompute=self.recompute, four_bit=self.four_bit
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

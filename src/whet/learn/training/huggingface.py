@@ -33,10 +33,12 @@ from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
 from ...types import Json, Version, new_id
 from . import model as ours
-from . import packed_attention, sharding
+from . import packed_attention, recomputing, sharding
 from .batch import MicroBatch
+from .compute import ComputeOptions, Placement
 from .packing import WORTH, Layout, plan
 from .predictions import Output
+from .processes import place
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TOKENIZER = (
@@ -80,11 +82,25 @@ class CausalLM:
     Args:
         model: owned from here on; with peft factors or without.
         base: what the factors stand beside, as `{"path", "sha256"}`; None for full weights.
+        saved_as: dtype that full weights are written in; what they have if None.
+        layer_dtype: dtype in which layers compute where processes share them; as loaded if None.
     """
 
-    def __init__(self, model: Any, *, base: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        base: Mapping[str, Json] | None = None,
+        saved_as: torch.dtype | None = None,
+        layer_dtype: torch.dtype | None = None,
+    ) -> None:
         self.model = model.eval()  # dropout would make a ratio of 1 something else
+        for module in model.modules():
+            # bitsandbytes repacks what does not train for a kernel of processors that has no backward pass.
+            if type(module).__name__ == "Linear4bit":
+                module.training = True
         self.base = dict(base) if base else None
+        self.saved_as, self.layer_dtype = saved_as, layer_dtype
         config = model.config.get_text_config()
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.hidden = int(config.hidden_size)
@@ -126,7 +142,8 @@ class CausalLM:
         """The same network with trained weights of its own; what is frozen is shared."""
         # deepcopy takes from its memo what it finds there: frozen weights stay one, trained ones are copied.
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
-        return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
+        twin = copy.deepcopy(self.model, frozen)
+        return CausalLM(twin, base=self.base, saved_as=self.saved_as, layer_dtype=self.layer_dtype)
 
     def layers(self) -> list[nn.Module]:
         """The parts that it repeats, as it names them itself."""
@@ -135,7 +152,8 @@ class CausalLM:
 
     def idle(self) -> None:
         """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
-        states, _ = self._run({"input_ids": torch.zeros(1, 2, dtype=torch.long), "use_cache": False})
+        ids = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        states, _ = self._run({"input_ids": ids, "use_cache": False})
         # The backward pass must be made: the others wait for this process in theirs as well.
         (states.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
 
@@ -155,7 +173,7 @@ class CausalLM:
         with torch.no_grad():
             logits = self.model(input_ids=ids, use_cache=False).logits
             states = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            return torch.allclose(self.model.get_output_embeddings()(states), logits, rtol=1e-3, atol=1e-4)
+            return _alike(self.model.get_output_embeddings()(states), logits)
 
     def _packs_alike(self) -> bool:
         """True if sequences with a common beginning give the same states packed and padded."""
@@ -166,7 +184,7 @@ class CausalLM:
         layout = plan(rows, [range(len(row)) for row in rows]).to(self.device)
         with torch.no_grad():
             packed, padded = (self._states(layout, packed=packed)[0] for packed in (True, False))
-        return torch.allclose(packed, padded, rtol=1e-3, atol=1e-4)
+        return _alike(packed, padded)
 
     def _states(self, layout: Layout, *, packed: bool) -> tuple[Tensor, Tensor | None]:
         """(Q, hidden) states of what is wanted, and (Q, vocabulary) logits unless a Linear gives them."""
@@ -221,18 +239,25 @@ class CausalLM:
         try:
             # Each process has a folder of its own; transformers would let the first one alone write.
             self._whole().should_save_on_this_rank = bool
-            state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
+            state = {name: self._as_saved(tensor) for name, tensor in self.model.state_dict().items()}
             with _bars_on_a_terminal():
                 # In one file: `weights_version` names the weights by the hash of model.safetensors alone.
                 self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             if not self.adapted:
                 _copy_tokenizer(self.model.config._name_or_path, partial)
+                _note_dtype(partial, self.saved_as)
             for file in partial.iterdir():
                 with open(file, "rb") as opened:
                     os.fsync(opened.fileno())
             os.replace(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def _as_saved(self, tensor: Tensor) -> Tensor:
+        """A tensor of the state, whole, as it is written."""
+        whole = sharding.whole(tensor)
+        full = not self.adapted and self.saved_as is not None and whole.is_floating_point()
+        return whole.to(self.saved_as) if full else whole
 
     def version(self, resource: str, folder: Path, parent: str | None, meta: Mapping[str, Json]) -> Version:
         """The Version of what `save` wrote."""
@@ -250,45 +275,88 @@ class CausalLM:
         )
 
 
-def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None = None) -> CausalLM:
+def load(
+    source: str | Path,
+    *,
+    sha: str | None = None,
+    lora: LoRAOptions | None = None,
+    compute: ComputeOptions | None = None,
+    frozen: bool = False,
+) -> CausalLM:
     """A causal LM from a folder, or by name from the cache or the hub.
+
+    Its weights go to their device and dtype one by one as they are read, so that they are never twice in memory.
 
     Args:
         sha: expected digest of its weights (`digest_of`); None to take what is there.
         lora: train fresh factors beside it; None trains all of its weights.
+        compute: where and in which numbers; `ComputeOptions()` if None.
+        frozen: factors come to stand beside it, so that its own weights may be held in four bits.
 
     Raises:
         NotFoundError: no such folder, and no such model in the cache or within reach.
-        InputError: it holds pickles and no safetensors, is no causal LM, or was changed.
-        MissingExtra: transformers or peft is not installed.
+        InputError: it holds pickles and no safetensors, is no causal LM, or was changed; no such device.
+        MissingExtra: transformers, peft or bitsandbytes is not installed.
     """
     folder = Path(source)
+    placement = (compute or ComputeOptions()).placed()
     within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
         if sha is not None and (digest := digest_of(folder)) != sha:
             raise InputError(f"the weights in {folder} were changed: sha256 {digest[:12]}, not {sha[:12]}")
     try:
-        from transformers import AutoModelForCausalLM  # seconds to import
+        from transformers import AutoConfig, AutoModelForCausalLM  # seconds to import
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:
         with _bars_on_a_terminal():
-            # transformers 5 takes the file's own dtype by default, and bfloat16 moves log-probabilities by
-            # some hundredths of a nat (decision 063).
+            config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+            saved_as = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
             model = AutoModelForCausalLM.from_pretrained(
-                str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+                str(source),
+                use_safetensors=True,
+                trust_remote_code=False,
+                **_loading(placement, frozen=frozen or lora is not None),
             )
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
+    if placement.recompute:
+        recomputing.enable(model)
+    kept: dict[str, Any] = {"saved_as": saved_as, "layer_dtype": placement.dtype if place().sharded else None}
     if lora is None:
-        return CausalLM(model)
+        return CausalLM(model, **kept)
     if not folder.is_dir():
         folder = Path(model.config._name_or_path)
     base = {"path": str(folder.resolve() if folder.is_dir() else source), "sha256": None}
     if folder.is_dir():
         base["sha256"] = digest_of(folder)
-    return CausalLM(_with_factors(model, lora), base=base)
+    return CausalLM(_with_factors(model, lora), base=base, **kept)
+
+
+def _loading(placement: Placement, *, frozen: bool) -> dict[str, Any]:
+    """How transformers is to load a model: device, dtype and bits."""
+    # Shares are kept in float32, and computed with in `layer_dtype`: they are their own masters.
+    dtype = torch.float32 if place().sharded and not frozen else placement.dtype
+    # Said even for float32: transformers takes the file's own dtype by default, and bfloat16 moves
+    # log-probabilities by some hundredths of a nat (decision 063).
+    settings: dict[str, Any] = {"dtype": dtype}
+    if placement.device.type != "cpu" or placement.four_bit:
+        settings["device_map"] = {"": placement.device}
+    if placement.four_bit:
+        if not frozen:
+            raise InputError(
+                "weights in four bits are not trained: train LoRA factors beside them (--lora-rank 16)"
+            )
+        from transformers import BitsAndBytesConfig  # loaded already, with the model's class
+
+        settings["quantization_config"] = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    return settings
 
 
 def within_reach(source: str | Path) -> None:
@@ -314,13 +382,19 @@ def within_reach(source: str | Path) -> None:
 
 
 def load_adapter(
-    folder: Path, base: Mapping[str, Json], *, sha: str | None = None, onto: CausalLM | None = None
+    folder: Path,
+    base: Mapping[str, Json],
+    *,
+    sha: str | None = None,
+    onto: CausalLM | None = None,
+    compute: ComputeOptions | None = None,
 ) -> CausalLM:
     """A model with the LoRA factors that `CausalLM.save` wrote, ready to train on.
 
     Args:
         base: what they stand beside, as `{"path", "sha256"}`.
         onto: that model, where it is loaded already; owned from here on.
+        compute: as `load`.
 
     Raises:
         NotFoundError, InputError, MissingExtra: as `load`.
@@ -329,14 +403,33 @@ def load_adapter(
         raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
     if sha is not None and (digest := ours.sha256(folder / ADAPTER)) != sha:
         raise InputError(f"the adapter in {folder} was changed: sha256 {digest[:12]}, not {sha[:12]}")
-    base_model = onto or load(str(base["path"]), sha=base["sha256"])
+    base_model = onto or load(str(base["path"]), sha=base["sha256"], compute=compute, frozen=True)
     try:
         from peft import PeftModel  # seconds to import
     except ImportError as error:
         raise MissingExtra("peft", "train") from error
     with _peft_in_peace():
         adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
-    return CausalLM(adapted, base=base)
+    return CausalLM(adapted, base=base, layer_dtype=base_model.layer_dtype)
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    """True if two ways of computing something differ by no more than their dtype rounds."""
+    if left.dtype is torch.float32:
+        return torch.allclose(left, right, rtol=1e-3, atol=1e-4)
+    # A wrong mask or a missing factor moves states by about their own size; bfloat16 by a percent of it.
+    size = float(right.float().square().mean().sqrt())
+    return float((left.float() - right.float()).square().mean().sqrt()) < 0.05 * size
+
+
+def _note_dtype(folder: Path, dtype: torch.dtype | None) -> None:
+    """Have a saved configuration name the dtype that weights were written in, not the one they were trained in."""
+    if dtype is None:
+        return
+    path = folder / ours.CONFIG
+    config = msgspec.json.decode(path.read_bytes())
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(config)))
 
 
 @contextmanager

@@ -188,14 +188,16 @@ class Learner:
         return mean_loss(self.decoder, parts)
 
     def snapshot(self) -> Any:
-        """A copy of everything that is trained, heads included, for `revert`."""
-        return {name: weight.detach().clone() for name, weight in self._all_weights().items()}
+        """A copy of everything that is trained, heads included, for `revert`; in main memory."""
+        # A copy beside the weights would be what a GPU has no room for.
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.optimizer.values().items()}
 
     @torch.no_grad()
     def revert(self, snapshot: Any) -> None:
         """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
-        for name, weight in self._all_weights().items():
-            weight.copy_(snapshot[name])
+        for name, value in self.optimizer.values().items():
+            value.copy_(snapshot[name])
+        self.optimizer.publish()
         self._refresh()
 
     def _all_weights(self) -> dict[str, nn.Parameter]:
