@@ -81,6 +81,8 @@ class LocalModels:
         compute: where and in which numbers pretrained weights compute.
     """
 
+    elsewhere = False
+    """True if another engine samples, whose log-probabilities are not the learner's own."""
     _shared: LocalModels | None = None
 
     def __init__(self, keep: int = 4, *, compute: ComputeOptions | None = None) -> None:

@@ -61,6 +61,7 @@ def learning_from(options: Any, score: str, *, has_success: bool) -> Any:
     return replace(options, **changes) if changes else options
 
 
+Correction = Literal["auto", "off", "token", "sequence"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -447,6 +448,11 @@ class RoundOptions:
     """Temperature at which the trajectories were sampled."""
     off_policy: bool = False
     """Also learn from tokens that other weights sampled, corrected by clipped importance ratios; otherwise refuse."""
+    rollout_correction: Correction = "auto"
+    """Truncated importance sampling (Yao et al. 2025): weight each `token`, or each `sequence`, by how much likelier it
+    is in training than in the engine that sampled it; `auto` is `token` where another engine samples, else `off`."""
+    rollout_correction_cap: float = 2.0
+    """Largest such weight."""
     checkpoint_every: int = 10
     """Rounds between checkpoints: weights on disk, a Version, and the state that resuming needs."""
     patience: int | None = None
@@ -467,7 +473,7 @@ class RoundOptions:
         one_or_more(self, "completion_length", "patience", "part_tokens")
         not_negative(self, "max_staleness", "clip_high", "entropy_bonus", "kl_coefficient")
         share(self, "clip_low")
-        positive(self, "temperature")
+        positive(self, "temperature", "rollout_correction_cap")
         if self.aggregation == "dr_grpo" and not self.completion_length:
             raise InputError("aggregation dr_grpo needs completion_length, the longest output in tokens")
         if self.ratio != "token" and self.aggregation != "grpo":

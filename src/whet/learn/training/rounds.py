@@ -33,6 +33,7 @@ from . import off_policy
 from .alarms import Stop, check
 from .batch import MicroBatch, by_unit, merge, minibatches, parts
 from .cloning import resumed
+from .correction import corrected
 from .credit import Credited, staleness
 from .epochs import starting
 from .learner import Learner, chosen_logprobs
@@ -92,6 +93,8 @@ class Rounds(Trainable, Generic[Options]):
     """True if a group of one has no baseline."""
     whole_units = False
     """True if a unit's sequences must be computed together, whatever the ratio is of."""
+    corrects = True
+    """True if its targets are sampled tokens, whose weights can be corrected."""
     penalises_loss = True
     """True if the divergence is a term of the loss; else it is subtracted from the reward."""
 
@@ -143,7 +146,8 @@ class Rounds(Trainable, Generic[Options]):
         if age is not None:
             metrics["staleness"] = age
         metrics |= self._compare(self._learner, credited, groups, run)
-        metrics |= await self._learn(self._learner, credited, run)
+        credited = self._corrected(self._learner, credited)
+        metrics |= credited.metrics | await self._learn(self._learner, credited, run)
         run.round += 1
         # Measured by the weights that training began with: alarms compare with these.
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
@@ -213,6 +217,23 @@ class Rounds(Trainable, Generic[Options]):
             off_policy.require_same(gap, new, learner.policy_version)
         # A resumed run looks too, and its rounds measure what they would have measured in one go.
         return gap.metrics if run.round == 0 else {}
+
+    def _corrected(self, learner: Learner, credited: Credited) -> Credited:
+        """The sequences corrected for the engine that sampled them, where that is asked for."""
+        options, level = self.options, self.options.rollout_correction
+        if level == "auto":
+            level = "token" if self.models.elsewhere else "off"
+        if level == "off" or not credited.sequences or not self.corrects:
+            return credited
+        sequences, mismatch = corrected(
+            learner,
+            credited.sequences,
+            level=level,
+            cap=options.rollout_correction_cap,
+            temperature=options.temperature,
+            part_tokens=options.part_tokens,
+        )
+        return replace(credited, sequences=sequences, metrics=mismatch)
 
     def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
         options = self.options
@@ -437,5 +458,6 @@ def _shown(metrics: dict[str, float]) -> dict[str, float]:
     names = (
         *("reward", "success", "unknown", "entropy", "kl", "clip_share", "gradient_norm"),
         *("turns", "tokens", "no_signal", "staleness", "gap", "effective_share"),
+        *("mismatch", "mismatch_kl", "mismatch_max", "truncated"),
     )
     return {name: metrics[name] for name in names if name in metrics}
