@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
-from ..errors import InputError, NotFoundError
-from ..escapes import read_json
+from ..errors import InputError
+from ..learn.training.planning import TRAINED_BYTES, sizes_of
 from .app import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
@@ -35,8 +31,6 @@ _DEEPSPEED: dict[str, Scalar] = {
     "zero3_init_flag": True,
     "zero3_save_16bit_model": False,
 }
-_BYTES = 16
-"""Of a trained weight in float32: itself, its gradient and AdamW's two moments."""
 
 
 def parallel(
@@ -77,7 +71,10 @@ def parallel(
         raise InputError(f"{output} exists; name a file that does not")
     if cpu and how == "deepspeed":
         raise InputError("accelerate starts DeepSpeed on GPUs only; on CPUs use fsdp")
-    counts = _weights(model) if model is not None else None
+    counts = None
+    if model is not None:
+        sizes = sizes_of(model)
+        counts = sizes.in_layers, sizes.count - sizes.in_layers
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_yaml(_settings(how, processes, cpu)), encoding="utf-8")
     needed = None if counts is None else _needed(how, *counts, processes)
@@ -137,35 +134,4 @@ def _needed(how: How, layers: int, others: int, processes: int) -> int:
             weights = -(-layers // processes) + others
         case "deepspeed":
             weights = -(-(layers + others) // processes)
-    return weights * _BYTES
-
-
-def _weights(model: Path) -> tuple[int, int]:
-    """Weights within a model's layers and outside of them, by the headers of its safetensors files.
-
-    Raises:
-        NotFoundError: there are none.
-        InputError: one cannot be read.
-    """
-
-    files = sorted(model.glob("*.safetensors")) if model.is_dir() else []
-    if not files:
-        raise NotFoundError(f"no .safetensors file in {model}; give the folder of a model")
-    layers = others = 0
-    for path in files:
-        try:
-            with open(path, "rb") as file:
-                (length,) = struct.unpack("<Q", file.read(8))
-                # A file of another kind claims any length in its first eight bytes.
-                header = read_json(msgspec.json.decode, file.read(min(length, 1 << 27)))
-            sizes = {
-                name: math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"
-            }
-        except (OSError, struct.error, msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is not a safetensors file: {error!r}") from error
-        for name, size in sizes.items():
-            if any(part.isdigit() for part in name.split(".")):
-                layers += size
-            else:
-                others += size
-    return layers, others
+    return weights * TRAINED_BYTES

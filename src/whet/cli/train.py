@@ -21,6 +21,7 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
+from .plan import plan
 from .train_engine import beside, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
@@ -133,7 +134,7 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
-    "On a GPU": ("device", "dtype", "recompute", "four_bit"),
+    "On a GPU": ("device", "dtype", "recompute", "four_bit", "plan", "plan_for"),
     "In an environment": (
         *("env", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
         *("rollouts", "asynchronous", "max_rollouts", "round_tasks", "gate"),
@@ -283,6 +284,8 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             "--four-bit holds frozen weights, and all are trained; add factors with --lora-rank 16"
         )
     compute = common.compute  # refused, where it is no device, before the input is read
+    if common.plan or common.plan_for is not None:
+        return plan(name, method, options, common)
     if common.output.is_file():
         raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
     refuse_mixed(name, common, {**METHODS, name: method})

@@ -77,6 +77,11 @@ class TrainArguments:
     memory. If omitted, where the device could not hold them."""
     four_bit: bool = False
     """Hold the frozen weights beside LoRA factors in 4 bits (QLoRA); needs whet[qlora]."""
+    plan: bool = False
+    """Print the memory that this would take on the device, part by part, and what would fit if it does not; nothing is
+    read, loaded or trained."""
+    plan_for: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None
+    """Memory in GiB to plan for, of a device that is not here."""
     resume: bool = False
     """Resume the run in the output folder; the result is bit-identical to an uninterrupted run."""
     env: str | None = None

@@ -36,7 +36,9 @@ from . import model as ours
 from . import packed_attention, recomputing, sharding
 from .batch import MicroBatch
 from .compute import ComputeOptions, Placement
+from .options import LORA_TARGETS
 from .packing import WORTH, Layout, plan
+from .planning import TRAINED_BYTES, recomputes, shape_of
 from .predictions import Output
 from .processes import place
 
@@ -69,7 +71,7 @@ class LoRAOptions:
     """Width of the factors."""
     alpha: int = 32
     """The factors' product is scaled by alpha / rank."""
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    targets: tuple[str, ...] = LORA_TARGETS
     """Names of the layers that get factors; those a model does not have are passed over."""
     seed: int = 0
     """Of the factors' first weights; their product begins at zero."""
@@ -343,7 +345,7 @@ def load(
             )
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
-    if placement.recompute:
+    if _recomputes(model, placement, frozen=frozen or lora is not None):
         recomputing.enable(model)
     kept: dict[str, Any] = {"saved_as": saved_as, "layer_dtype": placement.dtype if place().sharded else None}
     if lora is None:
@@ -354,6 +356,25 @@ def load(
     if folder.is_dir():
         base["sha256"] = digest_of(folder)
     return CausalLM(_with_factors(model, lora), base=base, **kept)
+
+
+def _recomputes(model: Any, placement: Placement, *, frozen: bool) -> bool:
+    """Whether activations are computed again: as was asked, or where a GPU could not hold them beside the rest."""
+    if placement.recompute is not None:
+        return placement.recompute
+    free = placement.free() if placement.device.type != "cpu" else None
+    if free is None:
+        return False
+    # Masters, gradients and moments are still to come.
+    trained = 0 if frozen else sum(weight.numel() for weight in model.parameters())
+    coming = trained * (TRAINED_BYTES - (0 if placement.dtype is torch.bfloat16 else 4))
+    shape = shape_of(
+        model.config.get_text_config().to_dict(),
+        dtype_bytes=placement.dtype.itemsize,
+        recompute=False,
+        on_cpu=False,
+    )
+    return recomputes(shape, free - coming)
 
 
 def _loading(placement: Placement, *, frozen: bool) -> dict[str, Any]:

@@ -65,6 +65,10 @@ Correction = Literal["auto", "off", "token", "sequence"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Names of the layers that get LoRA factors; those a model does not have are passed over."""
+
+
 class LearningRates(NamedTuple):
     """The learning rates of a method where none is asked for, by what is trained."""
 

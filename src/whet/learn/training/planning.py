@@ -1,0 +1,321 @@
+"""What training takes in memory, by arithmetic from the headers of a model's files, before anything is loaded.
+
+Counted are weights, their float32 masters, gradients, moments, a reference, and one part of a step
+(`memory.py`); open conversations where the method samples.  Not counted is what an allocator leaves between
+tensors, and what CUDA and the libraries hold for themselves, about half a GiB.  Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from ...errors import InputError, MissingExtra, NotFoundError
+from ...escapes import read_json
+from .memory import Shape, part_bytes, part_tokens_for
+
+LARGEST_PART = 4_096
+"""Tokens of a part where the method's options do not say and nothing is known of the room."""
+CONVERSATION_TOKENS, CONVERSATIONS = 2_048, 64
+"""Of a conversation that is sampled in this process, and how many are open at once (`Sampler`)."""
+_FOUR_BITS = 0.5 + 1 / 64 + 4 / (64 * 256)
+"""Bytes of a weight in NF4, with its share of the absolute maxima, which are quantised too (Dettmers et al. 2023)."""
+TRAINED_BYTES = 16
+"""Of a trained weight in float32: itself, its gradient and AdamW's two moments."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """What a model's files say of it."""
+
+    name: str
+    shapes: Mapping[str, tuple[int, ...]]
+    """Name → shape of each tensor."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Of its text part, for a model of several."""
+
+    @property
+    def count(self) -> int:
+        """Weights."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    @property
+    def in_layers(self) -> int:
+        """Weights within its layers, which processes can share."""
+        return sum(math.prod(shape) for name, shape in self.shapes.items() if _in_layer(name))
+
+    @property
+    def matrices_in_layers(self) -> int:
+        """Weights of the layers' matrices, which can be held in four bits."""
+        matrices = (shape for name, shape in self.shapes.items() if _in_layer(name) and len(shape) == 2)
+        return sum(map(math.prod, matrices))
+
+    def factors(self, rank: int, targets: Sequence[str]) -> int:
+        """Weights of LoRA factors beside it."""
+        beside = (
+            shape
+            for name, shape in self.shapes.items()
+            if len(shape) == 2 and name.removesuffix(".weight").rpartition(".")[2] in targets
+        )
+        return sum(rank * (rows + columns) for rows, columns in beside)
+
+    def shape(self, *, dtype_bytes: int, recompute: bool, on_cpu: bool) -> Shape:
+        """The sizes that decide what a token takes.
+
+        Raises:
+            InputError: the configuration does not name them.
+        """
+        return shape_of(self.config, dtype_bytes=dtype_bytes, recompute=recompute, on_cpu=on_cpu)
+
+
+def shape_of(config: Mapping[str, Any], *, dtype_bytes: int, recompute: bool, on_cpu: bool) -> Shape:
+    """The sizes in a configuration of transformers that decide what a token takes.
+
+    Raises:
+        InputError: it does not name them.
+    """
+    try:
+        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        width = int(config.get("head_dim") or hidden // heads)
+        experts = int(config.get("num_experts_per_tok") or 0)
+        ffn = int(config.get("moe_intermediate_size") or config["intermediate_size"]) * max(1, experts)
+        return Shape(
+            hidden=hidden,
+            layers=int(config["num_hidden_layers"]),
+            ffn=ffn,
+            vocabulary=int(config["vocab_size"]),
+            queries=heads * width,
+            keys=int(config.get("num_key_value_heads") or heads) * width,
+            dtype_bytes=dtype_bytes,
+            recompute=recompute,
+            whole_logits=bool(config.get("final_logit_softcapping")),
+            on_cpu=on_cpu,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the model's config.json does not say its sizes: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes of each part of training on the device, and whether they fit."""
+
+    parts: Mapping[str, int]
+    """In words → bytes, on the device."""
+    part_tokens: int
+    recompute: bool
+    free: int | None = None
+    """Bytes at hand; None where that is not known."""
+    main: int = 0
+    """Bytes in main memory beside a GPU: the best weights so far."""
+
+    @property
+    def total(self) -> int:
+        """Bytes at the peak of a step."""
+        return sum(self.parts.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the total is at hand; None where that is not known."""
+        return None if self.free is None else self.total <= self.free
+
+
+def planned(
+    model: ModelSizes,
+    *,
+    device: str,
+    dtype: Literal["float32", "bfloat16"],
+    lora_rank: int = 0,
+    targets: Sequence[str] = (),
+    four_bit: bool = False,
+    recompute: bool | None = None,
+    part_tokens: int | None = None,
+    muon: bool = False,
+    reference: bool = False,
+    samples: bool = False,
+    best: bool = False,
+    processes: int = 1,
+    free: int | None = None,
+) -> MemoryPlan:
+    """The memory that training takes in each process.
+
+    Args:
+        device: `cpu`, `cuda` or `mps`.
+        lora_rank: of LoRA factors; 0 trains all weights.
+        targets: layers beside which factors stand.
+        recompute: activations; None where they would not fit otherwise, on a GPU.
+        part_tokens: tokens computed at once; None for as many as are worth it and fit.
+        muon: the layers' matrices have one moment and not two.
+        reference: a second copy of what is trained is kept.
+        samples: conversations are sampled in this process.
+        best: the best weights so far are kept for early stopping.
+        processes: that share the layers (FSDP).
+        free: bytes at hand.
+
+    Raises:
+        InputError: the model's configuration does not say its sizes.
+    """
+    size = 4 if dtype == "float32" else 2
+    on_cpu = device == "cpu"
+    trained = model.factors(lora_rank, targets) if lora_rank else model.count
+    moments = (
+        4 * model.matrices_in_layers + 8 * (model.count - model.matrices_in_layers)
+        if muon
+        else 8 * model.count
+    )
+    parts = {"weights": model.count * size}
+    if lora_rank:
+        if four_bit:
+            packed = model.matrices_in_layers
+            parts["weights"] = int(packed * _FOUR_BITS) + (model.count - packed) * size
+        parts["LoRA factors"] = 4 * trained
+        parts["gradients"], parts["moments"] = 4 * trained, 8 * trained
+    else:
+        if processes > 1:
+            # Shares are float32 and their own masters; two layers are gathered at once.
+            parts["weights"] = 4 * model.count
+        elif size == 2:
+            parts["float32 masters"] = 4 * trained
+        parts["gradients"], parts["moments"] = 4 * trained, moments
+        if processes > 1:
+            alone = 1 - model.in_layers / model.count
+            parts = {name: int(value * (alone + (1 - alone) / processes)) for name, value in parts.items()}
+            layers = max(1, int(model.config.get("num_hidden_layers", 1)))
+            parts["gathered layers"] = 2 * size * model.in_layers // layers
+    if reference:
+        parts["reference"] = trained * (4 if lora_rank else size)
+    if samples:
+        whole = model.shape(dtype_bytes=size, recompute=False, on_cpu=on_cpu)
+        open_tokens = CONVERSATIONS * CONVERSATION_TOKENS
+        parts["open conversations"] = 2 * whole.layers * whole.keys * size * open_tokens
+    if best and on_cpu:
+        parts["best weights so far"] = 4 * trained
+    room = None if free is None else free - sum(parts.values())
+    shape, tokens = _part(model, size, on_cpu, recompute, part_tokens, room)
+    # AdamW's step makes the square and the corrected second moment of one tensor at a time.
+    largest = max(map(math.prod, model.shapes.values())) if not lora_rank else 0
+    parts["a part of a step"] = max(part_bytes(shape, tokens), 3 * 4 * largest)
+    return MemoryPlan(parts, tokens, shape.recompute, free, 0 if on_cpu or not best else 4 * trained)
+
+
+def _part(
+    model: ModelSizes,
+    size: int,
+    on_cpu: bool,
+    recompute: bool | None,
+    part_tokens: int | None,
+    room: int | None,
+) -> tuple[Shape, int]:
+    """The shape, with or without recomputing, and the tokens of a part."""
+    plain, again = (
+        model.shape(dtype_bytes=size, recompute=recomputes, on_cpu=on_cpu) for recomputes in (False, True)
+    )
+    tokens = part_tokens or LARGEST_PART
+    if recompute is None:
+        recompute = not on_cpu and room is not None and recomputes(plain, room, tokens)
+    shape = again if recompute else plain
+    if part_tokens is None and room is not None:
+        tokens = part_tokens_for(shape, max(0, room))
+    return shape, tokens
+
+
+def recomputes(shape: Shape, room: int, tokens: int = LARGEST_PART) -> bool:
+    """True if a part's activations would take more than half of the room."""
+    return part_bytes(shape, tokens) > room // 2
+
+
+# -- a model's files ----------------------------------------------------------------------------
+
+
+def sizes_of(model: str | Path) -> ModelSizes:
+    """The sizes of a model, by the headers of its safetensors files: a folder's, the cache's, or the hub's.
+
+    Raises:
+        NotFoundError: there is no such model within reach.
+        InputError: a file cannot be read.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        cached = _cached(str(model))
+        if cached is None:
+            return _of_hub(str(model))
+        folder = cached
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise NotFoundError(f"no .safetensors file in {folder}; give the folder of a model")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in files:
+        shapes |= _header(path)
+    return ModelSizes(str(model), shapes, _config(folder / "config.json"))
+
+
+def _header(path: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        with open(path, "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            # A file of another kind claims any length in its first eight bytes.
+            header = read_json(msgspec.json.decode, file.read(min(length, 1 << 27)))
+        return {
+            name: tuple(int(size) for size in tensor["shape"])
+            for name, tensor in header.items()
+            if name != "__metadata__"
+        }
+    except (
+        OSError,
+        struct.error,
+        msgspec.DecodeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+    ) as error:
+        raise InputError(f"{path} is not a safetensors file: {error!r}") from error
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = read_json(msgspec.json.decode, path.read_bytes())
+        return dict(config.get("text_config") or config)
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.DecodeError, AttributeError, TypeError) as error:
+        raise InputError(f"{path} is not a model's configuration: {error!r}") from error
+
+
+def _cached(name: str) -> Path | None:
+    """The folder of a hub's model in the local cache, where its weights are there too."""
+    try:
+        from huggingface_hub import try_to_load_from_cache  # comes with transformers
+    except ImportError as error:
+        raise MissingExtra("huggingface_hub", "train") from error
+    try:
+        path = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no name of a model at all
+        return None
+    folder = Path(path).parent if isinstance(path, str) else None
+    return folder if folder is not None and any(folder.glob("*.safetensors")) else None
+
+
+def _of_hub(name: str) -> ModelSizes:
+    from huggingface_hub import HfApi
+
+    try:
+        api = HfApi()
+        files = api.get_safetensors_metadata(name).files_metadata.values()
+        shapes = {key: tuple(info.shape) for file in files for key, info in file.tensors.items()}
+        config = _config(Path(api.hf_hub_download(name, "config.json")))
+    except Exception as error:  # no network, no such model, no right to it, no name at all
+        raise NotFoundError(
+            f"there is no folder {name}, and no model of that name in the cache or within reach "
+            f"({str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__})"
+        ) from error
+    return ModelSizes(name, shapes, config)
+
+
+def _in_layer(name: str) -> bool:
+    return any(part.isdigit() for part in name.split("."))
