@@ -51,7 +51,8 @@ class SharedTurns:
         self._takes = 0.0
         """Seconds of a commit, a moving average."""
         self._under_way = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._next: asyncio.TimerHandle | None = None
+        """When what waits is handed over; None while a commit is under way."""
         self._alone: set[asyncio.Task[None]] = set()
 
     async def take(self, finished: Sequence[Finish], claim: Claim | None, size: int) -> Turned:
@@ -76,16 +77,17 @@ class SharedTurns:
         """Hand over what waits, or see to it that it is handed over soon."""
         if self._under_way or not self._waiting:
             return
-        if len(self._waiting) >= self._expected:
-            self._hand_over()
-        elif self._timer is None:
+        if len(self._waiting) == self._expected and self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._next is None:
+            # Not at once: who comes in the same pass of the loop is taken along.
             longest = min(LONGEST_GATHERING, GATHERING * self._takes)
-            self._timer = self._loop.call_later(longest, self._hand_over)
+            missing = len(self._waiting) < self._expected
+            self._next = self._loop.call_later(longest if missing else 0.0, self._hand_over)
 
     def _hand_over(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._next = None
         group = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
         self._backlog.gathered -= sum([waiting.size for waiting in group])
         self._under_way, began = True, time.perf_counter()
@@ -97,13 +99,14 @@ class SharedTurns:
             turned.set_exception(problem)
 
         def wake(done: Future[list[Turned]]) -> None:
+            took = time.perf_counter() - began
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._answer, group, began, done)
+                self._loop.call_soon_threadsafe(self._answer, group, took, done)
 
         turned.add_done_callback(wake)
 
-    def _answer(self, group: Sequence[_Waiting], began: float, done: Future[list[Turned]]) -> None:
-        self._takes += 0.2 * (time.perf_counter() - began - self._takes)
+    def _answer(self, group: Sequence[_Waiting], took: float, done: Future[list[Turned]]) -> None:
+        self._takes += 0.2 * (took - self._takes)
         self._expected, self._under_way = len(group), False
         problem = done.exception()
         if problem is None:
