@@ -24,6 +24,8 @@ from ...types import Tokens, Trajectory
 from .packing import WORTH, Layout, common, lexicographic, plan
 
 LARGEST_ID = 2**31 - 1
+PART_TOKENS = 4_096
+"""Tokens of a part where nobody says how many; methods ask what suits their model (`LocalModels.sized`)."""
 
 
 @dataclass(slots=True)
@@ -180,12 +182,12 @@ class MicroBatch:
 
 def parts(
     sequences: Sequence[Merged],
-    part_tokens: int = 4096,
+    part_tokens: int | None = None,
     *,
     block: Callable[[Merged], int] | None = None,
     share: bool = True,
 ) -> list[MicroBatch]:
-    """Cut into parts of at most this many tokens to compute (one block at least).
+    """Cut into parts of at most this many tokens to compute (one block at least; PART_TOKENS if None).
 
     What begins alike comes together, so that its beginning is computed once; otherwise the shortest
     first.  Inside a part the targets stand in the order given.  Sequences without a target are left out:
@@ -202,7 +204,8 @@ def parts(
     every = list(blocks.values())
     complete: list[MicroBatch] = []
     open_: list[int] = []
-    room = part_tokens
+    most = part_tokens or PART_TOKENS
+    room = most
     for number, alone, beside in _in_order(every, share=share):
         if open_ and beside > room:
             complete.append(
@@ -211,7 +214,7 @@ def parts(
                     share=share,
                 )
             )
-            open_, room = [], part_tokens
+            open_, room = [], most
         room -= beside if open_ else alone
         open_.append(number)
     if open_:
