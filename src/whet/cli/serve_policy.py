@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -76,7 +77,8 @@ def serve_policy(
     from ..learn.training.serving.engine import EngineOptions
     from ..learn.training.serving.host import Host as Serving
     from ..learn.training.serving.loading import from_folder, refuse_device
-    from ..learn.training.serving.text import text_of
+    from ..learn.training.serving.text import TemplateText, text_of
+    from ..learn.training.templates import caution
     from ..serve import Access, Role, Server, new_tokens, run
     from ..serve.policy import PolicyPart, WeightLoader, watch
 
@@ -88,6 +90,8 @@ def serve_policy(
     opened, released, loaded = _loaded(model, store, name)
     refuse_device(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
+    if isinstance(text, TemplateText) and (lost := caution(text.tokenizer)):
+        print(f"note: {lost}.", file=sys.stderr, flush=True)
     stopped = interrupted()
     accepted = token or new_tokens()[Role.ADMIN]
     access = Access({Role.ADMIN: accepted}, hosts=(host, *allow_host))
