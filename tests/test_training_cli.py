@@ -239,7 +239,12 @@ def test_a_store_will_do_and_nested_defaults_are_kept(groups, tmp_path, capsys):
 def test_help_explains_every_option_of_a_method(capsys):
     run("train", "dpo", "--help")
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for words in ("--beta", "How closely the policy is held", "--optim.learning-rate", "default: 0.001"):
+    for words in (
+        "--beta",
+        "How closely the policy is held",
+        "--optim.learning-rate",
+        "0.001 for a small fresh model, 1e-06 for all weights of a pretrained one",
+    ):
         assert words in said
 
 

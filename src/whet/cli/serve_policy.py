@@ -36,6 +36,7 @@ def serve_policy(
     batch: Annotated[int, ADVANCED] = 64,
     context_tokens: Annotated[int, ADVANCED] = 1_048_576,
     waiting: Annotated[int, ADVANCED] = 1024,
+    cache_gigabytes: Annotated[float, ADVANCED] = 4.0,
     threads: Annotated[int | None, ADVANCED] = None,
 ) -> int:
     """Serve a trained policy as an OpenAI-compatible model: chat, tools, streams, log-probabilities, token ids.
@@ -70,6 +71,8 @@ def serve_policy(
         Most tokens of prompts and answers in memory; further requests wait.
     waiting
         Most requests in the queue; further ones get a 503 and should be sent again.
+    cache_gigabytes
+        Memory up to which conversations stay read between two turns; the one used longest ago goes first.
     threads
         CPU threads to compute with; torch's default if omitted.
     """
@@ -92,11 +95,14 @@ def serve_policy(
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
     if isinstance(text, TemplateText) and (lost := caution(text.tokenizer)):
         print(f"note: {lost}.", file=sys.stderr, flush=True)
+    options = EngineOptions(
+        batch=batch, tokens=context_tokens, waiting=waiting, cache_bytes=int(cache_gigabytes * 2**30)
+    )
     stopped = interrupted()
     accepted = token or new_tokens()[Role.ADMIN]
     access = Access({Role.ADMIN: accepted}, hosts=(host, *allow_host))
     watcher: threading.Thread | None = None
-    with Serving(EngineOptions(batch=batch, tokens=context_tokens, waiting=waiting)) as serving:
+    with Serving(options) as serving:
         serving.publish(
             name, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
         )

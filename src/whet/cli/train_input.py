@@ -98,7 +98,15 @@ class TrainArguments:
     gate: bool = True
     """After training in an environment, compare the new weights with the old on tasks that nothing learned from. A
     release asks for the Verdict, which is in bundle.json."""
-    rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
+    rollouts: str | None = None
+    """Engine that samples the rollouts in a process of its own: policy (whet serve-policy), vllm or sglang, which are
+    started, or the URL of one that runs, whose key is in WHET_ROLLOUTS_KEY. If omitted, this process samples."""
+    rollouts_options: str = ""
+    """Further options for the engine that is started, as one text: "--gpu-memory-utilization 0.5"."""
+    asynchronous: bool = False
+    """Sample the next rounds while this one is learned from, at most --max-staleness rounds ahead (2 if omitted); what
+    comes later is dropped and counted. Samples from --rollouts, or from policy."""
+    max_rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """Most fresh rollouts; if omitted, as many as the method asks for."""
     round_tasks: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """Tasks per round, for methods that learn from their own trajectories; if omitted, all, or 16 of --episodes. From a
@@ -132,9 +140,11 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
     """
     own = methods[name].own
     if common.env is None:
-        if common.tasks_file or common.policy or common.rollouts or common.episodes or common.system:
+        asked_for = (common.tasks_file, common.policy, common.episodes, common.system, common.max_rollouts)
+        if any(asked_for) or common.rollouts or common.asynchronous:
             raise InputError(
-                "--tasks-file, --episodes, --policy, --system and --rollouts need an environment: give it with --env"
+                "--tasks-file, --episodes, --policy, --system, --rollouts, --asynchronous and --max-rollouts need an "
+                "environment: give it with --env"
             )
         if common.round_tasks and not own:
             raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
@@ -144,6 +154,11 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
         raise InputError(f"{name} learns from a record; --env is for {able}")
     if common.data is not None or common.store is not None:
         raise InputError("give a record (--data or --store) or an environment (--env), not both")
+    if (common.rollouts or common.asynchronous) and common.model in ("tiny", ""):
+        raise InputError(
+            "an engine in a process of its own (--rollouts, --asynchronous) serves a model from a folder: give it with "
+            "--model"
+        )
     if common.policy is not None and common.system:
         raise InputError("--system is of the chat with the model; a --policy of your own has its own")
 

@@ -44,7 +44,7 @@ class AWR(Offline[AWROptions]):
         options = self.options
         sequences, tasks, figures = self._weighted(groups)
         train, held = kept_aside(tasks, options.validation_share)
-        learner = learner_of(self.models, start, options.optim)
+        learner = learner_of(self.models, start, options)
         chosen, aside = set(train), set(held)
         validation = parts([s for s in sequences if s.unit in aside], options.part_tokens)
         figures |= await fit(

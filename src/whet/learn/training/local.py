@@ -29,7 +29,7 @@ from .memory import Shape, part_tokens_for, shape_of
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
-from .options import CloneOptions, RoundOptions
+from .options import CloneOptions, LearningRates, RoundOptions
 from .sampler import Sampler
 
 Options = TypeVar("Options", bound=CloneOptions | RoundOptions)
@@ -89,6 +89,8 @@ class LocalModels:
         compute: where and in which numbers pretrained weights compute.
     """
 
+    elsewhere = False
+    """True if another engine samples, whose log-probabilities are not the learner's own."""
     _shared: LocalModels | None = None
 
     def __init__(self, keep: int = 4, *, compute: ComputeOptions | None = None) -> None:
@@ -118,11 +120,12 @@ class LocalModels:
         network: Network,
         options: OptimOptions,
         *,
+        rates: LearningRates | None = None,
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> Learner:
         """A learner of this network, which owns it from here on; `Learner` says what the rest is."""
-        return Learner(network, options, policy_version=policy_version, heads=heads)
+        return Learner(network, options, rates=rates, policy_version=policy_version, heads=heads)
 
     def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
         """The sampler of these weights, shared by all who ask for the same.

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .cache import View
 from .packing import Layout, attend
 
 NAME = "whet_packed"
@@ -30,11 +31,12 @@ def _forward(
     attention_mask: Tensor | None,
     *,
     whet_layout: Layout | None = None,
+    whet_view: View | None = None,
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, T, width) → (1, T, heads, width) along a Layout; without one, what `sdpa` does."""
-    if whet_layout is None:
+    """(1, heads, T, width) → (1, T, heads, width) along a Layout or into a cache; without either, what `sdpa` does."""
+    if whet_layout is None and whet_view is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # loaded already
 
         out: tuple[Tensor, None] = sdpa_attention_forward(
@@ -45,9 +47,15 @@ def _forward(
     if odd:
         raise ValueError(f"packed attention does not know {', '.join(odd)}")
     window = settings.get("sliding_window")
-    if window is not None and whet_layout.longest > window:
-        raise ValueError(f"a sequence of {whet_layout.longest} tokens is longer than the window of {window}")
+    longest = whet_layout.longest if whet_layout is not None else 0 if whet_view is None else whet_view.length
+    if window is not None and longest > window:
+        raise ValueError(f"a sequence of {longest} tokens is longer than the window of {window}")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if whet_view is not None:
+        whet_view.write(module.layer_idx, k, v)
+        attended = whet_view.attend(module.layer_idx, q, scaling)
+        return attended.view(1, len(q), q.shape[1], -1), None
+    assert whet_layout is not None
     return attend(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
 
 
@@ -71,6 +79,17 @@ def window_of(config: Any) -> int | None:
     kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
     window = getattr(config, "sliding_window", None)
     return int(window) if window is not None and "sliding_attention" in kinds else None
+
+
+def cached(view: View, ids: Tensor, positions: Tensor) -> dict[str, Any]:
+    """The arguments with which an enabled model computes (T,) new tokens of contexts that are cached."""
+    return {
+        "input_ids": ids.unsqueeze(0),
+        "position_ids": positions.unsqueeze(0),
+        "attention_mask": torch.zeros(1, 1, 1, 1, device=ids.device),
+        "whet_view": view,
+        "use_cache": False,
+    }
 
 
 def enable(model: Any, agrees: Callable[[], bool]) -> bool:
