@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import openai
 import pytest
+from policy_world import TEMPLATE, downloaded
 from processes import until
 from training_toys import SMALL, VOCABULARY
 
@@ -58,6 +59,15 @@ def answer(url, token, **options):
     ) as client:
         given = {"model": "policy", "seed": 1, "max_tokens": 8, **options}
         return client.chat.completions.create(messages=[{"role": "user", "content": "3"}], **given)
+
+
+def test_a_template_that_loses_what_is_said_is_told_of_at_the_start(tmp_path):
+    trimming = TEMPLATE.replace("message.content", "message.content | trim")
+    with started("--model", downloaded(tmp_path / "m", template=trimming)) as (process, _, _):
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert "note: this model's chat template does not give back every answer as it was sampled" in err
+        assert "one sequence for each call" in err
 
 
 def test_a_folder_is_served_until_ctrl_c(tmp_path):

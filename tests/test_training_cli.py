@@ -123,6 +123,23 @@ def test_step_rewards_that_teach_nothing_are_refused_for_that_and_not_for_their_
         run("train", "grpo", "--data", path, "--output", tmp_path / "bare", "--steps", 1)
 
 
+@pytest.mark.parametrize("method", ["grpo", "sft", "dpo"])
+def test_what_cannot_be_learned_from_is_refused_before_torch_is_imported(method, groups, tmp_path):
+    def silent(trajectory):
+        return replace(trajectory, steps=[replace(step, tokens=None) for step in trajectory.steps])
+
+    path = rewarded(tmp_path / "runs.jsonl", groups, silent)
+    words = ["train", method, "--data", str(path), "--output", str(tmp_path / "out")]
+    code = (
+        "import sys; from whet.cli import app; from whet.errors import TrainingRefused\n"
+        f"try: app({words!r}, result_action='return_value')\n"
+        "except TrainingRefused as error: print(error, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "no model call was recorded" in done.stdout
+    assert done.stdout.rstrip().endswith("False")
+
+
 @pytest.mark.parametrize("method", NEED_MORE)
 def test_what_a_recording_is_not_enough_for_says_what_to_use(method, recorded, tmp_path, capsys):
     words = ["train", method, "--data", recorded, "--output", tmp_path / "out"]

@@ -1,17 +1,24 @@
 """What a part of a step takes in memory: the arithmetic against what autograd keeps."""
 
+import asyncio
+import json
 import random
 from dataclasses import replace
 
 import pytest
 import torch
+from methods_toys import beginning, collect, context, tasks
 from torch.autograd.graph import saved_tensors_hooks
 
+from whet.learn.optimizers.grpo import GRPO, GRPOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
 from whet.learn.training import huggingface
 from whet.learn.training.batch import Merged, parts
+from whet.learn.training.local import LocalModels
 from whet.learn.training.memory import Shape, layer_bytes, logit_bytes, part_bytes, part_tokens_for
 from whet.learn.training.model import ModelOptions, build, to_transformers
 from whet.learn.training.network import predict
+from whet.types import Version
 
 SMALL = Shape(hidden=64, layers=2, ffn=152, vocabulary=150, queries=64, keys=32)
 ELEVEN_MILLION = Shape(hidden=384, layers=6, ffn=1024, vocabulary=4_000, queries=384, keys=384)
@@ -83,14 +90,37 @@ def test_parts_are_as_large_as_is_faster_on_a_processor():
 
 
 def test_parts_are_as_large_as_fits_on_an_accelerator():
-    chosen = {room: part_tokens_for(SEVEN_BILLION, room * GIB) for room in (4, 8, 16, 64)}
-    assert chosen[4] < chosen[8] < chosen[16] < chosen[64]
+    chosen = {room: part_tokens_for(SEVEN_BILLION, room * GIB) for room in (16, 32, 64, 128)}
+    assert chosen[16] < chosen[32] < chosen[64] < chosen[128]
     for room, tokens in chosen.items():
         assert part_bytes(SEVEN_BILLION, tokens) <= room * GIB / 2
     again = replace(SEVEN_BILLION, recompute=True)
-    assert part_tokens_for(again, 8 * GIB) > chosen[8]
+    assert part_tokens_for(again, 16 * GIB) > chosen[16]
 
 
-def test_where_memory_is_short_parts_are_small_and_never_none():
+def test_where_memory_is_short_parts_are_small():
     assert part_tokens_for(ELEVEN_MILLION, GIB // 4) < 1_024
-    assert part_tokens_for(SEVEN_BILLION, 0) == 64
+    assert part_tokens_for(SEVEN_BILLION, 0) == 256
+
+
+def test_a_method_that_is_not_told_asks_the_model_s_shape(tmp_path):
+    config = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1024, "vocab_size": 4_000}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_attention_heads": 6}))
+    models = LocalModels()
+    version = Version(resource="policy", kind="weights", content={"path": str(tmp_path)})
+    assert models.sized(SFTOptions(), version).part_tokens == 1_024
+    assert models.sized(SFTOptions(part_tokens=77), version).part_tokens == 77
+    elsewhere = Version(resource="policy", kind="weights", content={"path": str(tmp_path / "gone")})
+    assert models.sized(SFTOptions(), elsewhere).part_tokens == 4_096
+
+
+def test_training_computes_in_parts_that_suit_the_model(tmp_path):
+    models, start = LocalModels(), beginning(tmp_path)
+    groups = asyncio.run(collect(start, tasks(8), 4, models=models))
+    for optimizer in (
+        SFT(SFTOptions(epochs=1, keep="all"), models=models),
+        GRPO(GRPOOptions(steps=1), models=models),
+    ):
+        assert optimizer.options.part_tokens is None
+        asyncio.run(optimizer.step(start, groups, context(tmp_path)))
+        assert optimizer.options.part_tokens == 4_096

@@ -47,6 +47,23 @@ def test_generated_tokens_survive_a_faithful_template_and_not_one_that_drops_tho
         round_trip(tokenizer(None), asked, answer)
 
 
+def test_what_a_template_will_lose_is_said_before_a_request_comes(tmp_path):
+    from policy_world import byte_tokenizer
+
+    faithful = byte_tokenizer(tmp_path / "faithful")
+    assert templates.caution(faithful) == ""
+    trimming = byte_tokenizer(
+        tmp_path / "trimming", CHAT.replace("message.content", "message.content | trim")
+    )
+    said = templates.caution(trimming)
+    assert "does not give back every answer as it was sampled" in said
+    assert "mend the template, or have the agent send token ids" in said
+    faithful.chat_template = "{{ raise_exception('no') }}"
+    assert "chat requests will be refused until the template is mended" in templates.caution(faithful)
+    faithful.chat_template = None
+    assert "give the folder a chat_template.jinja" in templates.caution(faithful)
+
+
 def answers(folder, *texts):
     """Trajectories in which the model of a folder gave these answers."""
     tokenizer = templates.tokenizer_of(folder)

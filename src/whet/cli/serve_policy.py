@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -79,7 +80,8 @@ def serve_policy(
     from ..learn.training.serving.engine import EngineOptions
     from ..learn.training.serving.host import Host as Serving
     from ..learn.training.serving.loading import from_folder, refuse_device
-    from ..learn.training.serving.text import text_of
+    from ..learn.training.serving.text import TemplateText, text_of
+    from ..learn.training.templates import caution
     from ..serve import Access, Role, Server, new_tokens, run
     from ..serve.policy import PolicyPart, WeightLoader, watch
 
@@ -91,6 +93,8 @@ def serve_policy(
     opened, released, loaded = _loaded(model, store, name)
     refuse_device(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
+    if isinstance(text, TemplateText) and (lost := caution(text.tokenizer)):
+        print(f"note: {lost}.", file=sys.stderr, flush=True)
     options = EngineOptions(
         batch=batch, tokens=context_tokens, waiting=waiting, cache_bytes=int(cache_gigabytes * 2**30)
     )

@@ -290,6 +290,12 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
         raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
     refuse_mixed(name, common, {**METHODS, name: method})
     training = asked(name, method, options, common)
+    survey = None
+    if training.trajectories and common.model:
+        # Before torch: what cannot be learned from is said at once.
+        from ..learn.training.capture import require
+
+        survey = require(training.trajectories, score=getattr(training.options, "score", None), rl=method.rl)
 
     # the rest needs torch, which takes seconds to import
     from ..learn.loop import quiet
@@ -329,6 +335,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             start=_live(common),
             lora=LoRAOptions(rank=common.lora_rank, alpha=2 * common.lora_rank) if common.lora_rank else None,
             ids_only=common.ids_only or training.labels is not None,
+            survey=survey,
             score=getattr(options, "score", None),
             rl=method.rl,
             preferences=training.preferences,

@@ -64,8 +64,8 @@ class WebRL:
             InputError: the Bundle has no weights, or the state is another method's.
             TrainingRefused: no trajectory has a reward and tokens.
         """
-        options = self.options
-        start = starting(bundle, options.resource)
+        start = starting(bundle, self.options.resource)
+        options = self.options = self.models.sized(self.options, start)
         state = resumed(context.state, Kept(), self.name)
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
@@ -208,7 +208,9 @@ class WebRL:
         return write_kept(context.folder, everything) if everything else ""
 
 
-def likely(network: Network, trajectories: Sequence[Sequence[Merged]], part_tokens: int) -> list[float]:
+def likely(
+    network: Network, trajectories: Sequence[Sequence[Merged]], part_tokens: int | None
+) -> list[float]:
     """exp(mean log-probability) of the chosen tokens of each trajectory under a network."""
     every = [
         Merged(unit, sequence.ids, sequence.targets, sequence.logprobs)
@@ -253,7 +255,9 @@ def _befores(trajectory: Trajectory, unit: int) -> list[Merged]:
 
 
 @torch.no_grad()
-def _values(critic: Scorer, places: Sequence[Sequence[Merged]], part_tokens: int) -> list[dict[int, float]]:
+def _values(
+    critic: Scorer, places: Sequence[Sequence[Merged]], part_tokens: int | None
+) -> list[dict[int, float]]:
     """For each trajectory, call → chance of success before it."""
     values_of: list[dict[int, float]] = [{} for _ in places]
     for part in parts([mark for own in places for mark in own], part_tokens):

@@ -127,7 +127,7 @@ def _token_rewards(episode: Episode, order: Sequence[tuple[int, int]]) -> list[f
 
 
 def _after(
-    episodes: Sequence[Episode], network: Network, head: ScalarHead, part_tokens: int
+    episodes: Sequence[Episode], network: Network, head: ScalarHead, part_tokens: int | None
 ) -> dict[int, float]:
     """Episode number → the value still expected where a limit cut it off; an episode that ended is not in it."""
     cut = []

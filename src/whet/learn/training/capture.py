@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import InputError, TrainingRefused
 from ...types import Outcome, Trajectory
-from .batch import are_ids, is_logprob, merge
+from .merging import are_ids, is_logprob, merge
 
 REASONS = {
     "no calls": "no model call was recorded; run the agent behind the gateway, or trace its model",

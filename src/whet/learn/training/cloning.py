@@ -306,8 +306,8 @@ class FromBase(ABC, Generic[Recloning]):
             InputError: the Bundle has no weights, or the state is another method's.
             TrainingRefused: there is nothing to clone yet.
         """
-        options = self.options
-        version = starting(bundle, options.resource)
+        version = starting(bundle, self.options.resource)
+        options = self.options = self.models.sized(self.options, version)
         run = resumed(context.state, KeptFromBase(base=msgspec.to_builtins(version)), self.name)
         chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
         # From the base and not from `version`, which names the parent alone: errors of a round do not add up.

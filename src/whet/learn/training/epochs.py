@@ -75,6 +75,7 @@ class Offline(Trainable, ABC, Generic[Options]):
             TrainingRefused: there is nothing to learn from; says why.
         """
         start = starting(bundle, self.options.resource)
+        self.options = self.models.sized(self.options, start)
         version, figures = await self._train(start, bundle, groups, context)
         return Update(bundle=bundle.put(version), metrics=figures, done=True, reason="trained to the end")
 

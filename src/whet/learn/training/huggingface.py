@@ -37,6 +37,7 @@ from . import packed_attention, recomputing, sharding
 from .batch import MicroBatch
 from .compute import ComputeOptions, Placement
 from .options import LORA_TARGETS
+from .memory import changes_logits
 from .packing import WORTH, Layout, plan
 from .planning import TRAINED_BYTES, recomputes, shape_of
 from .predictions import Output
@@ -111,7 +112,7 @@ class CausalLM:
         self.hidden = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
         self.window = packed_attention.window_of(config)
-        self._split = not _changes_logits(config) and self._splits()
+        self._split = not changes_logits(config.to_dict()) and self._splits()
         self.packs = packed_attention.enable(self._whole(), self._packs_alike)
 
     @property
@@ -454,20 +455,6 @@ def load_adapter(
     with _peft_in_peace():
         adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
     return CausalLM(adapted, base=base, layer_dtype=base_model.layer_dtype)
-
-
-def _changes_logits(config: Any) -> bool:
-    """True if a configuration says that logits are capped or scaled after the output layer.
-
-    By name, for there is no common one: final_logit_softcapping, logit_scale, logits_scaling, lm_head_multiplier.
-    """
-    for name, value in config.to_dict().items():
-        after = ("logit" in name or "lm_head" in name) and not name.startswith(
-            ("attn", "attention", "router")
-        )
-        if after and isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
-            return True
-    return False
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:

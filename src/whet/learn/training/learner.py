@@ -290,7 +290,9 @@ def chosen_logprobs(network: Network, part: MicroBatch, temperature: float = 1.0
 
 
 @torch.no_grad()
-def unit_logprobs(network: Network, sequences: Sequence[Merged], units: int, part_tokens: int) -> Tensor:
+def unit_logprobs(
+    network: Network, sequences: Sequence[Merged], units: int, part_tokens: int | None
+) -> Tensor:
     """(units,) log-probability of all targets of each unit."""
     sums = torch.zeros(units)
     for part in cut_into_parts(sequences, part_tokens):

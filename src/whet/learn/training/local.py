@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
+import msgspec
 import torch
 from torch import nn
 
 from ...errors import InputError, NotFoundError
+from ...escapes import read_json
 from ...types import Json, Version
 from . import huggingface, model
+from .batch import PART_TOKENS
 from .compute import ComputeOptions
 from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
+from .memory import Shape, part_tokens_for, shape_of
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
-from .options import LearningRates
+from .options import CloneOptions, LearningRates, RoundOptions
 from .sampler import Sampler
+
+Options = TypeVar("Options", bound=CloneOptions | RoundOptions)
 
 
 def use_threads(count: int) -> None:
@@ -165,6 +173,49 @@ class LocalModels:
         if huggingface.is_ours(folder) or not folder.is_dir():
             return model.load(folder, sha=content["sha256"])
         return huggingface.load(folder, sha=content["sha256"], compute=self.compute)
+
+    def sized(self, options: Options, version: Version) -> Options:
+        """The options with the tokens of a part that suit these weights here, unless they say how many."""
+        if options.part_tokens is not None:
+            return options
+        shape, room = self._shape(version)
+        tokens = PART_TOKENS if shape is None else part_tokens_for(shape, room)
+        return replace(options, part_tokens=tokens)
+
+    def _shape(self, version: Version) -> tuple[Shape | None, int]:
+        """What a configuration says of these weights, and the bytes that are left for a part of a step."""
+        content = version.content if isinstance(version.content, dict) else {}
+        learner = self._learners.get(content.get("live", ""))
+        base = content["base"] if isinstance(content.get("base"), dict) else content
+        network = learner.decoder if learner is not None else None
+        if isinstance(network, model.Decoder):
+            config = model.configuration(network)
+        elif isinstance(network, CausalLM):
+            config = network.model.config.to_dict()
+        else:
+            try:
+                config = read_json(
+                    msgspec.json.decode, (Path(base.get("path", "")) / model.CONFIG).read_bytes()
+                )
+            except (OSError, msgspec.DecodeError):
+                return None, 0
+        if not isinstance(config, dict):
+            return None, 0
+        ours = "whet" in config
+        # A decoder of ours stays on the processor in float32.
+        placement = (ComputeOptions(device="cpu", dtype="float32") if ours else self.compute).placed()
+        shape = shape_of(
+            config,
+            dtype_bytes=placement.dtype.itemsize,
+            recompute=bool(placement.recompute),
+            on_cpu=placement.device.type == "cpu",
+        )
+        free = placement.free()
+        # Where memory is not known, what a part takes must do; a learner that is there is out of `free` already.
+        room = 1 << 40 if free is None else free
+        return shape, room if shape is None or learner is not None else max(
+            0, room - shape.held_bytes(adapted="base" in content)
+        )
 
     def _live(self, version: Version) -> Learner | None:
         content = version.content

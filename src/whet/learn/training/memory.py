@@ -11,11 +11,13 @@ Weights, gradients and moments are not in it: they are there whatever a part is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PIECE = 1 << 24
 """Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
-SMALLEST, LARGEST = 64, 16_384
+SMALLEST, LARGEST = 256, 16_384
 """Bounds of `part_tokens_for`; a longer sequence is a part of its own whatever the bound says."""
 _LARGEST_ON_CPU = 4_096
 """Larger parts leave the processor's cache and are slower, at 0.1 M parameters as at 11 M."""
@@ -54,6 +56,57 @@ class Shape:
         """Weights that a token is multiplied with, embedding and output layer left out."""
         attention = 2 * self.hidden * (self.queries + self.keys)
         return self.layers * (attention + 3 * self.hidden * self.ffn)
+
+    def held_bytes(self, *, adapted: bool = False) -> int:
+        """About what a learner holds whatever a part is.
+
+        Weights and a reference in the dtype, a gradient, and in float32 two moments and, where the dtype is
+        shorter, a master copy; of LoRA factors the frozen weights alone, beside which they are little.
+        """
+        parameters = self.matrices + 2 * self.vocabulary * self.hidden
+        if adapted:
+            return parameters * self.dtype_bytes
+        return parameters * (3 * self.dtype_bytes + 8 + (4 if self.dtype_bytes < 4 else 0))
+
+
+def shape_of(
+    config: Mapping[str, Any], *, dtype_bytes: int = 4, recompute: bool = False, on_cpu: bool = True
+) -> Shape | None:
+    """The Shape that a config.json of transformers describes; None if it names its sizes otherwise."""
+    text = config.get("text_config") or config
+    try:
+        hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
+        width = int(text.get("head_dim") or hidden // heads)
+        experts = int(text.get("num_experts_per_tok") or 1)
+        ffn = int(text.get("moe_intermediate_size") or text["intermediate_size"]) * experts
+        return Shape(
+            hidden=hidden,
+            layers=int(text["num_hidden_layers"]),
+            ffn=ffn,
+            vocabulary=int(text["vocab_size"]),
+            queries=heads * width,
+            keys=int(text.get("num_key_value_heads") or heads) * width,
+            dtype_bytes=dtype_bytes,
+            recompute=recompute,
+            whole_logits=changes_logits(text),
+            on_cpu=on_cpu,
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def changes_logits(config: Mapping[str, Any]) -> bool:
+    """True if a configuration says that logits are capped or scaled after the output layer.
+
+    By name, for there is no common one: final_logit_softcapping, logit_scale, logits_scaling, lm_head_multiplier.
+    """
+    for name, value in config.items():
+        after = ("logit" in name or "lm_head" in name) and not name.startswith(
+            ("attn", "attention", "router")
+        )
+        if after and isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
+            return True
+    return False
 
 
 def layer_bytes(shape: Shape, tokens: int, *, length: int = 512) -> int:

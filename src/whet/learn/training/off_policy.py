@@ -71,7 +71,9 @@ def sequences(groups: Sequence[Group]) -> list[Merged]:
 
 
 @torch.no_grad()
-def gap(learner: Learner, compared: Sequence[Merged], *, temperature: float, part_tokens: int) -> Gap | None:
+def gap(
+    learner: Learner, compared: Sequence[Merged], *, temperature: float, part_tokens: int | None
+) -> Gap | None:
     """The gap of these sequences; None of none."""
     rows = [
         (part.units, learner.chosen(part, temperature) - part.logprobs)

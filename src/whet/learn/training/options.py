@@ -176,8 +176,8 @@ class CloneOptions:
     """Share of the tasks whose trajectories are held out for early stopping."""
     patience: int = 2
     """Stop after this many epochs without a lower validation loss; the best weights are kept."""
-    part_tokens: int = 4096
-    """Padded tokens computed together; affects speed and memory only."""
+    part_tokens: int | None = None
+    """Tokens computed together; affects speed and memory only. If omitted, as many as fit and are any faster."""
     seed: int = 0
     """Random seed, of the order of the trajectories."""
     optim: OptimOptions = field(default_factory=OptimOptions)
@@ -465,8 +465,8 @@ class RoundOptions:
     """Score that tells if the policy gave up on an answerable task, for the alarm."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
     """Signs of collapse at which training stops."""
-    part_tokens: int = 4096
-    """Padded tokens computed together; affects speed and memory only."""
+    part_tokens: int | None = None
+    """Tokens computed together; affects speed and memory only. If omitted, as many as fit and are any faster."""
     seed: int = 0
     """Random seed, of the order of minibatches."""
     optim: OptimOptions = field(default_factory=OptimOptions)

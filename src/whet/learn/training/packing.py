@@ -133,7 +133,7 @@ def common(first: np.ndarray, second: np.ndarray) -> int:
 
 def lexicographic(sequences: Sequence[np.ndarray]) -> list[int]:
     """Their order as words in a dictionary, so that what begins alike stands together."""
-    # Big-endian, so that bytes sort as the ids do; four of them hold every id up to `batch.LARGEST_ID`.
+    # Big-endian, so that bytes sort as the ids do; four of them hold every id up to `merging.LARGEST_ID`.
     keys = [sequence.astype(">u4").tobytes() for sequence in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 

@@ -220,7 +220,10 @@ def with_preferences(
 
 
 def cut_pairs(
-    pairs: Sequence[PreferencePair], numbers: Sequence[int], part_tokens: int, length: int | None = None
+    pairs: Sequence[PreferencePair],
+    numbers: Sequence[int],
+    part_tokens: int | None,
+    length: int | None = None,
 ) -> list[MicroBatch]:
     """Parts that keep both sides of a pair together; units are 2i for chosen and 2i + 1 for rejected.
 
@@ -250,7 +253,7 @@ def side_sums(values: Tensor, part: MicroBatch) -> tuple[Tensor, Tensor, Tensor]
 
 @torch.no_grad()
 def reference_sums(
-    network: Network, pairs: Sequence[PreferencePair], part_tokens: int
+    network: Network, pairs: Sequence[PreferencePair], part_tokens: int | None
 ) -> tuple[Tensor, Tensor]:
     """(pairs,) log-probability of each chosen and each rejected answer under a network."""
     chosen, rejected = torch.zeros(len(pairs)), torch.zeros(len(pairs))

@@ -125,8 +125,8 @@ class Rounds(Trainable, Generic[Options]):
             InputError: a reward that is not finite, calls without log-probabilities, a Bundle
                 without weights, or a state that cannot be resumed from.
         """
-        options = self.options
         self._refuse(bundle, groups, context)
+        options = self.options = self.models.sized(self.options, bundle[self.options.resource])
         run = self._begin(bundle, context)
         assert self._learner is not None
         if run.round == 0 and self._validate is not None:
@@ -418,7 +418,7 @@ def _any_outcome(groups: Sequence[Group]) -> bool:
 
 @torch.no_grad()
 def divergences(
-    groups: Sequence[Group], reference: Network, part_tokens: int, temperature: float
+    groups: Sequence[Group], reference: Network, part_tokens: int | None, temperature: float
 ) -> dict[str, float]:
     """Trajectory id → Σ log π − log π_ref over its tokens, as they were sampled."""
     every = [trajectory for group in groups for trajectory in group.trajectories]

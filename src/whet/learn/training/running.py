@@ -74,6 +74,8 @@ class TrainingJob:
     lora: LoRAOptions | None = None
     score: str | None = None
     rl: bool = True
+    survey: CaptureSurvey | None = None
+    """What can be learned from the trajectories, where `capture.require` was asked already."""
     """True if the method needs rewards and log-probabilities."""
     preferences: Sequence[Preference] = ()
     world: SamplingWorld | None = None
@@ -122,8 +124,8 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
             change what was sampled, or training came to nothing.
         InputError: the folder belongs to another run, or holds one and `resume` is False.
     """
-    surveyed = None
-    if not job.trajectories and (job.preferences or job.world):
+    surveyed = job.survey
+    if surveyed is not None or (not job.trajectories and (job.preferences or job.world)):
         pass  # it learns from something else
     elif job.model or not job.trajectories:
         surveyed = require(job.trajectories, score=job.score, rl=job.rl)

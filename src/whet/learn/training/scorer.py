@@ -55,7 +55,7 @@ class Scorer:
         return marks
 
     @torch.no_grad()
-    def score(self, trajectories: Sequence[Trajectory], part_tokens: int = 4096) -> list[float | None]:
+    def score(self, trajectories: Sequence[Trajectory], part_tokens: int | None = None) -> list[float | None]:
         """A score for each whole trajectory; None where the policy wrote nothing."""
         places = [mark for unit, t in enumerate(trajectories) for mark in self.ends(t, unit)]
         scores: list[float | None] = [None] * len(trajectories)

@@ -3,7 +3,7 @@
 A policy that is trained on token ids and called with messages reads its own earlier answers through its
 tokenizer and its chat template.  Where those change an answer (lower case, a dropped thought, trimmed
 space), training is on one conversation and use on another.  `round_trip` looks at one answer,
-`require` at recorded ones before a model is trained on them.
+`require` at recorded ones before a model is trained on them, `caution` at a few before one is served.
 
 It mends nothing, and says nothing of an agent that sends token ids.
 """
@@ -149,6 +149,36 @@ def require(source: str | Path, trajectories: Iterable[Trajectory]) -> None:
             "sends messages would go on from other words than the policy is trained on. Mend tokenizer or "
             "chat template; give --ids-only where the agent sends token ids"
         )
+
+
+SPOKEN = ("Yes.", " Two words", "<think>Let me see.</think>\n\nIt is 42.", "A list:\n- one\n- two\n")
+"""Answers that are tried where none are recorded: plain, with a blank before it, with a thought, with line ends."""
+
+
+def caution(tokenizer: Any) -> str:
+    """What will be lost on the way of messages through this tokenizer and template, in a sentence; empty if nothing."""
+    if not getattr(tokenizer, "chat_template", None):
+        return (
+            "this model's tokenizer has no chat template, so chat requests will be refused and /v1/completions alone "
+            "answers; give the folder a chat_template.jinja"
+        )
+    try:
+        losses = [why for text in SPOKEN if (why := _lost(tokenizer, _ids(tokenizer, text)))]
+    except InputError as error:
+        return f"{error}; chat requests will be refused until the template is mended"
+    if not losses:
+        return ""
+    why = losses[0].removesuffix(" Send token ids, or mend the template.")
+    return (
+        f"this model's chat template does not give back every answer as it was sampled ({why}), so such a conversation "
+        "is recorded as one sequence for each call and goes on from other words than were sampled; mend the template, "
+        "or have the agent send token ids to /v1/completions"
+    )
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return ids
 
 
 def _lost(tokenizer: Any, ids: Sequence[int]) -> str:
