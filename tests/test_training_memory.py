@@ -15,14 +15,14 @@ from whet.learn.optimizers.sft import SFT, SFTOptions
 from whet.learn.training import huggingface
 from whet.learn.training.batch import Merged, parts
 from whet.learn.training.local import LocalModels
-from whet.learn.training.memory import Shape, layer_bytes, logit_bytes, part_bytes, part_tokens_for
+from whet.learn.training.memory import NetworkShape, layer_bytes, logit_bytes, part_bytes, part_tokens_for
 from whet.learn.training.model import ModelOptions, build, to_transformers
 from whet.learn.training.network import predict
 from whet.types import Version
 
-SMALL = Shape(hidden=64, layers=2, ffn=152, vocabulary=150, queries=64, keys=32)
-ELEVEN_MILLION = Shape(hidden=384, layers=6, ffn=1024, vocabulary=4_000, queries=384, keys=384)
-SEVEN_BILLION = Shape(
+SMALL = NetworkShape(hidden=64, layers=2, ffn=152, vocabulary=150, queries=64, keys=32)
+ELEVEN_MILLION = NetworkShape(hidden=384, layers=6, ffn=1024, vocabulary=4_000, queries=384, keys=384)
+SEVEN_BILLION = NetworkShape(
     hidden=4_096,
     layers=32,
     ffn=14_336,
@@ -64,7 +64,7 @@ def test_a_layer_keeps_what_the_arithmetic_says(dtype, length, kv_heads):
         network = huggingface.CausalLM(to_transformers(build(options, words, 0)).to(dtype))
         assert network.packs
         kept.append(kept_for_backward(network, part))
-    shape = Shape(
+    shape = NetworkShape(
         hidden=128,
         layers=1,
         ffn=200,

@@ -50,7 +50,7 @@ def corrected(
     level: Level,
     cap: float,
     temperature: float,
-    part_tokens: int,
+    part_tokens: int | None,
 ) -> tuple[list[Merged], dict[str, float]]:
     """The sequences with the trainer's log-probabilities and weighted advantages, and the mismatch.
 

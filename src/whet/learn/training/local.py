@@ -25,7 +25,7 @@ from .batch import PART_TOKENS
 from .compute import ComputeOptions
 from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
-from .memory import Shape, part_tokens_for, shape_of
+from .memory import NetworkShape, part_tokens_for, shape_of
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
@@ -182,7 +182,7 @@ class LocalModels:
         tokens = PART_TOKENS if shape is None else part_tokens_for(shape, room)
         return replace(options, part_tokens=tokens)
 
-    def _shape(self, version: Version) -> tuple[Shape | None, int]:
+    def _shape(self, version: Version) -> tuple[NetworkShape | None, int]:
         """What a configuration says of these weights, and the bytes that are left for a part of a step."""
         content = version.content if isinstance(version.content, dict) else {}
         learner = self._learners.get(content.get("live", ""))

@@ -30,7 +30,7 @@ _ATTENTION_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class NetworkShape:
     """The sizes of a network that decide what a token takes."""
 
     hidden: int
@@ -71,15 +71,15 @@ class Shape:
 
 def shape_of(
     config: Mapping[str, Any], *, dtype_bytes: int = 4, recompute: bool = False, on_cpu: bool = True
-) -> Shape | None:
-    """The Shape that a config.json of transformers describes; None if it names its sizes otherwise."""
+) -> NetworkShape | None:
+    """The NetworkShape that a config.json of transformers describes; None if it names its sizes otherwise."""
     text = config.get("text_config") or config
     try:
         hidden, heads = int(text["hidden_size"]), int(text["num_attention_heads"])
         width = int(text.get("head_dim") or hidden // heads)
         experts = int(text.get("num_experts_per_tok") or 1)
         ffn = int(text.get("moe_intermediate_size") or text["intermediate_size"]) * experts
-        return Shape(
+        return NetworkShape(
             hidden=hidden,
             layers=int(text["num_hidden_layers"]),
             ffn=ffn,
@@ -109,7 +109,7 @@ def changes_logits(config: Mapping[str, Any]) -> bool:
     return False
 
 
-def layer_bytes(shape: Shape, tokens: int, *, length: int = 512) -> int:
+def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512) -> int:
     """What autograd keeps of one layer.
 
     Args:
@@ -125,7 +125,7 @@ def layer_bytes(shape: Shape, tokens: int, *, length: int = 512) -> int:
     return int(tokens * (norms + shape.dtype_bytes * (attention + 4 * shape.ffn)))
 
 
-def logit_bytes(shape: Shape, targets: int, tokens: int) -> int:
+def logit_bytes(shape: NetworkShape, targets: int, tokens: int) -> int:
     """What logits take at their peak, in the backward pass: scores, probabilities and gradient in float32."""
     cast = 0 if shape.dtype_bytes == 4 else shape.dtype_bytes
     # The output layer's gradient, before it is added to the one that is there.
@@ -136,7 +136,7 @@ def logit_bytes(shape: Shape, targets: int, tokens: int) -> int:
     return weight + rows * shape.vocabulary * (3 * 4 + cast)
 
 
-def part_bytes(shape: Shape, tokens: int, *, targets: int | None = None, length: int = 512) -> int:
+def part_bytes(shape: NetworkShape, tokens: int, *, targets: int | None = None, length: int = 512) -> int:
     """Peak of one part's forward and backward pass, over what is there without it.
 
     Args:
@@ -152,7 +152,7 @@ def part_bytes(shape: Shape, tokens: int, *, targets: int | None = None, length:
     return kept + last + max(logit_bytes(shape, wanted, tokens), gradients)
 
 
-def part_tokens_for(shape: Shape, room: int, *, length: int = 512) -> int:
+def part_tokens_for(shape: NetworkShape, room: int, *, length: int = 512) -> int:
     """Tokens to compute at once: no more than is any faster, and no more than half of the room holds.
 
     A power of two, so that a machine's small changes do not change the order in which a run adds up.
