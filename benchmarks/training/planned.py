@@ -94,7 +94,11 @@ def inside(folder: Path, options: dict[str, Any]) -> int:
     rng = random.Random(0)
     rows = [[rng.randrange(VOCABULARY) for _ in range(LENGTH)] for _ in range(2 * PART // LENGTH)]
     cut = parts(
-        [Merged(number, row, list(range(1, LENGTH)), [0.0] * (LENGTH - 1)) for number, row in enumerate(rows)], PART
+        [
+            Merged(number, row, list(range(1, LENGTH)), [0.0] * (LENGTH - 1))
+            for number, row in enumerate(rows)
+        ],
+        PART,
     )
     import transformers  # noqa: F401  # its own memory is no model's
 
@@ -165,4 +169,6 @@ if __name__ == "__main__":
         print(json.dumps(table))
     else:
         for row in table:
-            print(f"{row['trains']:40} {row['planned_mb']:10.1f} {row['measured_mb']:10.1f} {row['ratio']:7.3f}")
+            print(
+                f"{row['trains']:40} {row['planned_mb']:10.1f} {row['measured_mb']:10.1f} {row['ratio']:7.3f}"
+            )

@@ -89,7 +89,9 @@ def _device(common: TrainArguments) -> tuple[str, Literal["float32", "bfloat16"]
     if device == "auto" or free is None:
         placement = None
         try:
-            placement = common.compute.placed()
+            from ..learn.training.placement import placed  # with torch, which takes seconds
+
+            placement = placed(common.compute)
         except InputError:
             if device == "auto":
                 raise

@@ -35,11 +35,11 @@ from ...types import Json, Version, new_id
 from . import model as ours
 from . import packed_attention, recomputing, sharding
 from .batch import MicroBatch
-from .compute import ComputeOptions, Placement
+from .compute import ComputeOptions
+from .memory import changes_logits, shape_of, with_recomputing
 from .options import LORA_TARGETS
-from .memory import changes_logits
 from .packing import WORTH, Layout, plan
-from .planning import TRAINED_BYTES, recomputes, shape_of
+from .placement import Placement, placed
 from .predictions import Output
 from .processes import place
 
@@ -324,7 +324,7 @@ def load(
         MissingExtra: transformers, peft or bitsandbytes is not installed.
     """
     folder = Path(source)
-    placement = (compute or ComputeOptions()).placed()
+    placement = placed(compute or ComputeOptions())
     within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
@@ -361,21 +361,15 @@ def load(
 
 def _recomputes(model: Any, placement: Placement, *, frozen: bool) -> bool:
     """Whether activations are computed again: as was asked, or where a GPU could not hold them beside the rest."""
-    if placement.recompute is not None:
-        return placement.recompute
-    free = placement.free() if placement.device.type != "cpu" else None
-    if free is None:
-        return False
-    # Masters, gradients and moments are still to come.
-    trained = 0 if frozen else sum(weight.numel() for weight in model.parameters())
-    coming = trained * (TRAINED_BYTES - (0 if placement.dtype is torch.bfloat16 else 4))
-    shape = shape_of(
-        model.config.get_text_config().to_dict(),
-        dtype_bytes=placement.dtype.itemsize,
-        recompute=False,
-        on_cpu=False,
-    )
-    return recomputes(shape, free - coming)
+    free = placement.free() if placement.recompute is None and placement.device.type != "cpu" else None
+    size = placement.dtype.itemsize
+    shape = shape_of(model.config.get_text_config().to_dict(), dtype_bytes=size, on_cpu=free is None)
+    if shape is None:
+        return bool(placement.recompute)
+    if free is not None and not frozen:
+        # Gradients, moments and masters are still to come.
+        free -= shape.held_bytes() - shape.held_bytes(adapted=True)
+    return with_recomputing(shape, free, placement.recompute).recompute
 
 
 def _loading(placement: Placement, *, frozen: bool) -> dict[str, Any]:

@@ -25,11 +25,12 @@ from .batch import PART_TOKENS
 from .compute import ComputeOptions
 from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
-from .memory import NetworkShape, part_tokens_for, shape_of
+from .memory import NetworkShape, part_tokens_for, shape_of, with_recomputing
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
 from .options import CloneOptions, LearningRates, RoundOptions
+from .placement import placed
 from .sampler import Sampler
 
 Options = TypeVar("Options", bound=CloneOptions | RoundOptions)
@@ -203,19 +204,20 @@ class LocalModels:
             return None, 0
         ours = "whet" in config
         # A decoder of ours stays on the processor in float32.
-        placement = (ComputeOptions(device="cpu", dtype="float32") if ours else self.compute).placed()
+        placement = placed(ComputeOptions(device="cpu", dtype="float32") if ours else self.compute)
         shape = shape_of(
             config,
             dtype_bytes=placement.dtype.itemsize,
-            recompute=bool(placement.recompute),
             on_cpu=placement.device.type == "cpu",
         )
         free = placement.free()
         # Where memory is not known, what a part takes must do; a learner that is there is out of `free` already.
         room = 1 << 40 if free is None else free
-        return shape, room if shape is None or learner is not None else max(
-            0, room - shape.held_bytes(adapted="base" in content)
-        )
+        if shape is None:
+            return None, 0
+        if learner is None:
+            room = max(0, room - shape.held_bytes(adapted="base" in content))
+        return with_recomputing(shape, room, placement.recompute), room
 
     def _live(self, version: Version) -> Learner | None:
         content = version.content

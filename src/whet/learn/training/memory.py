@@ -12,11 +12,13 @@ Weights, gradients and moments are not in it: they are there whatever a part is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 PIECE = 1 << 24
 """Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+WORTH_KEEPING = 4_096
+"""Tokens of a part below which a GPU idles: rather than shorter parts, activations are computed again."""
 SMALLEST, LARGEST = 256, 16_384
 """Bounds of `part_tokens_for`; a longer sequence is a part of its own whatever the bound says."""
 _LARGEST_ON_CPU = 4_096
@@ -60,13 +62,13 @@ class NetworkShape:
     def held_bytes(self, *, adapted: bool = False) -> int:
         """About what a learner holds whatever a part is.
 
-        Weights and a reference in the dtype, a gradient, and in float32 two moments and, where the dtype is
-        shorter, a master copy; of LoRA factors the frozen weights alone, beside which they are little.
+        Weights in the dtype, and in float32 a gradient, two moments and, where the dtype is shorter, a master; of
+        LoRA factors the frozen weights alone, beside which they are little.
         """
         parameters = self.matrices + 2 * self.vocabulary * self.hidden
         if adapted:
             return parameters * self.dtype_bytes
-        return parameters * (3 * self.dtype_bytes + 8 + (4 if self.dtype_bytes < 4 else 0))
+        return parameters * (self.dtype_bytes + 12 + (4 if self.dtype_bytes < 4 else 0))
 
 
 def shape_of(
@@ -150,6 +152,18 @@ def part_bytes(shape: NetworkShape, tokens: int, *, targets: int | None = None, 
     # The logits are gone before a layer's gradients are made: the larger of the two counts.
     gradients = tokens * shape.dtype_bytes * (3 * shape.ffn + 4 * shape.hidden)
     return kept + last + max(logit_bytes(shape, wanted, tokens), gradients)
+
+
+def with_recomputing(shape: NetworkShape, room: int | None, asked: bool | None) -> NetworkShape:
+    """The shape with activations computed again: as was asked, else where a GPU could not hold those of a part.
+
+    Args:
+        room: bytes left once weights, gradients and moments are there; None where that is not known.
+    """
+    if asked is None:
+        plain = replace(shape, recompute=False)
+        asked = not shape.on_cpu and room is not None and part_bytes(plain, WORTH_KEEPING) > room // 2
+    return replace(shape, recompute=asked)
 
 
 def part_tokens_for(shape: NetworkShape, room: int, *, length: int = 512) -> int:

@@ -18,10 +18,8 @@ import msgspec
 
 from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
-from .memory import Shape, part_bytes, part_tokens_for
+from .memory import WORTH_KEEPING, NetworkShape, part_bytes, part_tokens_for, shape_of, with_recomputing
 
-LARGEST_PART = 4_096
-"""Tokens of a part where the method's options do not say and nothing is known of the room."""
 CONVERSATION_TOKENS, CONVERSATIONS = 2_048, 64
 """Of a conversation that is sampled in this process, and how many are open at once (`Sampler`)."""
 _FOUR_BITS = 0.5 + 1 / 64 + 4 / (64 * 256)
@@ -65,40 +63,16 @@ class ModelSizes:
         )
         return sum(rank * (rows + columns) for rows, columns in beside)
 
-    def shape(self, *, dtype_bytes: int, recompute: bool, on_cpu: bool) -> Shape:
+    def shape(self, *, dtype_bytes: int, on_cpu: bool) -> NetworkShape:
         """The sizes that decide what a token takes.
 
         Raises:
             InputError: the configuration does not name them.
         """
-        return shape_of(self.config, dtype_bytes=dtype_bytes, recompute=recompute, on_cpu=on_cpu)
-
-
-def shape_of(config: Mapping[str, Any], *, dtype_bytes: int, recompute: bool, on_cpu: bool) -> Shape:
-    """The sizes in a configuration of transformers that decide what a token takes.
-
-    Raises:
-        InputError: it does not name them.
-    """
-    try:
-        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        width = int(config.get("head_dim") or hidden // heads)
-        experts = int(config.get("num_experts_per_tok") or 0)
-        ffn = int(config.get("moe_intermediate_size") or config["intermediate_size"]) * max(1, experts)
-        return Shape(
-            hidden=hidden,
-            layers=int(config["num_hidden_layers"]),
-            ffn=ffn,
-            vocabulary=int(config["vocab_size"]),
-            queries=heads * width,
-            keys=int(config.get("num_key_value_heads") or heads) * width,
-            dtype_bytes=dtype_bytes,
-            recompute=recompute,
-            whole_logits=bool(config.get("final_logit_softcapping")),
-            on_cpu=on_cpu,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the model's config.json does not say its sizes: {error!r}") from error
+        shape = shape_of(self.config, dtype_bytes=dtype_bytes, on_cpu=on_cpu)
+        if shape is None:
+            raise InputError(f"the config.json of {self.name} does not say its sizes by the usual names")
+        return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +142,7 @@ def planned(
         if muon
         else 8 * model.count
     )
+    whole = model.shape(dtype_bytes=size, on_cpu=on_cpu)
     parts = {"weights": model.count * size}
     if lora_rank:
         if four_bit:
@@ -190,43 +165,31 @@ def planned(
     if reference:
         parts["reference"] = trained * (4 if lora_rank else size)
     if samples:
-        whole = model.shape(dtype_bytes=size, recompute=False, on_cpu=on_cpu)
         open_tokens = CONVERSATIONS * CONVERSATION_TOKENS
         parts["open conversations"] = 2 * whole.layers * whole.keys * size * open_tokens
     if best and on_cpu:
         parts["best weights so far"] = 4 * trained
     room = None if free is None else free - sum(parts.values())
-    shape, tokens = _part(model, size, on_cpu, recompute, part_tokens, room)
+    shape, tokens = _part(whole, recompute, part_tokens, room)
     # AdamW's step makes the square and the corrected second moment of one tensor at a time.
     largest = max(map(math.prod, model.shapes.values())) if not lora_rank else 0
-    parts["a part of a step"] = max(part_bytes(shape, tokens), 3 * 4 * largest)
+    part = part_bytes(shape, tokens)
+    if lora_rank and size < 4:
+        # Factors are float32, and so is the copy of its input that each layer beside them makes and keeps.
+        inputs = 4 * tokens * (5 * shape.hidden + shape.queries + shape.ffn)
+        part += inputs * (1 if shape.recompute else shape.layers)
+    parts["a part of a step"] = max(part, 3 * 4 * largest)
     return MemoryPlan(parts, tokens, shape.recompute, free, 0 if on_cpu or not best else 4 * trained)
 
 
 def _part(
-    model: ModelSizes,
-    size: int,
-    on_cpu: bool,
-    recompute: bool | None,
-    part_tokens: int | None,
-    room: int | None,
-) -> tuple[Shape, int]:
+    shape: NetworkShape, recompute: bool | None, part_tokens: int | None, room: int | None
+) -> tuple[NetworkShape, int]:
     """The shape, with or without recomputing, and the tokens of a part."""
-    plain, again = (
-        model.shape(dtype_bytes=size, recompute=recomputes, on_cpu=on_cpu) for recomputes in (False, True)
-    )
-    tokens = part_tokens or LARGEST_PART
-    if recompute is None:
-        recompute = not on_cpu and room is not None and recomputes(plain, room, tokens)
-    shape = again if recompute else plain
-    if part_tokens is None and room is not None:
-        tokens = part_tokens_for(shape, max(0, room))
-    return shape, tokens
-
-
-def recomputes(shape: Shape, room: int, tokens: int = LARGEST_PART) -> bool:
-    """True if a part's activations would take more than half of the room."""
-    return part_bytes(shape, tokens) > room // 2
+    shape = with_recomputing(shape, room, recompute)
+    if part_tokens is not None or room is None:
+        return shape, part_tokens or WORTH_KEEPING
+    return shape, part_tokens_for(shape, max(0, room))
 
 
 # -- a model's files ----------------------------------------------------------------------------
