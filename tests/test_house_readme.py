@@ -25,8 +25,11 @@ PAGES = [
 CODE_PAGES = [page for page in PAGES if house_markdown.python_blocks(page)]
 NO_RUN_LIMIT = 2
 PLAYED = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import", "server")
+    ROOT / "README.md",
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import", "server", "training")
+    ),
 ]
 """Pages whose shell blocks are run."""
 STAGES = ROOT / "tests" / "stages"
@@ -83,12 +86,22 @@ def test_a_page_whose_code_fails_is_caught(tmp_path: Path) -> None:
     assert play(page, tmp_path).returncode == 0
 
 
+def not_run(stage: Path) -> list[tuple[str, str]]:
+    """Commands that a stage leaves out, each with the reason."""
+    return re.findall(r"^#! (.+) -- (.+)$", stage.read_text(), re.MULTILINE)
+
+
 def staged(page: Path) -> str:
     """The page's shell blocks behind its stage, which says what words of the page stand for."""
     script, stage = house_markdown.script(page), STAGES / f"{page.stem}.sh"
     if not stage.exists():
         return script
     setup = stage.read_text()
+    for command, _ in not_run(stage):
+        assert command in script.splitlines() or re.search(
+            rf"^{re.escape(command)} ", script, re.MULTILINE
+        ), f"{stage.name}: {page.name} does not say {command!r}"
+        script = re.sub(rf"^(?={re.escape(command)}(?: |$))", ": not run: ", script, flags=re.MULTILINE)
     for word, own in re.findall(r"^#: (.+) -> (.+)$", setup, re.MULTILINE):
         assert word in script, f"{stage.name}: {page.name} does not say {word!r}"
         script = re.sub(rf"(?<![\w-]){re.escape(word)}(?!\w)", lambda _, own=own: own, script)
@@ -122,7 +135,49 @@ def test_the_shell_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     done = shell(page, tmp_path)
     assert done.returncode == 0, f"{name(page)}\n{done.stdout[-6000:]}"
     commands = [line for line in house_markdown.script(page).splitlines() if line.startswith("whet ")]
-    assert page.stem in ("coming-from", "server") or len(commands) < 10
+    assert page.stem in ("README", "coming-from", "server", "training") or len(commands) < 10
+
+
+UNPLAYED = {
+    "README.md": [
+        "scripts/demo",
+        "scripts/test",
+        "whet sandbox check",
+        "whet improve bills:amount --data examples.csv",
+        "whet evolve program.py evaluator.py --offline",
+        "whet rollback --store .whet/whet.db",
+    ],
+    "training.md": [
+        "accelerate launch --config_file fsdp.yaml",
+        "whet train sft --store runs.db --reward-function reader:right",
+        "whet gate out/first --entry reader:answer",
+        "whet release out/first --store runs.db",
+        "whet train grpo --env world:env",
+    ],
+}
+"""Commands that no page's run includes; the stage of the page says what plays them instead."""
+ELSEWHERE = {"integrations.md": "tests/test_house_integrations.py", "CONTRIBUTING.md": "scripts"}
+"""Pages with commands that are run by another check, or are the checkout's own scripts."""
+
+
+def test_every_command_of_a_page_is_run_or_excused_by_name_with_what_runs_it() -> None:
+    stages = {page.name: STAGES / f"{page.stem}.sh" for page in PLAYED}
+    excused = {page: not_run(stage) for page, stage in stages.items() if stage.exists() and not_run(stage)}
+    assert {page: [command for command, _ in commands] for page, commands in excused.items()} == UNPLAYED
+    for commands in excused.values():
+        for command, reason in commands:
+            for named in re.findall(r"(?:tests|docs)/[\w-]+\.\w+", reason):
+                assert (ROOT / named).exists(), f"{command}: {named}"
+    shells = {
+        page.name
+        for page in PAGES
+        if any(
+            block.language == "bash" and "no-run" not in block.note for block in house_markdown.blocks(page)
+        )
+    }
+    assert shells - {page.name for page in PLAYED} == set(ELSEWHERE)
+    for place in ELSEWHERE.values():
+        assert (ROOT / place).exists()
 
 
 def test_a_page_whose_shell_fails_is_caught(tmp_path: Path) -> None:

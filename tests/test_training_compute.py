@@ -4,18 +4,22 @@ import json
 
 import pytest
 import torch
+from methods_toys import context
 from safetensors.torch import load_file
 from test_training_processes import answered, run
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from whet.errors import InputError
+from whet.learn.optimizers.grpo import GRPO
 from whet.learn.training import huggingface
 from whet.learn.training.batch import Merged, parts
 from whet.learn.training.compute import ComputeOptions
 from whet.learn.training.huggingface import LoRAOptions
 from whet.learn.training.learner import Learner, cloning_loss
-from whet.learn.training.local import LocalModels, use_compute
-from whet.learn.training.options import OptimOptions
+from whet.learn.training.local import LocalModels, adopted, use_compute
+from whet.learn.training.model import ModelOptions, build
+from whet.learn.training.options import AlarmOptions, GRPOOptions, OptimOptions, SFTOptions
+from whet.types import Bundle, new_id
 
 SLOW = OptimOptions(learning_rate=1e-5, muon=False, schedule="constant", betas=(0.9, 0.95))
 
@@ -172,3 +176,48 @@ def test_a_command_trains_in_bfloat16_and_recomputes(tmp_path, monkeypatch):
     weights = load_file(next((tmp_path / "out").rglob("weights-*")) / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     use_compute(ComputeOptions())
+
+
+def test_defaults_know_what_is_trained_and_how(tmp_path):
+    folder = written(tmp_path / "m")
+    full, factors = huggingface.load(folder), huggingface.load(folder, lora=LoRAOptions(rank=2))
+    fresh = build(ModelOptions(), 20, 0)
+    rate = {
+        (kind, method): Learner(network.copy(), options.optim, rates=options.rates).options
+        for kind, network in (("fresh", fresh), ("full", full), ("factors", factors))
+        for method, options in (("sft", SFTOptions()), ("grpo", GRPOOptions()))
+    }
+    assert [rate[kind, "sft"].learning_rate for kind in ("fresh", "full", "factors")] == [3e-3, 2e-5, 2e-4]
+    assert [rate[kind, "grpo"].learning_rate for kind in ("fresh", "full", "factors")] == pytest.approx(
+        [1e-3, 1e-6, 1e-5]
+    )
+    assert [rate[kind, "grpo"].muon for kind in ("fresh", "full", "factors")] == [True, False, False]
+    # A pretrained model warms up where it is shown text, and keeps its rate where it samples its own.
+    cloned, reinforced = rate["full", "sft"], rate["full", "grpo"]
+    assert [cloned.rate(step, 100) for step in (0, 2, 99)] == pytest.approx([2e-5 / 3, 2e-5, 2e-6], rel=0.01)
+    assert {reinforced.rate(step, 100) for step in range(100)} == {1e-6}
+    # What is asked for is what is done.
+    asked = OptimOptions(learning_rate=5e-4, muon=True, warmup=0, schedule="linear")
+    assert Learner(full.copy(), asked, rates=SFTOptions.rates).options == asked
+
+
+def test_a_reference_is_kept_only_where_it_is_asked_for(tmp_path):
+    folder = written(tmp_path / "m")
+    for options, lora, kept in (
+        (GRPOOptions(), None, False),
+        (GRPOOptions(kl_coefficient=0.04), None, True),
+        (GRPOOptions(kl_every=5), None, True),
+        (GRPOOptions(alarms=AlarmOptions(max_kl=1.0)), None, True),
+        (GRPOOptions(), LoRAOptions(rank=2), True),  # it costs its factors alone
+    ):
+        models = LocalModels()
+        start = Bundle([adopted("policy", folder, tmp_path / new_id(), lora=lora)])
+        optimizer = GRPO(options, models=models)
+        optimizer._begin(start, context(tmp_path))
+        assert (optimizer._reference is not None) == kept
+        if kept and lora is not None:
+            mine, theirs = (
+                network.model.get_base_model().model.layers[0].mlp.up_proj.base_layer.weight
+                for network in (optimizer._reference, optimizer._learner.decoder)
+            )
+            assert mine is theirs

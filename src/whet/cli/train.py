@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -243,9 +243,26 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
         {"common": PluginGiven if plugin else TrainArguments}
         | ({} if defaults is None else {"options": defaults}),
         topics={**TOPICS, **_advanced(defaults)},
+        about={} if plugin else _rates(defaults),
     )
     command.__name__, command.__doc__ = name, method.about
     return command
+
+
+def _rates(defaults: Any) -> dict[str, str]:
+    """What is said of the learning rate of a method, or of each of its stages."""
+    stages = {
+        path[:-2] for path in (option.path for option in flattened(defaults).values()) if "optim" in path
+    }
+    explained = {}
+    for stage in stages:
+        rates = reduce(getattr, stage, defaults).rates
+        explained["__".join((*stage, "optim", "learning_rate"))] = (
+            f"Learning rate of the first step, for Muon and AdamW alike. If omitted, {rates.fresh:g} for a small fresh "
+            f"model, {rates.pretrained:g} for all weights of a pretrained one and {rates.pretrained * 10:g} for LoRA "
+            "factors beside it."
+        )
+    return explained
 
 
 def _advanced(defaults: Any) -> dict[str, list[str]]:

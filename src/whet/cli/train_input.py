@@ -13,7 +13,7 @@ from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from ..learn.training.compute import ComputeOptions, Dtype
-from ..types import Split
+from ..types import Outcome, Score, Split
 from .app import Print, counted, existing
 from .named import judged, named, refuse_two_rewards
 
@@ -190,6 +190,8 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
     trajectories = _to_learn_from(read_trajectories(common.data, common.store))
     preferences = _preferences(name, method, common)
     if common.reward_function is None:
+        if not method.plugin:
+            options, trajectories = _by_the_record(options, trajectories)
         return TrainingInput(options, trajectories, labels, [], preferences)
     if not method.plugin and "score" not in _names(options):
         raise InputError(f"{name} takes no reward function: it learns a reward, from labels or pairs")
@@ -264,6 +266,30 @@ def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any
 
     has_success = any(run.outcome.counts or "success" in run.scores for run in trajectories)
     return learning_from(options, score, has_success=has_success)
+
+
+def _by_the_record(options: Any, trajectories: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """The options and trajectories, where the record has only what the method does not look at first.
+
+    A method that learns from step rewards learns from outcomes where no step has a reward, and one that asks
+    for the outcome takes the sum of the step rewards where nothing has an outcome.
+    """
+    if "score" not in _names(options) or options.score is not None:
+        return options, trajectories
+    if getattr(options, "judged_by", "outcome") != "outcome":
+        return options, trajectories
+    asks_outcome = "threshold" in _names(options) and getattr(options, "objective", "outcome") == "outcome"
+    rewards = [trajectory.reward for trajectory in trajectories]
+    outcomes = [float(t.outcome is Outcome.SUCCESS) if t.outcome.counts else None for t in trajectories]
+    instead, values = ("reward", rewards) if asks_outcome else ("outcome", outcomes)
+    first = outcomes if asks_outcome else rewards
+    if any(value is not None for value in first) or all(value is None for value in values):
+        return options, trajectories
+    scored = [
+        replace(t, scores={**t.scores, instead: Score(name=instead, value=value)})
+        for t, value in zip(trajectories, values, strict=True)
+    ]
+    return _learning_from(options, instead, scored), scored
 
 
 def _names(options: Any) -> set[str]:

@@ -2,8 +2,8 @@
 
 A model is given by folder, or by a name that is already in the local cache or can be
 fetched.  It computes logits only where targets are, if a probe at loading shows that
-its backbone and output layer alone give what its whole forward gives (some models scale
-or cap their logits); otherwise it computes them everywhere.  Another probe shows whether its
+its backbone and output layer alone give what its whole forward gives, and its configuration
+names no scale or cap of the logits; otherwise it computes them everywhere.  Another probe shows whether its
 attention can be packed (`packed_attention.py`); otherwise rows are padded.  Frozen weights are shared
 between a network and its copies, so the reference of a LoRA run costs its factors alone.
 
@@ -57,6 +57,9 @@ TOKENIZER = (
 PROBE = WORTH + 4
 """Tokens that two sequences share when it is tried whether a model computes them once."""
 
+LARGE_LOGITS = 300.0
+"""Size of logits at which a cap of some tens, or of some hundreds, shows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoRAOptions:
@@ -105,7 +108,8 @@ class CausalLM:
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.hidden = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
-        self._split = self._splits()
+        self.window = packed_attention.window_of(config)
+        self._split = not _changes_logits(config) and self._splits()
         self.packs = packed_attention.enable(self._whole(), self._packs_alike)
 
     @property
@@ -165,19 +169,31 @@ class CausalLM:
         return getattr(inner, inner.base_model_prefix, None)
 
     def _splits(self) -> bool:
-        """True if backbone and output layer alone give the whole model's logits."""
+        """True if backbone and output layer alone give the whole model's logits, large ones too."""
         backbone = self._backbone()
         if backbone is None:
             return False
         ids = torch.arange(min(8, self.vocab_size), device=self.device).unsqueeze(0)
-        with torch.no_grad():
-            logits = self.model(input_ids=ids, use_cache=False).logits
-            states = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            return _alike(self.model.get_output_embeddings()(states), logits)
+        last, factor = self.model.get_output_embeddings(), 1.0
+
+        def enlarge(module: Any, arguments: Any, out: Any) -> Any:
+            out.last_hidden_state = out.last_hidden_state * factor
+            return out
+
+        hook = backbone.register_forward_hook(enlarge)
+        try:
+            with torch.no_grad():
+                states = backbone(input_ids=ids, use_cache=False).last_hidden_state
+                # A cap does not show in the small logits of fresh weights, so the states are made larger.
+                factor = max(1.0, LARGE_LOGITS / max(1e-6, float(last(states).abs().max())))
+                logits = self.model(input_ids=ids, use_cache=False).logits
+                return _alike(last(states * factor), logits)
+        finally:
+            hook.remove()
 
     def _packs_alike(self) -> bool:
         """True if sequences with a common beginning give the same states packed and padded."""
-        if self.max_length < PROBE + 4:
+        if min(self.max_length, self.window or self.max_length) < PROBE + 4:
             return False
         ids = [number % self.vocab_size for number in range(1, PROBE + 4)]
         rows = [ids, [*ids[:PROBE], *reversed(ids[PROBE:])], ids[:5]]
@@ -212,7 +228,13 @@ class CausalLM:
     def output(self, part: MicroBatch) -> Output:
         """States at the targets of a MicroBatch and what makes logits of them, on the network's device."""
         layout = part.layout.to(self.device)
-        states, logits = self._states(layout, packed=self.packs)
+        packed = self.packs and (self.window is None or layout.longest <= self.window)
+        if self.packs and not packed and place().sharded:
+            raise InputError(
+                f"a trajectory is {layout.longest} tokens long, and the model looks back on {self.window}: beyond that "
+                "its processes would not compute in step. Leave out longer runs, or launch without FSDP"
+            )
+        states, logits = self._states(layout, packed=packed)
         states = states.index_select(0, layout.index)
         if logits is not None:
             return Output(states, logits=logits.index_select(0, layout.index))
@@ -411,6 +433,20 @@ def load_adapter(
     with _peft_in_peace():
         adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
     return CausalLM(adapted, base=base, layer_dtype=base_model.layer_dtype)
+
+
+def _changes_logits(config: Any) -> bool:
+    """True if a configuration says that logits are capped or scaled after the output layer.
+
+    By name, for there is no common one: final_logit_softcapping, logit_scale, logits_scaling, lm_head_multiplier.
+    """
+    for name, value in config.to_dict().items():
+        after = ("logit" in name or "lm_head" in name) and not name.startswith(
+            ("attn", "attention", "router")
+        )
+        if after and isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
+            return True
+    return False
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:

@@ -23,6 +23,7 @@ from .learner import Learner
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
+from .options import LearningRates
 from .sampler import Sampler
 
 
@@ -111,11 +112,12 @@ class LocalModels:
         network: Network,
         options: OptimOptions,
         *,
+        rates: LearningRates | None = None,
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> Learner:
         """A learner of this network, which owns it from here on; `Learner` says what the rest is."""
-        return Learner(network, options, policy_version=policy_version, heads=heads)
+        return Learner(network, options, rates=rates, policy_version=policy_version, heads=heads)
 
     def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
         """The sampler of these weights, shared by all who ask for the same.

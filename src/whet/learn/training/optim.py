@@ -47,6 +47,7 @@ class MuonAdamW:
     """Updates parameters in place from the gradients on them.
 
     Args:
+        options: settled (`OptimOptions.settled`).
         weights: name → parameter; matrices that are neither an embedding, a head nor a factor of a LoRA
             (whose product is the matrix) are Muon's.
     """

@@ -76,7 +76,9 @@ def _has_rows(network: CausalLM) -> bool:
     config = network.model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     # These rotate by the longest context of a batch: a key would hang on who else was there.
-    return network.packs and rope.get("rope_type") not in ("dynamic", "longrope")
+    # A row of the cache knows no window, so no context may outgrow it.
+    whole = network.window is None or network.max_length <= network.window
+    return network.packs and whole and rope.get("rope_type") not in ("dynamic", "longrope")
 
 
 class RowSteps:

@@ -1,0 +1,85 @@
+# What the reader of docs/training.md has: a model's folder, an agent that calls it, a reward and an environment. What stays
+# in the foreground on the page, until Ctrl-C, is in the background here.
+# Words of the page that stand for the reader's own, and what they are here:
+#: 4778 -> $PORT
+# Where the page learns for long, fewer steps and tasks:
+#: --output out/first -> --output out/first --round-tasks 8
+#: --episodes 100 -> --episodes 60 --steps 24 --optim.learning-rate 0.02
+#: --answer-tokens 4 -> --answer-tokens 1
+# Commands that are not run here, and why:
+#! accelerate launch --config_file fsdp.yaml -- tests/test_training_processes.py starts several processes
+#! whet train sft --store runs.db --reward-function reader:right -- tests/test_weights_journey.py plays this block
+#! whet gate out/first --entry reader:answer -- tests/test_weights_journey.py plays this block
+#! whet release out/first --store runs.db -- tests/test_weights_journey.py plays this block
+#! whet train grpo --env world:env -- tests/test_training_journey.py learns in an Env by this command
+export OMP_NUM_THREADS=1
+PORT=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+python - <<'PY'
+from pathlib import Path
+
+from whet.learn.training.local import fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.vocabulary import Vocabulary
+
+words = Vocabulary([*"0123", *"Answer with the next digit.".split()])
+size = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=32)
+fresh("policy", Path("models/qwen"), options=size, vocab_size=len(words), seed=0)
+words.save(Path("models/qwen/vocabulary.json"))
+PY
+cat >agent.py <<'PY'
+import openai
+
+import whet
+
+client = openai.OpenAI()
+
+
+@whet.trace
+def answer(question: str) -> str:
+    messages = [{"role": "user", "content": question}]
+    completion = client.chat.completions.create(model="policy", messages=messages, max_tokens=1)
+    return completion.choices[0].message.content
+
+
+if __name__ == "__main__":
+    for number in range(64):
+        answer(str(number % 4))
+PY
+cat >rewards.py <<'PY'
+def worth(trajectory):
+    return None if trajectory.output is None else float(trajectory.output_text.strip() in ("0", "1", "2", "3"))
+PY
+cat >digits.py <<'PY'
+import gymnasium
+from gymnasium import spaces
+
+
+class Next(gymnasium.Env):
+    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.digit = int(self.np_random.integers(4))
+        return str(self.digit), {}
+
+    def step(self, action):
+        return "", float(action == (self.digit + 1) % 4), True, False, {}
+PY
+whet() {
+    case "$*" in
+    serve-policy\ *)
+        [ -z "${SERVER:-}" ] || { kill -INT "$SERVER" && wait "$SERVER" || true; }
+        command whet "$@" >policy.log 2>&1 &
+        SERVER=$!
+        until grep -qs http:// policy.log; do kill -0 "$SERVER"; sleep 0.1; done
+        ;;
+    run\ *) OPENAI_API_KEY=SECRET command whet "$@" ;;
+    train\ grpo\ --store\ *)
+        command whet "$@"
+        weights=$(ls -d "$PWD"/out/first/improve-grpo/weights-* | tail -1)
+        printf '{"method": "reload_weights", "kwargs": {"weights_path": "%s"}}' "$weights" >reload.json
+        ;;
+    *) command whet "$@" ;;
+    esac
+}
+curl() { command curl --silent --fail "$@"; }
