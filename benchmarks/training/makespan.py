@@ -1,6 +1,6 @@
 """Rounds beside long-tailed rollouts: a barrier, or the pipeline.  Run: python benchmarks/training/makespan.py
 
-    python benchmarks/training/makespan.py [--rounds 12] [--repeat 3] [--mean 0.05] [--json]
+    python benchmarks/training/makespan.py [--rounds 12] [--repeat 3] [--mean 0.2] [--json]
 
 A tiny decoder learns by GRPO which of four answers a digit wants; `whet serve-policy` samples in a process of its own.
 Each rollout waits, as a tool or a browser would, for a lognormal time (sigma 1.5: the longest of a round of 64 takes
@@ -46,7 +46,7 @@ GROUP, TASKS, AT_ONCE, SIGMA = 8, 8, 32, 1.5
 class Waiting:
     """One digit, one answer, and a wait in between whose mean is MEAN seconds."""
 
-    MEAN = 0.05
+    MEAN = 0.2
 
     def reset(self, task: Task, seed: int) -> str:
         self._digit, self._chance = str(task.initial_state), random.Random(seed)
@@ -142,7 +142,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--repeat", type=int, default=3, help="seeds")
-    parser.add_argument("--mean", type=float, default=0.05, help="seconds that a rollout waits, in the mean")
+    parser.add_argument("--mean", type=float, default=0.2, help="seconds that a rollout waits, in the mean")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     Waiting.MEAN = given.mean

@@ -22,7 +22,7 @@ from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
 from .plan import plan
-from .train_engine import beside, one_limit, sampling_elsewhere
+from .train_engine import beside, closing, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
@@ -350,7 +350,8 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             progress=printer if first and not common.json else quiet,
         )
         learned = one_limit(options) if common.asynchronous else options
-        trained = asyncio.run(running.run(job, lambda: make(learned), resume=common.resume))
+        run = running.run(job, lambda: make(learned), resume=common.resume)
+        trained = asyncio.run(closing(models, run))
     if not first:
         return 0
     if common.store is not None:

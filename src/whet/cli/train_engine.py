@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError
 from .train_input import TrainArguments
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..learn.training.remote import RemoteModels
     from ..types import Bundle
 
+T = TypeVar("T")
 AHEAD = 2
 """Rounds that rollouts may be ahead of, where nothing says how many."""
 AT_ONCE = 64
@@ -54,6 +55,15 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
         models = RemoteModels(server, handed)
         with models.as_shared():
             yield models
+
+
+async def closing(models: RemoteModels | None, work: Awaitable[T]) -> T:
+    """The work's result, and the connections to the engine closed."""
+    try:
+        return await work
+    finally:
+        if models is not None:
+            await models.server.aclose()
 
 
 def beside(models: RemoteModels, options: Any) -> PipelineOptions:

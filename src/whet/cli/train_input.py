@@ -106,7 +106,7 @@ class TrainArguments:
     rollouts: str | None = None
     """Engine that samples the rollouts in a process of its own: policy (whet serve-policy), vllm or sglang, which are
     started, or the URL of one that runs, whose key is in WHET_ROLLOUTS_KEY. If omitted, this process samples."""
-    rollouts_options: str = ""
+    rollouts_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options for the engine that is started, as one text: "--gpu-memory-utilization 0.5"."""
     asynchronous: bool = False
     """Sample the next rounds while this one is learned from, at most --max-staleness rounds ahead (2 if omitted); what

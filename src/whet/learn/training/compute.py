@@ -1,8 +1,8 @@
 """Where a process computes with pretrained weights, and in which numbers.
 
 It is a property of the process and not of a Version: the same weights are trained on a GPU and served on a
-processor.  A decoder of whet's own stays on the processor in float32, where one of its size is fastest.  Options are read without torch; what they come to on this
-machine is in `placement.py`.
+processor.  A decoder of whet's own stays on the processor in float32, where one of its size is fastest.
+Options are read without torch; what they come to on this machine is in `placement.py`.
 """
 
 from __future__ import annotations
