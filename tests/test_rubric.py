@@ -189,8 +189,7 @@ def test_the_gate_judges_by_the_recorded_rubric_and_by_no_other(
         "@whet.trace\ndef reply(question: str) -> str:\n    return f'The warranty is 3{unit.get()}.'\n"
     )
     tasks = [
-        {"instruction": f"How long is the warranty of rake {n}?", "group": f"ann {n}"}
-        for n in range(150)
+        {"instruction": f"How long is the warranty of rake {n}?", "group": f"ann {n}"} for n in range(150)
     ]
     (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
     better = Bundle([Version(resource="unit", content=" years")])
