@@ -70,9 +70,10 @@ class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
-    """A score that must not get worse, as NAME:MARGIN. May be repeated."""
+    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus a run's dollars. May
+    be repeated."""
     not_higher: tuple[str, ...] = ()
-    """The same for a score that should be low, such as a cost."""
+    """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
     """Highest chance of promoting a change that has no effect."""
 
