@@ -70,8 +70,8 @@ class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
-    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus a run's dollars. May
-    be repeated."""
+    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars.
+    May be repeated."""
     not_higher: tuple[str, ...] = ()
     """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
