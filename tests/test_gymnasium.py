@@ -492,7 +492,7 @@ def test_a_run_that_a_budget_cut_short_goes_on_to_the_same_weights(world: Path) 
         "--json",
     )
     assert train("Next", *words, output="whole") == 0
-    assert train("Next", *words, "--rollouts", 4 * 8 * 8, output="parts") == 0
+    assert train("Next", *words, "--max-rollouts", 4 * 8 * 8, output="parts") == 0
     assert len(metrics(world / "parts")) == 4
     with pytest.raises(InputError, match="holds a run already; go on with --resume"):
         train("Next", *words, output="parts")

@@ -4,6 +4,7 @@ Every method on three seeds, with its control, is `scripts/claims training`.
 """
 
 import asyncio
+import math
 from dataclasses import replace
 
 import msgspec
@@ -22,6 +23,7 @@ from methods_toys import (
 )
 
 from whet.errors import InputError, TrainingRefused
+from whet.learn.optimizers.awr import AWR, AWROptions
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
 from whet.learn.optimizers.ppo import PPO, PPOOptions
 from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
@@ -35,7 +37,7 @@ from whet.learn.training.local import LocalModels
 from whet.learn.training.losses import gae, value_loss, whiten
 from whet.learn.training.network import ScalarHead
 from whet.learn.training.optim import OptimOptions
-from whet.types import Group, Outcome, Step, Task, Tokens, Trajectory
+from whet.types import Group, Outcome, Score, Step, Task, Tokens, Trajectory
 
 NEVER = AlarmOptions(success_drop=None, min_entropy=None, max_no_signal=None)
 SLOWER = OptimOptions(learning_rate=1e-2, schedule="constant")
@@ -192,6 +194,63 @@ def test_each_agent_answers_for_its_own_rewards():
     assert [sequence.advantages for sequence in found.sequences] == [[0.5, -0.5], [-0.5, 0.5]]
     flat = credit([Group(Task(id="t"), [one, other])], score=None)
     assert flat.metrics["groups_flat"] == 1.0  # as a team they are equal, which teaches nothing
+
+
+@pytest.mark.parametrize("assignment", ["to_go", "agent", "decomposition"])
+@pytest.mark.parametrize("baseline", ["group", "leave_one_out"])
+def test_a_run_is_not_rewarded_for_going_on_where_the_others_have_ended(assignment, baseline):
+    good, bad = calls(5, rewards=(1.0,)), calls(5, 6, 6, 6, 6, rewards=(0.0, 0.0, 0.0, 0.0, 0.2))
+    credited = credit(
+        [Group(Task(id="t"), [good, bad])], score=None, assignment=assignment, baseline=baseline
+    )
+    of_good, of_bad = (sequence.advantages for sequence in credited.sequences)
+    stretch = 2.0 if baseline == "leave_one_out" else 1.0
+    if assignment != "decomposition":  # whose shares are the regression's
+        assert of_good == pytest.approx([0.4 * stretch])
+        assert of_bad[0] == pytest.approx(-0.4 * stretch)
+    assert of_bad[1:] == pytest.approx([-0.4 * stretch] * 4)
+
+
+@pytest.mark.parametrize("assignment", ["broadcast", "to_go", "agent"])
+def test_awr_gives_a_long_failure_the_weight_of_a_failure_at_every_step(assignment):
+    good, bad = calls(5, rewards=(1.0,)), calls(5, 6, 6, 6, 6, rewards=(0.0, 0.0, 0.0, 0.0, 0.2))
+    awr = AWR(AWROptions(assignment=assignment))
+    sequences, _, _ = awr._weighted([Group(Task(id="t"), [good, bad])])
+    assert sequences[0].advantages == pytest.approx([math.exp(0.4 / 0.3)])
+    assert sequences[1].advantages == pytest.approx([math.exp(-0.4 / 0.3)] * 5)
+
+
+def test_awr_compares_the_only_run_of_a_task_as_a_whole_with_all():
+    sole, other = calls(5, 6, rewards=(1.0, 1.0)), calls(5, rewards=(0.0,))
+    awr = AWR(AWROptions(assignment="to_go"))
+    sequences, _, _ = awr._weighted([Group(Task(id="t"), [sole]), Group(Task(id="u"), [other])])
+    assert sequences[0].advantages == pytest.approx(
+        [20.0] * 2
+    )  # e^(1 / 0.3), capped; not e^0 at its last step
+    assert sequences[1].advantages == pytest.approx([math.exp(-1 / 0.3)])
+
+
+def test_a_judgement_of_the_whole_run_is_every_agents():
+    good, bad = (
+        replace(calls(5, 6, agents=("planner", "writer")), scores={"whole": Score(name="whole", value=value)})
+        for value in (1.0, 0.0)
+    )
+    awr = AWR(AWROptions(assignment="agent", score="whole"))
+    sequences, _, _ = awr._weighted([Group(Task(id="t"), [good, bad])])
+    assert [s.advantages for s in sequences] == [
+        pytest.approx([math.exp(0.5 / 0.3)] * 2),
+        pytest.approx([math.exp(-0.5 / 0.3)] * 2),
+    ]
+
+
+def test_leaving_one_out_leaves_it_out_of_those_that_came_as_far():
+    runs = [calls(5, rewards=(1.0,)), calls(5, 6, rewards=(0.0, 0.6)), calls(5, 6, rewards=(0.0, 0.2))]
+    credited = credit([Group(Task(id="t"), runs)], score=None, assignment="to_go", baseline="leave_one_out")
+    assert [s.advantages for s in credited.sequences] == [
+        pytest.approx([0.6]),
+        pytest.approx([0.0, 0.4]),
+        pytest.approx([-0.6, -0.4]),
+    ]
 
 
 def test_decomposition_finds_the_deed_that_the_return_hangs_on():

@@ -351,3 +351,102 @@ def won(trajectory):
 
 
 won.__name__ = "success"
+
+
+@pytest.mark.parametrize("tempo", [1, 2])
+def test_without_staleness_a_round_is_the_same_however_long_its_rollouts_take(tempo):
+    """The seeds and the order of what is learned from hang on nothing but the seed of the run."""
+
+    async def run(bundle, task, seed):
+        await asyncio.sleep(0.001 * (seed * tempo % 7))
+        return Trajectory(task=task, seed=seed, versions=bundle.ids, outcome=Outcome.SUCCESS)
+
+    async def work():
+        learned = []
+        async with Pipeline(run, TODO, version(0), options(max_staleness=0, workers=5)) as pipeline:
+            for number in range(3):
+                groups = await pipeline.round()
+                learned.append([(group.task.id, [t.seed for t in group.trajectories]) for group in groups])
+                assert {t.versions["policy"] for group in groups for t in group.trajectories} == {
+                    pipeline.bundle["policy"].id
+                }
+                await pipeline.moved(version(number + 1))
+        return learned, pipeline.accounts.stale
+
+    learned, stale = asyncio.run(work())
+    assert stale == 0
+    assert [[task for task, _ in groups] for groups in learned] == [
+        [str(number) for number in range(first, first + 4)] for first in (0, 4, 8)
+    ]
+    again, _ = asyncio.run(work())
+    assert learned == again
+
+
+def learned_beside(tmp_path, way, seed):
+    """Success on new tasks after some rounds against a policy server, and the mean staleness of the rounds."""
+    folder = tmp_path / f"{way}-{seed}"
+    start = beginning(folder)
+
+    async def learn(server):
+        async with VLLM(f"{server.url}/v1", "policy", api_key=TOKEN) as client:
+            models = RemoteModels(client, folder / "handed")
+            chance = way == "shuffled"
+            given = GRPOOptions(
+                steps=12,
+                checkpoint_every=12,
+                kl_every=12,
+                optim=FAST,
+                score="chance" if chance else None,
+                alarms=AlarmOptions(max_no_signal=None),
+            )
+            todo = [
+                *(replace(task, split=Split.TRAIN) for task in tasks(40, seed=seed)),
+                *(replace(task, split=Split.VALIDATION) for task in tasks(30, seed=50 + seed)),
+            ]
+            run = Experiment(
+                env=Answer,
+                policy=lambda bundle, seed: AnswerPolicy(models.sampler(bundle["policy"]).session(seed)),
+                tasks=todo,
+                rewards=[won, by_chance],
+                folder=folder / "run",
+                seed=seed,
+            )
+            run.baseline = {"success": 0.25}
+            beside = options(
+                workers=24,
+                groups=6,
+                max_staleness=1,
+                seed=seed,
+                publish=lambda bundle: models.publish(bundle["policy"]),
+            )
+            ended = await run.improve(
+                GRPO(given, models=models),
+                bundle=start,
+                tasks=6,
+                asynchronous=None if way == "barrier" else beside,
+            )
+            return ended, await run.evaluate(ended.bundle, n=3)
+
+    with serving(model.load(folder / "start"), WordText(WORDS), allowed=[folder / "handed"]) as server:
+        ended, groups = asyncio.run(learn(server))
+    every = [t.outcome for group in groups for t in group.trajectories]
+    stale = sum(row.get("staleness", 0.0) for row in ended.metrics) / len(ended.metrics)
+    return every.count(Outcome.SUCCESS) / len(every), stale
+
+
+def by_chance(trajectory):
+    return int(trajectory.id, 16) % 1000 / 1000
+
+
+by_chance.__name__ = "chance"
+
+
+def test_rollouts_beside_training_reach_what_a_barrier_reaches_and_a_shuffled_reward_does_not(tmp_path):
+    barrier, beside = (
+        [learned_beside(tmp_path, way, seed) for seed in range(3)] for way in ("barrier", "beside")
+    )
+    assert all(stale > 0 for _, stale in beside), "they were sampled ahead"
+    means = [sum(success for success, _ in runs) / 3 for runs in (barrier, beside)]
+    assert min(means) > 0.55, "a policy that guesses is right once in four"
+    assert abs(means[0] - means[1]) < 0.25
+    assert learned_beside(tmp_path, "shuffled", 0)[0] < 0.5

@@ -424,6 +424,17 @@ with tempfile.TemporaryDirectory() as folder:
     assert "is not writable by this user" in done.stdout
 
 
+def test_a_damaged_schema_whose_error_is_no_utf8_is_reported_as_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    Store(path).close()
+    content = path.read_bytes()
+    # SQLite quotes the schema's text in its message, and the module decodes that message.
+    path.write_bytes(content.replace(b"CREATE TABLE versions", b"CREATE \xc1\xc1\xc1\xc1\xc1 versions"))
+    assert path.read_bytes() != content
+    with pytest.raises(StoreError, match="is damaged"):
+        Store(path)
+
+
 def test_a_damaged_file_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as store:

@@ -117,16 +117,58 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     connection.close()
 
 
+def test_attempts_of_an_earlier_schema_are_found_by_their_rollout(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for migration in schema.MIGRATIONS[:-1]:
+            connection.executescript(migration)
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) - 1}")
+        connection.execute(
+            "INSERT INTO rollouts (seq, id, task_id, mode, max_attempts, created, meta, attempts) "
+            "VALUES (7, 'r', 't', 'train', 3, 1.0, CAST('{}' AS BLOB), 2)"
+        )
+        for fence, rollout, bundle in ((1, "r", "first"), (2, "gone", "other"), (3, "r", "second")):
+            connection.execute(
+                "INSERT INTO attempts (fence, rollout, number, worker, started, outcome, bundle) "
+                "VALUES (?, ?, ?, 'w', 1.0, 'expired', ?)",
+                (fence, rollout, fence, bundle),
+            )
+        connection.execute("INSERT INTO counters VALUES ('fence', 3)")
+    with Store(path) as store:
+        assert [(attempt.fence, attempt.bundle) for attempt in store.queue.attempts("r")] == [
+            (1, "first"),
+            (3, "second"),
+        ]
+        assert store.queue.bundle("r.2") == "second"
+        store.queue.claim("w").result()
+        assert [attempt.fence for attempt in store.queue.attempts("r")] == [1, 3, 4]
+
+
+def test_a_rollout_with_the_number_of_a_deleted_one_does_not_get_its_attempts() -> None:
+    with Store(":memory:") as store:
+        store.add_rollouts(Rollout(id="old", task=Task(id="t"), created=1.0))
+        (lease,) = store.queue.claim("w").result()
+        store.queue.finish("old", lease.fence, trajectory=Trajectory(task=Task(id="t"))).result()
+        assert len(store.queue.attempts("old")) == 1
+        assert store.retain(days=1).rollouts == 1
+        store.add_rollouts(Rollout(id="new", task=Task(id="t")))
+        assert store.queue.attempts("new") == []
+        assert store.database.rows("SELECT count(*) FROM attempts") == [(1,)], (
+            "it ended a moment ago and stays"
+        )
+
+
 def test_who_was_erased_under_an_earlier_schema_stays_out_and_where_nobody_was_no_row_is_compared(
     tmp_path: Path,
 ) -> None:
     for erased in (True, False):
         path = tmp_path / f"{erased}.db"
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            for migration in schema.MIGRATIONS[:-1]:
+            for migration in schema.MIGRATIONS[:-2]:
                 connection.executescript(migration)
             connection.execute(f"PRAGMA application_id = {schema.APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) - 1}")
+            connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) - 2}")
             if erased:
                 connection.execute("INSERT INTO tombstones VALUES ('run', 'gone', 1.0)")
         with Store(path) as store:

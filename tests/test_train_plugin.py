@@ -224,7 +224,7 @@ def test_a_plug_in_samples_in_an_environment(site: Path) -> None:
     tasks = [whet.Task(instruction=text, group=text) for text in "abcdefghijkl"]
     (site / "tasks.jsonl").write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in tasks))
     words = ["train", "asking", "--env", "world:agent", "--tasks-file", site / "tasks.jsonl"]
-    done = shell(site, *words, "--output", site / "out", "--rollouts", 60, "--json")
+    done = shell(site, *words, "--output", site / "out", "--max-rollouts", 60, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["bundle"]["answer"].endswith("!")
 

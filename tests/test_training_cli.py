@@ -88,6 +88,41 @@ def test_every_method_trains_from_a_file(method, recorded, start, tmp_path, caps
     assert len((output / "metrics.jsonl").read_bytes().splitlines()) == result["rounds"]
 
 
+def rewarded(path, groups, change):
+    """The same runs with other rewards or outcomes."""
+    return written(path, [change(trajectory) for group in groups for trajectory in group.trajectories])
+
+
+def unknown_outcome(trajectory):
+    return replace(trajectory, outcome=Outcome.UNKNOWN, scores={})
+
+
+def outcome_alone(trajectory):
+    steps = [replace(step, reward=None) for step in trajectory.steps]
+    return replace(trajectory, steps=steps, scores={})
+
+
+@pytest.mark.parametrize("change", [unknown_outcome, outcome_alone])
+@pytest.mark.parametrize("method", ["grpo", "ppo", "awr", "sft", "kto"])
+def test_step_rewards_are_learned_from_or_else_the_outcome(method, change, groups, start, tmp_path, capsys):
+    path = rewarded(tmp_path / "runs.jsonl", groups, change)
+    words = ["--data", path, "--output", tmp_path / "out", "--json", *SMALL[method]]
+    assert run("train", method, *words, *(["--model", start[0]] if method in OWN else [])) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]
+
+
+def test_step_rewards_that_teach_nothing_are_refused_for_that_and_not_for_their_outcome(groups, tmp_path):
+    def even(trajectory):
+        return unknown_outcome(replace(trajectory, steps=[replace(s, reward=0.5) for s in trajectory.steps]))
+
+    path = rewarded(tmp_path / "runs.jsonl", groups, even)
+    with pytest.raises(TrainingRefused, match="the runs of each task are all worth the same"):
+        run("train", "grpo", "--data", path, "--output", tmp_path / "out", "--steps", 1)
+    path = rewarded(tmp_path / "bare.jsonl", groups, lambda t: outcome_alone(unknown_outcome(t)))
+    with pytest.raises(TrainingRefused, match="no step reward, no score of that name, no outcome"):
+        run("train", "grpo", "--data", path, "--output", tmp_path / "bare", "--steps", 1)
+
+
 @pytest.mark.parametrize("method", NEED_MORE)
 def test_what_a_recording_is_not_enough_for_says_what_to_use(method, recorded, tmp_path, capsys):
     words = ["train", method, "--data", recorded, "--output", tmp_path / "out"]
@@ -187,7 +222,12 @@ def test_a_store_will_do_and_nested_defaults_are_kept(groups, tmp_path, capsys):
 def test_help_explains_every_option_of_a_method(capsys):
     run("train", "dpo", "--help")
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for words in ("--beta", "How closely the policy is held", "--optim.learning-rate", "default: 0.001"):
+    for words in (
+        "--beta",
+        "How closely the policy is held",
+        "--optim.learning-rate",
+        "0.001 for a small fresh model, 1e-06 for all weights of a pretrained one",
+    ):
         assert words in said
 
 

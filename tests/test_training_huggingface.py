@@ -118,8 +118,10 @@ def test_a_model_by_folder_learns_by_grpo_and_comes_back_from_disk(lora, tmp_pat
         folder = saved(tmp_path / "m", "llama", seed=1)
         start = Bundle([adopted("policy", folder, tmp_path / "factors", lora=lora)])
         before = rate(await collect(start, tasks(40, 9), 2, models, 3))
+        # Random weights: what a fresh model is trained with, which would cost a pretrained one its language.
+        optim = replace(FAST, learning_rate=4e-2, muon=True)
         options = GRPOOptions(
-            steps=24, checkpoint_every=12, kl_every=12, optim=replace(FAST, learning_rate=4e-2), alarms=NEVER
+            steps=24, checkpoint_every=12, kl_every=12, entropy_bonus=0.02, optim=optim, alarms=NEVER
         )
         optimizer, bundle, state = GRPO(options, models=models), start, None
         for number in range(24):

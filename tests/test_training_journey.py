@@ -149,7 +149,7 @@ def test_in_an_environment_it_samples_as_it_learns(world, tmp_path, capsys):
 
 
 def test_in_an_environment_a_budget_ends_it_with_weights_and_a_kill_is_gone_on_from(world, tmp_path, capsys):
-    limited = [*world, "--rollouts", 8 * 24 * 8 + 5, "--checkpoint-every", 3]
+    limited = [*world, "--max-rollouts", 8 * 24 * 8 + 5, "--checkpoint-every", 3]
     assert run("train", "grpo", *limited, "--output", tmp_path / "whole") == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["rounds"], done["reason"][:19]) == (8, "the budget ends it:")
@@ -165,4 +165,4 @@ def test_an_environment_is_for_methods_that_learn_from_their_own_runs(world, tmp
     with pytest.raises(InputError, match="--env needs tasks: give --tasks-file"):
         run("train", "grpo", "--env", "answers_world:env", "--output", tmp_path / "out")
     with pytest.raises(InputError, match="give it with --env"):
-        run("train", "grpo", "--rollouts", 3, "--output", tmp_path / "out")
+        run("train", "grpo", "--max-rollouts", 3, "--output", tmp_path / "out")

@@ -134,13 +134,99 @@ def test_whoever_cannot_pack_is_padded_and_right(kind, tmp_path):
     AutoModelForCausalLM.from_config(config(kind)).save_pretrained(tmp_path / "m")
     network = huggingface.load(tmp_path / "m")
     assert network.packs == (kind == "llama")
+    assert_is_the_whole_forward(network, lengths=[39, 39, 39], shared=30)
+
+
+def assert_is_the_whole_forward(network, lengths, shared=0):
+    """Log-probabilities and gradients of a part are those of the model's own forward, row by row."""
     rng = random.Random(0)
-    prompt = ids(rng, 30)
-    rows = [Merged(unit, [*prompt, *ids(rng, 9)], [31, 36], [0.0, 0.0]) for unit in range(3)]
-    (part,) = parts(rows)
+    prompt = ids(rng, shared)
+    rows = [[*prompt, *ids(rng, length - shared)] for length in lengths]
+    targets = [[length - 8, length - 3] for length in lengths]
+    merged = [
+        Merged(n, row, places, [0.0, 0.0]) for n, (row, places) in enumerate(zip(rows, targets, strict=True))
+    ]
+    (part,) = parts(merged, 10**6)
+    network.model.zero_grad()
+    chosen = chosen_logprobs(network, part)
+    chosen.sum().backward()
+    gradients = {name: weight.grad.clone() for name, weight in network.weights().items()}
+    network.model.zero_grad()
+    expected = []
+    for row, places in zip(rows, targets, strict=True):
+        scores = torch.log_softmax(network.model(torch.tensor([row])).logits[0], dim=-1)
+        expected += [scores[place - 1, row[place]] for place in places]
+    torch.stack(expected).sum().backward()
+    torch.testing.assert_close(
+        chosen.sort().values, torch.stack(expected).sort().values, atol=1e-4, rtol=1e-4
+    )
+    for name, weight in network.weights().items():
+        torch.testing.assert_close(gradients[name], weight.grad, atol=1e-3, rtol=1e-3)
+
+
+def windowed(kind, window):
+    import transformers
+
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": VOCABULARY}
+    size |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    if kind == "every layer":
+        return transformers.MistralForCausalLM(transformers.MistralConfig(**size, sliding_window=window))
+    some = ["sliding_attention", "full_attention"]
+    made = transformers.Gemma3TextConfig(**size, head_dim=8, sliding_window=window, layer_types=some)
+    return transformers.Gemma3ForCausalLM(made)
+
+
+@pytest.mark.parametrize("kind", ["every layer", "some layers"])
+def test_a_window_is_packed_where_no_sequence_is_longer_and_padded_elsewhere(kind, monkeypatch):
+    torch.manual_seed(0)
+    network = huggingface.CausalLM(windowed(kind, window=32))
+    assert network.packs
+    packed_parts = []
+    states = network._states
+    monkeypatch.setattr(
+        network,
+        "_states",
+        lambda layout, *, packed: packed_parts.append(packed) or states(layout, packed=packed),
+    )
+    assert_is_the_whole_forward(network, lengths=[32, 30, 25], shared=18)
+    assert_is_the_whole_forward(network, lengths=[33, 30, 25], shared=18)
+    assert packed_parts == [True, False]
+
+
+def logits_changed(kind):
+    """Models whose logits are not what their output layer gives, all of them small at first."""
+    import transformers
+
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": VOCABULARY}
+    size |= {
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "eos_token_id": 3,
+    }
+    size |= {"bos_token_id": 1, "pad_token_id": 0}
+    if kind == "gemma2":
+        return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**size, head_dim=8))
+    if kind == "cohere":
+        return transformers.CohereForCausalLM(transformers.CohereConfig(**size))
+    if kind == "granite":
+        return transformers.GraniteForCausalLM(transformers.GraniteConfig(**size, logits_scaling=4.0))
+
+    class Capped(transformers.Qwen2ForCausalLM):
+        """Says nothing of its cap in its configuration."""
+
+        def forward(self, *arguments, **settings):
+            out = super().forward(*arguments, **settings)
+            out.logits = 30.0 * torch.tanh(out.logits / 30.0)
+            return out
+
+    return Capped(transformers.Qwen2Config(**size))
+
+
+@pytest.mark.parametrize("kind", ["gemma2", "cohere", "granite", "unnamed cap"])
+def test_capped_and_scaled_logits_are_trained_as_the_model_makes_them(kind):
+    torch.manual_seed(0)
+    network = huggingface.CausalLM(logits_changed(kind))
     with torch.no_grad():
-        found = chosen_logprobs(network, part)
-        for row, two in zip(rows, found.split(2), strict=True):
-            whole = torch.log_softmax(network.model(torch.tensor([row.ids])).logits[0], dim=-1)
-            expected = [whole[place - 1, row.ids[place]] for place in row.targets]
-            torch.testing.assert_close(two, torch.stack(expected), atol=1e-5, rtol=1e-5)
+        network.model.get_output_embeddings().weight.mul_(100.0)  # as training may: logits reach the cap
+    assert_is_the_whole_forward(network, lengths=[39, 39, 39], shared=30)

@@ -75,8 +75,8 @@ def answered(path):
     return path
 
 
-@pytest.mark.parametrize("how", ["fsdp", "copies"])
-def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(how, tmp_path, capsys):
+@pytest.mark.parametrize(("how", "dtype"), [("fsdp", "float32"), ("copies", "float32"), ("fsdp", "bfloat16")])
+def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(how, dtype, tmp_path, capsys):
     if how == "fsdp":
         pytest.importorskip("torch", minversion="2.8")
     base = downloaded(tmp_path / "m", seed=1)
@@ -96,6 +96,8 @@ def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(h
         60,
     ]
     words += ["--optim.learning-rate", 0.01]
+    # In bfloat16 each process recomputes as well, and what layers gather is rounded from shares in float32.
+    words += ["--dtype", dtype, *(["--recompute"] if dtype == "bfloat16" else [])]
     assert run(*words, "--output", tmp_path / "one") == 0
     file = tmp_path / "launch.yaml"
     assert run("parallel", how, "--cpu", "--output", file, "--model", base) == 0
@@ -111,7 +113,11 @@ def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(h
     moved = max(float((one[name] - start[name]).abs().max()) for name in one)
     apart = max(float((one[name] - two[name]).abs().max()) for name in one)
     assert moved > 1e-2
-    assert apart < 1e-3 * moved
+    if dtype == "float32":
+        assert apart < 1e-3 * moved
+    else:  # a gradient that rounds to the other sign moves a weight as far the other way
+        ways = [torch.cat([(end[name] - start[name]).flatten() for name in one]) for end in (one, two)]
+        assert float(torch.cosine_similarity(*ways, dim=0)) > 0.9
     assert done.stdout.count("sft: ") == 1, "only one process may speak"
 
 

@@ -107,6 +107,7 @@ def with_options(
     *,
     topics: Mapping[str, Sequence[str]],
     names: Mapping[str, str] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> Callable[..., int]:
     """A command that takes every field of some dataclasses as an option, and hands over the dataclasses.
 
@@ -116,6 +117,7 @@ def with_options(
         topics: title → its options in order, by parameter or field; those under "" come first and need no title, those
             in no topic are Advanced.
         names: field → name of its option, where that is not the field's.
+        about: field → its explanation, where that is not its docstring.
     """
     own = [
         argument
@@ -141,6 +143,8 @@ def with_options(
     keyed = {argument.name: argument for argument in own if argument.kind is inspect.Parameter.KEYWORD_ONLY}
     for option_by_key in flat.values():
         for key, option in option_by_key.items():
+            if about and key in about:
+                option = replace(option, about=about[key])
             keyed[key] = _parameter(key, option, (names or {}).get(key, option.shown))
     grouped = _grouped(keyed, topics)
     positional = [argument for argument in own if argument.name not in keyed]

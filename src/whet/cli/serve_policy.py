@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import InputError, NotFoundError
+from ..learn.training.compute import ComputeOptions, Dtype
 from .app import ADVANCED, AllowHost, Host, Port, Token, command, existing
 from .server import interrupted, report_cut_off
 
@@ -27,12 +28,14 @@ def serve_policy(
     port: Port = 4778,
     token: Annotated[Token, ADVANCED] = None,
     allow_host: Annotated[AllowHost, ADVANCED] = (),
-    device: str = "cpu",
+    device: str = "auto",
+    dtype: Annotated[Dtype, ADVANCED] = "auto",
     allow_weights: Annotated[tuple[Path, ...], ADVANCED] = (),
     vocabulary: Annotated[Path | None, ADVANCED] = None,
     batch: Annotated[int, ADVANCED] = 64,
     context_tokens: Annotated[int, ADVANCED] = 1_048_576,
     waiting: Annotated[int, ADVANCED] = 1024,
+    cache_gigabytes: Annotated[float, ADVANCED] = 4.0,
     threads: Annotated[int | None, ADVANCED] = None,
 ) -> int:
     """Serve a trained policy as an OpenAI-compatible model: chat, tools, streams, log-probabilities, token ids.
@@ -56,7 +59,9 @@ def serve_policy(
     vocabulary
         Vocabulary of an embedded policy whose folder has no vocabulary.json.
     device
-        Device of a transformers model: cpu, cuda or cuda:1.
+        Device of a transformers model: cpu, cuda, cuda:1 or mps; auto takes a CUDA GPU where there is one.
+    dtype
+        Numbers of a transformers model: float32 or bfloat16; auto is bfloat16 on a GPU and float32 elsewhere.
     allow_weights
         Folder from which requests may load weights and adapters. May be repeated; without it, none can be loaded.
     batch
@@ -65,13 +70,15 @@ def serve_policy(
         Most tokens of prompts and answers in memory; further requests wait.
     waiting
         Most requests in the queue; further ones get a 503 and should be sent again.
+    cache_gigabytes
+        Memory up to which conversations stay read between two turns; the one used longest ago goes first.
     threads
         CPU threads to compute with; torch's default if omitted.
     """
-    from ..learn.training.local import use_threads
+    from ..learn.training.local import use_compute, use_threads
     from ..learn.training.serving.engine import EngineOptions
     from ..learn.training.serving.host import Host as Serving
-    from ..learn.training.serving.loading import from_folder, placed
+    from ..learn.training.serving.loading import from_folder, refuse_device
     from ..learn.training.serving.text import text_of
     from ..serve import Access, Role, Server, new_tokens, run
     from ..serve.policy import PolicyPart, WeightLoader, watch
@@ -80,14 +87,18 @@ def serve_policy(
         raise InputError("give the policy as --model DIR, as --store FILE, or as both")
     if threads is not None:
         use_threads(threads)
+    use_compute(ComputeOptions(device=device, dtype=dtype))
     opened, released, loaded = _loaded(model, store, name)
-    placed(loaded.network, device)
+    refuse_device(loaded.network, device)
     text = text_of(loaded.folder or Path(model or "."), vocabulary)
+    options = EngineOptions(
+        batch=batch, tokens=context_tokens, waiting=waiting, cache_bytes=int(cache_gigabytes * 2**30)
+    )
     stopped = interrupted()
     accepted = token or new_tokens()[Role.ADMIN]
     access = Access({Role.ADMIN: accepted}, hosts=(host, *allow_host))
     watcher: threading.Thread | None = None
-    with Serving(EngineOptions(batch=batch, tokens=context_tokens, waiting=waiting)) as serving:
+    with Serving(options) as serving:
         serving.publish(
             name, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
         )

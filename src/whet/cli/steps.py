@@ -33,6 +33,8 @@ COLUMNS = {
     "turns": "turns",
     "tokens": "tokens",
     "staleness": "stale",
+    "mismatch": "mismatch",
+    "truncated": "truncated",
 }
 """Figure → heading, the more telling first: a narrow terminal shows those."""
 PACE = ("tokens_per_second", "left")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
+from .train_engine import beside, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
@@ -132,9 +133,10 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
+    "On a GPU": ("device", "dtype", "recompute", "four_bit"),
     "In an environment": (
         *("env", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
-        *("rollouts", "round_tasks", "gate"),
+        *("rollouts", "asynchronous", "max_rollouts", "round_tasks", "gate"),
     ),
 }
 """Options by topic; those under "" come first, and what is not here under Advanced."""
@@ -241,14 +243,31 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
         {"common": PluginGiven if plugin else TrainArguments}
         | ({} if defaults is None else {"options": defaults}),
         topics={**TOPICS, **_advanced(defaults)},
+        about={} if plugin else _rates(defaults),
     )
     command.__name__, command.__doc__ = name, method.about
     return command
 
 
+def _rates(defaults: Any) -> dict[str, str]:
+    """What is said of the learning rate of a method, or of each of its stages."""
+    stages = {
+        path[:-2] for path in (option.path for option in flattened(defaults).values()) if "optim" in path
+    }
+    explained = {}
+    for stage in stages:
+        rates = reduce(getattr, stage, defaults).rates
+        explained["__".join((*stage, "optim", "learning_rate"))] = (
+            f"Learning rate of the first step, for Muon and AdamW alike. If omitted, {rates.fresh:g} for a small fresh "
+            f"model, {rates.pretrained:g} for all weights of a pretrained one and {rates.pretrained * 10:g} for LoRA "
+            "factors beside it."
+        )
+    return explained
+
+
 def _advanced(defaults: Any) -> dict[str, list[str]]:
     """The method's other options by topic: its own, then those of each dataclass inside its options."""
-    topics: dict[str, list[str]] = {"Advanced": ["ids_only"]}
+    topics: dict[str, list[str]] = {"Advanced": ["ids_only", "rollouts_options"]}
     for key, option in flattened(defaults).items() if defaults is not None else ():
         if key not in TOPICS[""]:
             title = f"Advanced: {option.path[0]}" if len(option.path) > 1 else "Advanced"
@@ -259,6 +278,11 @@ def _advanced(defaults: Any) -> dict[str, list[str]]:
 def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int:
     if common.lora_rank and common.model in ("tiny", ""):
         raise InputError("--lora-rank trains factors beside a pretrained model; give one with --model")
+    if common.four_bit and not common.lora_rank:
+        raise InputError(
+            "--four-bit holds frozen weights, and all are trained; add factors with --lora-rank 16"
+        )
+    compute = common.compute  # refused, where it is no device, before the input is read
     if common.output.is_file():
         raise InputError(f"{common.output} is a file; give a folder for the weights with --output")
     refuse_mixed(name, common, {**METHODS, name: method})
@@ -268,15 +292,19 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     from ..learn.loop import quiet
     from ..learn.training import processes, running
     from ..learn.training.huggingface import LoRAOptions
+    from ..learn.training.local import use_compute
     from ..learn.training.sampling_world import ROUND_TASKS
     from ..record.store import Store
     from ..types import Budget
     from .steps import ProgressPrinter
 
+    use_compute(compute)
     options = training.options
     module = None if method.plugin else import_module(f"whet.{method.module}")
     make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
+    settings |= {} if common.dtype == "auto" else {"dtype": common.dtype}
+    settings |= {"four_bit": True} if common.four_bit else {}
     drawn = common.env is not None and common.tasks_file is None
     if drawn:
         settings |= {
@@ -284,7 +312,11 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             "system": common.system,
             "answer_tokens": common.answer_tokens,
         }
-    with processes.joined(common.output) as folder, ProgressPrinter() as printer:
+    with (
+        processes.joined(common.output) as folder,
+        sampling_elsewhere(common, options, folder) as models,
+        ProgressPrinter() as printer,
+    ):
         first = processes.place().first  # of several processes, only this one prints and records
         job = running.TrainingJob(
             name=name,
@@ -300,13 +332,15 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             world=_world(method, module, training, common),
             tasks=common.round_tasks if common.round_tasks or not drawn else ROUND_TASKS,
             gate=common.gate and common.env is not None,
-            budget=None if common.rollouts is None else Budget(rollouts=common.rollouts),
+            budget=None if common.max_rollouts is None else Budget(rollouts=common.max_rollouts),
+            asynchronous=beside(models, options) if common.asynchronous and models else None,
             settings=(msgspec.to_builtins(options) or {}) | settings,
             seed=getattr(options, "seed", 0),
             resource=getattr(options, "resource", "policy"),
             progress=printer if first and not common.json else quiet,
         )
-        trained = asyncio.run(running.run(job, lambda: make(options), resume=common.resume))
+        learned = one_limit(options) if common.asynchronous else options
+        trained = asyncio.run(running.run(job, lambda: make(learned), resume=common.resume))
     if not first:
         return 0
     if common.store is not None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter, validators
 
 from ..errors import InputError
-from ..types import Split
+from ..learn.training.compute import ComputeOptions, Dtype
+from ..types import Outcome, Score, Split
 from .app import Print, counted, existing
 from .named import judged, named, refuse_two_rewards
 
@@ -70,6 +71,16 @@ class TrainArguments:
     omitted, the recorded rewards."""
     lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
+    device: str = "auto"
+    """Where a pretrained model computes: cpu, cuda, cuda:1 or mps; auto takes a CUDA GPU where there is one."""
+    dtype: Dtype = "auto"
+    """Numbers of a pretrained model: float32, or bfloat16 with updates kept in float32; auto is bfloat16 on a GPU and
+    float32 elsewhere."""
+    recompute: bool | None = None
+    """Compute activations again in the backward pass instead of keeping them: a third more time for a fraction of the
+    memory. If omitted, where the device could not hold them."""
+    four_bit: bool = False
+    """Hold the frozen weights beside LoRA factors in 4 bits (QLoRA); needs whet[qlora]."""
     resume: bool = False
     """Resume the run in the output folder; the result is bit-identical to an uninterrupted run."""
     env: str | None = None
@@ -91,7 +102,15 @@ class TrainArguments:
     gate: bool = True
     """After training in an environment, compare the new weights with the old on tasks that nothing learned from. A
     release asks for the Verdict, which is in bundle.json."""
-    rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
+    rollouts: str | None = None
+    """Engine that samples the rollouts in a process of its own: policy (whet serve-policy), vllm or sglang, which are
+    started, or the URL of one that runs, whose key is in WHET_ROLLOUTS_KEY. If omitted, this process samples."""
+    rollouts_options: str = ""
+    """Further options for the engine that is started, as one text: "--gpu-memory-utilization 0.5"."""
+    asynchronous: bool = False
+    """Sample the next rounds while this one is learned from, at most --max-staleness rounds ahead (2 if omitted); what
+    comes later is dropped and counted. Samples from --rollouts, or from policy."""
+    max_rollouts: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """Most fresh rollouts; if omitted, as many as the method asks for."""
     round_tasks: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """Tasks per round, for methods that learn from their own trajectories; if omitted, all, or 16 of --episodes. From a
@@ -100,6 +119,13 @@ class TrainArguments:
     """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
     and chat template."""
     json: Print = False
+
+    @property
+    def compute(self) -> ComputeOptions:
+        """Where and how precisely to compute."""
+        return ComputeOptions(
+            device=self.device, dtype=self.dtype, recompute=self.recompute, four_bit=self.four_bit
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +144,11 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
     """
     own = methods[name].own
     if common.env is None:
-        if common.tasks_file or common.policy or common.rollouts or common.episodes or common.system:
+        asked_for = (common.tasks_file, common.policy, common.episodes, common.system, common.max_rollouts)
+        if any(asked_for) or common.rollouts or common.asynchronous:
             raise InputError(
-                "--tasks-file, --episodes, --policy, --system and --rollouts need an environment: give it with --env"
+                "--tasks-file, --episodes, --policy, --system, --rollouts, --asynchronous and --max-rollouts need an "
+                "environment: give it with --env"
             )
         if common.round_tasks and not own:
             raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
@@ -130,6 +158,11 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
         raise InputError(f"{name} learns from a record; --env is for {able}")
     if common.data is not None or common.store is not None:
         raise InputError("give a record (--data or --store) or an environment (--env), not both")
+    if (common.rollouts or common.asynchronous) and common.model in ("tiny", ""):
+        raise InputError(
+            "an engine in a process of its own (--rollouts, --asynchronous) serves a model from a folder: give it with "
+            "--model"
+        )
     if common.policy is not None and common.system:
         raise InputError("--system is of the chat with the model; a --policy of your own has its own")
 
@@ -166,6 +199,8 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
         trajectories = _to_learn_from(read_trajectories(common.data, common.store))
         preferences = _preferences(name, method, common)
     if common.reward_function is None:
+        if not method.plugin:
+            options, trajectories = _by_the_record(options, trajectories)
         return TrainingInput(options, trajectories, labels, [], preferences)
     if not method.plugin and "score" not in _names(options):
         raise InputError(f"{name} takes no reward function: it learns a reward, from labels or pairs")
@@ -262,6 +297,30 @@ def _learning_from(options: Any, score: str, trajectories: Sequence[Any]) -> Any
 
     has_success = any(run.outcome.counts or "success" in run.scores for run in trajectories)
     return learning_from(options, score, has_success=has_success)
+
+
+def _by_the_record(options: Any, trajectories: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """The options and trajectories, where the record has only what the method does not look at first.
+
+    A method that learns from step rewards learns from outcomes where no step has a reward, and one that asks
+    for the outcome takes the sum of the step rewards where nothing has an outcome.
+    """
+    if "score" not in _names(options) or options.score is not None:
+        return options, trajectories
+    if getattr(options, "judged_by", "outcome") != "outcome":
+        return options, trajectories
+    asks_outcome = "threshold" in _names(options) and getattr(options, "objective", "outcome") == "outcome"
+    rewards = [trajectory.reward for trajectory in trajectories]
+    outcomes = [float(t.outcome is Outcome.SUCCESS) if t.outcome.counts else None for t in trajectories]
+    instead, values = ("reward", rewards) if asks_outcome else ("outcome", outcomes)
+    first = outcomes if asks_outcome else rewards
+    if any(value is not None for value in first) or all(value is None for value in values):
+        return options, trajectories
+    scored = [
+        replace(t, scores={**t.scores, instead: Score(name=instead, value=value)})
+        for t, value in zip(trajectories, values, strict=True)
+    ]
+    return _learning_from(options, instead, scored), scored
 
 
 def _names(options: Any) -> set[str]:

@@ -167,6 +167,8 @@ class Pipeline:
                     self._changed.notify_all()
                     continue
                 complete.append(opened)
+        # By their number and not as they ended: with max_staleness 0 a seed then gives the same run.
+        complete.sort(key=lambda opened: opened.number)
         if not complete:
             assert self._exhausted is not None
             raise self._exhausted

@@ -83,6 +83,8 @@ class Backlog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.gathered = 0
+        """Bytes that were let in and are not yet handed to the writer."""
 
     def admit(self, size: int = 0) -> None:
         """Let a request in if not too much waits already.
@@ -93,7 +95,7 @@ class Backlog:
         Raises:
             Refused: 503.
         """
-        waiting = self._store.database.waiting
+        waiting = self._store.database.waiting + self.gathered
         # What is too large by itself is let in alone.
         if waiting and waiting + size > WAITING:
             raise Refused(

@@ -23,11 +23,13 @@ from ..record.store import Store
 from ..record.store.redaction.redact import Redactor
 from ..record.store.rollouts import LONGEST, MOST, Claim, Finish
 from ..record.store.served import UNSENT
+from ..record.store.turns import Turned
 from ..record.tracing import otlp
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, Trajectory, new_id
 from .asgi import HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .auth import RequestLimits
 from .durable import Backlog, settled
+from .turns import SharedTurns
 from .worker import wire
 
 ATTACH = 1.0
@@ -112,6 +114,7 @@ class QueuePart:
         self._store, self._limits, self._backlog, self._redactor = store, limits, backlog, redactor
         self._otlp = otlp.DecodeLimits(spans=self._limits.spans)
         self._waiters: Waiters | None = None
+        self._turns: SharedTurns | None = None
         self._polls: dict[str, set[asyncio.Event]] = {}
         """Worker → what ends each of its claims that wait."""
         self.routes: Sequence[HttpRoute] = self._routes()
@@ -119,7 +122,9 @@ class QueuePart:
     @contextlib.asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
         """Claims that wait are woken while it is served."""
-        waiters = self._waiters = Waiters(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        waiters = self._waiters = Waiters(loop)
+        self._turns = SharedTurns(self._store, self._backlog, loop)
         attaching = asyncio.create_task(self._attach(waiters))
         try:
             yield
@@ -267,9 +272,14 @@ class QueuePart:
         sent = _sent(body, _SentMany) if any(map(_made_up, parsed.finished)) else None
         reports = await self._reports(parsed.finished, () if sent is None else sent.finished)
         self._backlog.admit(len(body))
-        turned = await settled(self._store.queue.turn(reports, parsed.claim, undecoded=True))
+        turned = await self._turned(reports, parsed.claim, len(body))
         results = [_result(*pair) for pair in zip(reports, turned.problems, strict=True)]
         return answer(wire.Results(results, turned.leases))
+
+    async def _turned(self, reports: Sequence[Finish], claim: Claim | None, size: int) -> Turned:
+        if self._turns is None:
+            raise StoreError("the server does not run")
+        return await self._turns.take(reports, claim, size)
 
     async def _reports(self, finished: Sequence[wire.FinishRequest], sent: Sequence[_Sent]) -> list[Finish]:
         """Reports as the record takes them: spans cut out of their export, secrets redacted."""
@@ -305,7 +315,7 @@ class QueuePart:
             _sent(body, _Sent) if _made_up(finish) else None,
         )
         self._backlog.admit(len(body))
-        (problem,) = await settled(self._store.queue.finish_many([report]))
+        (problem,) = (await self._turned([report], None, len(body))).problems
         if problem is not None:
             raise problem
         return answer(wire.FinishResult(report.id, True))

@@ -4,7 +4,8 @@ Peng et al. 2019: weights exp(A / β), at most `max_weight`, on recorded traject
 whoever made them; no sampling, no importance ratio, and nothing is unlearned.
 Differences: what was to be expected is the mean of the same task's trajectories (the
 mean of all where a task has but one), not a value network's; credit may be each step's
-own.  β → ∞ is cloning of everything, β → 0 of the best alone.
+own, and is then compared with the trajectories that came as far (`assignment.py`).
+β → ∞ is cloning of everything, β → 0 of the best alone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import fmean
 from ...errors import TrainingRefused
 from ...types import Bundle, Group, Version
 from ..loop import Context
-from ..training.assignment import centred_credits, step_credits, step_rewards
+from ..training.assignment import centred_credits, step_credits
 from ..training.batch import MergeCounts, Merged, merge, parts
 from ..training.cloning import fit, weighted_loss
 from ..training.credit import reward_of, tokens_of
@@ -43,7 +44,7 @@ class AWR(Offline[AWROptions]):
         options = self.options
         sequences, tasks, figures = self._weighted(groups)
         train, held = kept_aside(tasks, options.validation_share)
-        learner = learner_of(self.models, start, options.optim)
+        learner = learner_of(self.models, start, options)
         chosen, aside = set(train), set(held)
         validation = parts([s for s in sequences if s.unit in aside], options.part_tokens)
         figures |= await fit(
@@ -74,15 +75,15 @@ class AWR(Offline[AWROptions]):
         tasks: list[str] = []
         counts, weights = MergeCounts(), []
         for group in judged:
-            own = [step_rewards(t, reward, given=options.score is None) for t, reward in group]
+            own = [reward for _, reward in group]
             credits = [
-                step_credits(t, r, options.assignment, options.gamma)
-                for (t, _), r in zip(group, own, strict=True)
+                step_credits(t, r, options.assignment, options.gamma, given=options.score is None)
+                for t, r in group
             ]
             if len(group) > 1:
-                credits = centred_credits([t for t, _ in group], credits, options.assignment)
+                credits = centred_credits([t for t, _ in group], credits, options.assignment, own)
             else:
-                credits = [[credit - mean for credit in of_run] for of_run in credits]
+                credits = [[reward - mean] * len(t.steps) for t, reward in group]
             for (trajectory, _), advantages in zip(group, credits, strict=True):
                 merged, more = merge(trajectory, len(tasks))
                 counts += more

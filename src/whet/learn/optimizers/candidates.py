@@ -46,6 +46,7 @@ class Candidates(ActorCritic[CandidateOptions]):
 
     name = "candidates"
     whole_units = True
+    corrects = False
 
     def __init__(
         self,

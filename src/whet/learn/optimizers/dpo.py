@@ -61,7 +61,7 @@ class DPO(Offline[DPOOptions]):
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
         pairs, figures = self._pairs(groups, context)
-        learner = learner_of(self.models, start, options.optim)
+        learner = learner_of(self.models, start, options)
         # Before the first update, while the learner's weights are the reference's: no second network is held.
         there = reference_sums(learner.decoder, pairs, options.part_tokens)
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)

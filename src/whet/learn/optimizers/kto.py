@@ -45,7 +45,7 @@ class KTO(Offline[KTOOptions]):
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
         answers, desirable, tasks, figures = self._judged(groups)
-        learner = learner_of(self.models, start, options.optim)
+        learner = learner_of(self.models, start, options)
         # A network of its own: the learner changes its weights in place.
         reference = self.models.decoder(start)
 

@@ -72,7 +72,7 @@ class PRM(Offline[PRMOptions]):
         if options.hard:
             labelled = hardened(labelled)
         scorer = new_scorer(self.models.decoder(start))
-        learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
+        learner = Learner(scorer.network, options.optim, rates=options.rates, heads={"score": scorer.head})
         figures = await self._fit(learner, scorer, labelled, context)
         meta = self._meta(hard=options.hard)
         return scorer.save(options.reward, context.folder, start.id, meta, "steps"), figures

@@ -60,7 +60,7 @@ class RewardModel(Offline[RewardModelOptions]):
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
         scorer = new_scorer(self.models.decoder(start))
-        learner = Learner(scorer.network, options.optim, heads={"score": scorer.head})
+        learner = Learner(scorer.network, options.optim, rates=options.rates, heads={"score": scorer.head})
         if options.objective == "pairs":
             figures = await self._from_pairs(learner, scorer, groups, context)
         else:

@@ -46,7 +46,7 @@ class SFT(Offline[SFTOptions]):
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
         chosen, figures = choose(groups, self._passes, options.per_task)
-        learner = learner_of(self.models, start, options.optim)
+        learner = learner_of(self.models, start, options)
         figures |= await clone(learner, chosen, options, context, guard=self.guard)
         return self._checkpoint(learner, start, context), figures
 

@@ -36,6 +36,7 @@ from ..training.learner import Learner, chosen_logprobs, unit_logprobs
 from ..training.local import LocalModels
 from ..training.losses import discounted
 from ..training.network import Network, target_states
+from ..training.options import RewardModelOptions
 from ..training.options import WebRLOptions as WebRLOptions
 from ..training.scorer import Scorer, new_scorer
 
@@ -68,7 +69,7 @@ class WebRL:
         state = resumed(context.state, Kept(), self.name)
         critic = new_scorer(self.models.decoder(start))
         steps, figures = await self._phase(critic, groups, context)
-        actor = learner_of(self.models, start, options.optim)
+        actor = learner_of(self.models, start, options)
         # The policy of the phase before, which `start` is; the learner changes its copy in place.
         reference = self.models.decoder(start)
         before = read_kept(context.folder, state.file)
@@ -111,7 +112,12 @@ class WebRL:
             values = critic.head(target_states(critic.network, part))
             return F.binary_cross_entropy_with_logits(values, part.extra["return"], reduction="sum") / count
 
-        learner = Learner(critic.network, options.optim, heads={"score": critic.head})
+        learner = Learner(
+            critic.network,
+            options.optim,
+            rates=RewardModelOptions.rates,
+            heads={"score": critic.head},
+        )
         measured = await epochs(
             learner,
             range(len(places)),

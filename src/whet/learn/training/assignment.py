@@ -4,7 +4,7 @@
 and the group is the baseline.  The others give each step a credit of its own:
 
 - `to_go`: the (discounted) rewards from that step on; a step is not blamed for what
-  came before it.  A trajectory that has ended counts 0 in the baseline of later steps.
+  came before it, and is compared with the runs that came as far.
 - `agent`: each agent of a multi-agent run answers for the rewards of its own steps, and for a judgement of the
   whole run as much as the others; it is compared with itself in the group's other runs.
 - `decomposition`: a return that only the end brings is spread over the steps by ridge
@@ -18,6 +18,7 @@ GAE needs a value head and is PPO's (`actor_critic.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 
@@ -42,11 +43,24 @@ def step_rewards(trajectory: Trajectory, total: float, *, given: bool) -> list[f
 
 
 def step_credits(
-    trajectory: Trajectory, rewards: Sequence[float], assignment: Assignment, gamma: float = 1.0
+    trajectory: Trajectory,
+    total: float,
+    assignment: Assignment,
+    gamma: float = 1.0,
+    *,
+    given: bool,
+    shares: Sequence[float] | None = None,
 ) -> list[float]:
-    """The credit of each step, before a baseline is subtracted."""
-    if assignment == "broadcast":
-        return [sum(rewards)] * len(rewards)
+    """The credit of each step, before a baseline is subtracted.
+
+    Args:
+        total: the run's reward.
+        given: as in `step_rewards`.
+        shares: the total divided among the steps, where `decompose` did so.
+    """
+    if assignment == "broadcast" or (assignment == "agent" and not given):
+        return [total] * len(trajectory.steps)  # a judgement of the whole is of the team
+    rewards = step_rewards(trajectory, total, given=given) if shares is None else shares
     if assignment == "agent":
         own: dict[str, float] = {}
         for step, reward in zip(trajectory.steps, rewards, strict=True):
@@ -56,32 +70,54 @@ def step_credits(
 
 
 def centred_credits(
-    trajectories: Sequence[Trajectory], credits: Sequence[Sequence[float]], assignment: Assignment
+    trajectories: Sequence[Trajectory],
+    credits: Sequence[Sequence[float]],
+    assignment: Assignment,
+    totals: Sequence[float],
+    *,
+    leave_one_out: bool = False,
 ) -> list[list[float]]:
-    """Each step's credit minus the mean of the group's at the same place.
+    """Each step's credit minus what the group's runs that came to the same place had there on average.
 
-    The same place is the same agent for `agent`, else the same step number, where a trajectory that has
-    ended has 0 still to come.
+    The same place is the same agent for `agent`, the run as a whole for `broadcast`, else the same step number.
+    A run that ended before does not count: it was never in that state, and 0 in its stead would reward whoever
+    merely goes on.  A step that no other run came to has the advantage of its whole run.
+
+    Args:
+        totals: the reward of each run.
+        leave_one_out: the average is of the others alone.
     """
-    if assignment == "agent":
-        mean: dict[str, float] = {}
-        by_agent: dict[str, dict[int, float]] = {}
-        for index, (trajectory, own) in enumerate(zip(trajectories, credits, strict=True)):
-            for step, credit in zip(trajectory.steps, own, strict=True):
-                by_agent.setdefault(step.agent, {})[index] = credit
-        mean = {agent: sum(by_run.values()) / len(by_run) for agent, by_run in by_agent.items()}
-        return [
-            [credit - mean[step.agent] for step, credit in zip(t.steps, own, strict=True)]
-            for t, own in zip(trajectories, credits, strict=True)
-        ]
-    count = len(credits)
-    # Divided by all, not by those that are still going: who has ended has 0 to come.
-    longest = max((len(own) for own in credits), default=0)
-    means = [
-        sum(own[step_number] for own in credits if step_number < len(own)) / count
-        for step_number in range(longest)
+    by_place: dict[str | int, dict[int, float]] = {}
+    for run, (trajectory, own) in enumerate(zip(trajectories, credits, strict=True)):
+        for place, credit in zip(_places(trajectory, assignment), own, strict=True):
+            by_place.setdefault(place, {})[run] = credit
+    whole = _deviations(dict(enumerate(totals)), leave_one_out)
+    deviations = {
+        place: whole
+        if assignment == "broadcast" or len(of_runs) == 1
+        else _deviations(of_runs, leave_one_out)
+        for place, of_runs in by_place.items()
+    }
+    return [
+        [deviations[place][run] for place in _places(trajectory, assignment)]
+        for run, trajectory in enumerate(trajectories)
     ]
-    return [[credit - means[step_number] for step_number, credit in enumerate(own)] for own in credits]
+
+
+def _places(trajectory: Trajectory, assignment: Assignment) -> list[str | int]:
+    """What each step is compared at."""
+    if assignment == "broadcast":
+        return [0] * len(trajectory.steps)
+    if assignment == "agent":
+        return [step.agent for step in trajectory.steps]
+    return list(range(len(trajectory.steps)))
+
+
+def _deviations(of_runs: Mapping[int, float], leave_one_out: bool) -> dict[int, float]:
+    """Run → its value minus the mean, of all or of the others."""
+    count, mean = len(of_runs), fmean(of_runs.values())
+    stretch = count / (count - 1) if leave_one_out and count > 1 else 1.0
+    return {run: (value - mean) * stretch for run, value in of_runs.items()}
 
 
 def decompose(groups: Sequence[Group], totals: Mapping[str, float]) -> dict[str, list[float]]:

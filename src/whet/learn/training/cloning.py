@@ -311,7 +311,7 @@ class FromBase(ABC, Generic[Recloning]):
         run = resumed(context.state, KeptFromBase(base=msgspec.to_builtins(version)), self.name)
         chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
         # From the base and not from `version`, which names the parent alone: errors of a round do not add up.
-        learner = learner_of(self.models, msgspec.convert(run.base, Version), options.optim)
+        learner = learner_of(self.models, msgspec.convert(run.base, Version), options)
         figures |= await clone(learner, chosen, options, context)
         meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
         checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from ...errors import InputError
 from ...types import Group, Outcome, Trajectory
-from .assignment import centred_credits, decompose, step_credits, step_rewards
+from .assignment import centred_credits, decompose, step_credits
 from .batch import MergeCounts, Merged, is_logprob, merge
 from .losses import advantages
 from .options import Assignment, Baseline, Scale
@@ -191,31 +191,38 @@ def _by_step(
     judged = [
         (t, reward) for t, reward in zip(group.trajectories, rewards, strict=True) if reward is not None
     ]
-    credits = []
-    for trajectory, reward in judged:
-        if plan.assignment == "agent" and not plan.from_steps:
-            credits.append([reward] * len(trajectory.steps))  # a judgement of the whole is of the team
-            continue
-        own = (plan.spread or {}).get(trajectory.id)
-        if own is None:
-            own = step_rewards(trajectory, reward, given=plan.from_steps)
-        credits.append(step_credits(trajectory, own, plan.assignment, plan.gamma))
+    shares = plan.spread or {}
+    credits = [
+        step_credits(
+            trajectory,
+            reward,
+            plan.assignment,
+            plan.gamma,
+            given=plan.from_steps,
+            shares=shares.get(trajectory.id),
+        )
+        for trajectory, reward in judged
+    ]
+    rewarded = [reward for _, reward in judged]
+    factor = _factor(rewarded, [gain for gain in gains if gain is not None], baseline)
     if baseline != "none":
-        credits = centred_credits([t for t, _ in judged], credits, plan.assignment)
-    factor = _factor([reward for _, reward in judged], [gain for gain in gains if gain is not None], baseline)
+        alone = baseline == "leave_one_out"
+        credits = centred_credits(
+            [t for t, _ in judged], credits, plan.assignment, rewarded, leave_one_out=alone
+        )
     remaining = iter(credits)
     return [None if reward is None else [share * factor for share in next(remaining)] for reward in rewards]
 
 
 def _factor(rewards: Sequence[float], gains: Sequence[float], baseline: Baseline) -> float:
-    """The factor by which leave-one-out and scaling stretch centred rewards."""
+    """The factor by which scaling stretches advantages."""
     mean = fmean(rewards) if baseline != "none" else 0.0
+    # Leaving one out is each place's own affair (`centred_credits`), as not all runs come to every place.
+    stretch = len(rewards) / (len(rewards) - 1) if baseline == "leave_one_out" else 1.0
     pairs = [
         (r - mean, advantage) for r, advantage in zip(rewards, gains, strict=True) if abs(r - mean) > 1e-9
     ]
-    if not pairs:
-        return len(rewards) / (len(rewards) - 1) if baseline == "leave_one_out" else 1.0
-    return pairs[0][1] / pairs[0][0]
+    return pairs[0][1] / pairs[0][0] / stretch if pairs else 1.0
 
 
 def _flat(rewards: Sequence[float]) -> bool:

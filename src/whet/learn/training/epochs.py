@@ -22,7 +22,6 @@ from ..loop import Context, Update
 from .learner import Learner
 from .local import LocalModels
 from .one_call import Trainable
-from .optim import OptimOptions
 from .options import CloneOptions
 
 T = TypeVar("T")
@@ -43,10 +42,11 @@ def starting(bundle: Bundle, resource: str) -> Version:
     return bundle[resource]
 
 
-def learner_of(models: LocalModels, version: Version, optim: OptimOptions) -> Learner:
+def learner_of(models: LocalModels, version: Version, options: CloneOptions) -> Learner:
     """A learner that begins with these weights."""
     policy_version = int(version.meta.get("policy_version", 0))
-    return models.learn(models.decoder(version), optim, policy_version=policy_version)
+    network = models.decoder(version)
+    return models.learn(network, options.optim, rates=options.rates, policy_version=policy_version)
 
 
 class Offline(Trainable, ABC, Generic[Options]):
@@ -168,7 +168,7 @@ async def passes(
         random.Random(f"{options.seed}/{epoch}").shuffle(order)
         losses = []
         for start in range(0, len(order), options.batch):
-            rate = options.optim.rate(learner.updates, total)
+            rate = learner.options.rate(learner.updates, total)
             losses.append(update(order[start : start + options.batch], rate))
             context.progress(name, learner.updates, total, loss=losses[-1])
             await asyncio.sleep(0)  # a long computation in an event loop others live in too

@@ -2,8 +2,8 @@
 
 A model is given by folder, or by a name that is already in the local cache or can be
 fetched.  It computes logits only where targets are, if a probe at loading shows that
-its backbone and output layer alone give what its whole forward gives (some models scale
-or cap their logits); otherwise it computes them everywhere.  Another probe shows whether its
+its backbone and output layer alone give what its whole forward gives, and its configuration
+names no scale or cap of the logits; otherwise it computes them everywhere.  Another probe shows whether its
 attention can be packed (`packed_attention.py`); otherwise rows are padded.  Frozen weights are shared
 between a network and its copies, so the reference of a LoRA run costs its factors alone.
 
@@ -33,10 +33,12 @@ from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
 from ...types import Json, Version, new_id
 from . import model as ours
-from . import packed_attention, sharding
+from . import packed_attention, recomputing, sharding
 from .batch import MicroBatch
+from .compute import ComputeOptions, Placement
 from .packing import WORTH, Layout, plan
 from .predictions import Output
+from .processes import place
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TOKENIZER = (
@@ -54,6 +56,9 @@ TOKENIZER = (
 """Files by which tokenizers of transformers are kept, each kind by some of them."""
 PROBE = WORTH + 4
 """Tokens that two sequences share when it is tried whether a model computes them once."""
+
+LARGE_LOGITS = 300.0
+"""Size of logits at which a cap of some tens, or of some hundreds, shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,16 +85,31 @@ class CausalLM:
     Args:
         model: owned from here on; with peft factors or without.
         base: what the factors stand beside, as `{"path", "sha256"}`; None for full weights.
+        saved_as: dtype that full weights are written in; what they have if None.
+        layer_dtype: dtype in which layers compute where processes share them; as loaded if None.
     """
 
-    def __init__(self, model: Any, *, base: Mapping[str, Json] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        base: Mapping[str, Json] | None = None,
+        saved_as: torch.dtype | None = None,
+        layer_dtype: torch.dtype | None = None,
+    ) -> None:
         self.model = model.eval()  # dropout would make a ratio of 1 something else
+        for module in model.modules():
+            # bitsandbytes repacks what does not train for a kernel of processors that has no backward pass.
+            if type(module).__name__ == "Linear4bit":
+                module.training = True
         self.base = dict(base) if base else None
+        self.saved_as, self.layer_dtype = saved_as, layer_dtype
         config = model.config.get_text_config()
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.hidden = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
-        self._split = self._splits()
+        self.window = packed_attention.window_of(config)
+        self._split = not _changes_logits(config) and self._splits()
         self.packs = packed_attention.enable(self._whole(), self._packs_alike)
 
     @property
@@ -126,7 +146,8 @@ class CausalLM:
         """The same network with trained weights of its own; what is frozen is shared."""
         # deepcopy takes from its memo what it finds there: frozen weights stay one, trained ones are copied.
         frozen = {id(weight): weight for weight in self.model.parameters() if not weight.requires_grad}
-        return CausalLM(copy.deepcopy(self.model, frozen), base=self.base)
+        twin = copy.deepcopy(self.model, frozen)
+        return CausalLM(twin, base=self.base, saved_as=self.saved_as, layer_dtype=self.layer_dtype)
 
     def layers(self) -> list[nn.Module]:
         """The parts that it repeats, as it names them itself."""
@@ -135,7 +156,8 @@ class CausalLM:
 
     def idle(self) -> None:
         """A forward and a backward pass that come to nothing: others compute an item, and need this share."""
-        states, _ = self._run({"input_ids": torch.zeros(1, 2, dtype=torch.long), "use_cache": False})
+        ids = torch.zeros(1, 2, dtype=torch.long, device=self.device)
+        states, _ = self._run({"input_ids": ids, "use_cache": False})
         # The backward pass must be made: the others wait for this process in theirs as well.
         (states.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
 
@@ -147,26 +169,38 @@ class CausalLM:
         return getattr(inner, inner.base_model_prefix, None)
 
     def _splits(self) -> bool:
-        """True if backbone and output layer alone give the whole model's logits."""
+        """True if backbone and output layer alone give the whole model's logits, large ones too."""
         backbone = self._backbone()
         if backbone is None:
             return False
         ids = torch.arange(min(8, self.vocab_size), device=self.device).unsqueeze(0)
-        with torch.no_grad():
-            logits = self.model(input_ids=ids, use_cache=False).logits
-            states = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            return torch.allclose(self.model.get_output_embeddings()(states), logits, rtol=1e-3, atol=1e-4)
+        last, factor = self.model.get_output_embeddings(), 1.0
+
+        def enlarge(module: Any, arguments: Any, out: Any) -> Any:
+            out.last_hidden_state = out.last_hidden_state * factor
+            return out
+
+        hook = backbone.register_forward_hook(enlarge)
+        try:
+            with torch.no_grad():
+                states = backbone(input_ids=ids, use_cache=False).last_hidden_state
+                # A cap does not show in the small logits of fresh weights, so the states are made larger.
+                factor = max(1.0, LARGE_LOGITS / max(1e-6, float(last(states).abs().max())))
+                logits = self.model(input_ids=ids, use_cache=False).logits
+                return _alike(last(states * factor), logits)
+        finally:
+            hook.remove()
 
     def _packs_alike(self) -> bool:
         """True if sequences with a common beginning give the same states packed and padded."""
-        if self.max_length < PROBE + 4:
+        if min(self.max_length, self.window or self.max_length) < PROBE + 4:
             return False
         ids = [number % self.vocab_size for number in range(1, PROBE + 4)]
         rows = [ids, [*ids[:PROBE], *reversed(ids[PROBE:])], ids[:5]]
         layout = plan(rows, [range(len(row)) for row in rows]).to(self.device)
         with torch.no_grad():
             packed, padded = (self._states(layout, packed=packed)[0] for packed in (True, False))
-        return torch.allclose(packed, padded, rtol=1e-3, atol=1e-4)
+        return _alike(packed, padded)
 
     def _states(self, layout: Layout, *, packed: bool) -> tuple[Tensor, Tensor | None]:
         """(Q, hidden) states of what is wanted, and (Q, vocabulary) logits unless a Linear gives them."""
@@ -194,7 +228,13 @@ class CausalLM:
     def output(self, part: MicroBatch) -> Output:
         """States at the targets of a MicroBatch and what makes logits of them, on the network's device."""
         layout = part.layout.to(self.device)
-        states, logits = self._states(layout, packed=self.packs)
+        packed = self.packs and (self.window is None or layout.longest <= self.window)
+        if self.packs and not packed and place().sharded:
+            raise InputError(
+                f"a trajectory is {layout.longest} tokens long, and the model looks back on {self.window}: beyond that "
+                "its processes would not compute in step. Leave out longer runs, or launch without FSDP"
+            )
+        states, logits = self._states(layout, packed=packed)
         states = states.index_select(0, layout.index)
         if logits is not None:
             return Output(states, logits=logits.index_select(0, layout.index))
@@ -221,18 +261,25 @@ class CausalLM:
         try:
             # Each process has a folder of its own; transformers would let the first one alone write.
             self._whole().should_save_on_this_rank = bool
-            state = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
+            state = {name: self._as_saved(tensor) for name, tensor in self.model.state_dict().items()}
             with _bars_on_a_terminal():
                 # In one file: `weights_version` names the weights by the hash of model.safetensors alone.
                 self.model.save_pretrained(partial, max_shard_size="1000GB", state_dict=state)
             if not self.adapted:
                 _copy_tokenizer(self.model.config._name_or_path, partial)
+                _note_dtype(partial, self.saved_as)
             for file in partial.iterdir():
                 with open(file, "rb") as opened:
                     os.fsync(opened.fileno())
             os.replace(partial, folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+    def _as_saved(self, tensor: Tensor) -> Tensor:
+        """A tensor of the state, whole, as it is written."""
+        whole = sharding.whole(tensor)
+        full = not self.adapted and self.saved_as is not None and whole.is_floating_point()
+        return whole.to(self.saved_as) if full else whole
 
     def version(self, resource: str, folder: Path, parent: str | None, meta: Mapping[str, Json]) -> Version:
         """The Version of what `save` wrote."""
@@ -250,45 +297,88 @@ class CausalLM:
         )
 
 
-def load(source: str | Path, *, sha: str | None = None, lora: LoRAOptions | None = None) -> CausalLM:
+def load(
+    source: str | Path,
+    *,
+    sha: str | None = None,
+    lora: LoRAOptions | None = None,
+    compute: ComputeOptions | None = None,
+    frozen: bool = False,
+) -> CausalLM:
     """A causal LM from a folder, or by name from the cache or the hub.
+
+    Its weights go to their device and dtype one by one as they are read, so that they are never twice in memory.
 
     Args:
         sha: expected digest of its weights (`digest_of`); None to take what is there.
         lora: train fresh factors beside it; None trains all of its weights.
+        compute: where and in which numbers; `ComputeOptions()` if None.
+        frozen: factors come to stand beside it, so that its own weights may be held in four bits.
 
     Raises:
         NotFoundError: no such folder, and no such model in the cache or within reach.
-        InputError: it holds pickles and no safetensors, is no causal LM, or was changed.
-        MissingExtra: transformers or peft is not installed.
+        InputError: it holds pickles and no safetensors, is no causal LM, or was changed; no such device.
+        MissingExtra: transformers, peft or bitsandbytes is not installed.
     """
     folder = Path(source)
+    placement = (compute or ComputeOptions()).placed()
     within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
         if sha is not None and (digest := digest_of(folder)) != sha:
             raise InputError(f"the weights in {folder} were changed: sha256 {digest[:12]}, not {sha[:12]}")
     try:
-        from transformers import AutoModelForCausalLM  # seconds to import
+        from transformers import AutoConfig, AutoModelForCausalLM  # seconds to import
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:
         with _bars_on_a_terminal():
-            # transformers 5 takes the file's own dtype by default, and bfloat16 moves log-probabilities by
-            # some hundredths of a nat (decision 063).
+            config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+            saved_as = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
             model = AutoModelForCausalLM.from_pretrained(
-                str(source), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
+                str(source),
+                use_safetensors=True,
+                trust_remote_code=False,
+                **_loading(placement, frozen=frozen or lora is not None),
             )
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
+    if placement.recompute:
+        recomputing.enable(model)
+    kept: dict[str, Any] = {"saved_as": saved_as, "layer_dtype": placement.dtype if place().sharded else None}
     if lora is None:
-        return CausalLM(model)
+        return CausalLM(model, **kept)
     if not folder.is_dir():
         folder = Path(model.config._name_or_path)
     base = {"path": str(folder.resolve() if folder.is_dir() else source), "sha256": None}
     if folder.is_dir():
         base["sha256"] = digest_of(folder)
-    return CausalLM(_with_factors(model, lora), base=base)
+    return CausalLM(_with_factors(model, lora), base=base, **kept)
+
+
+def _loading(placement: Placement, *, frozen: bool) -> dict[str, Any]:
+    """How transformers is to load a model: device, dtype and bits."""
+    # Shares are kept in float32, and computed with in `layer_dtype`: they are their own masters.
+    dtype = torch.float32 if place().sharded and not frozen else placement.dtype
+    # Said even for float32: transformers takes the file's own dtype by default, and bfloat16 moves
+    # log-probabilities by some hundredths of a nat (decision 063).
+    settings: dict[str, Any] = {"dtype": dtype}
+    if placement.device.type != "cpu" or placement.four_bit:
+        settings["device_map"] = {"": placement.device}
+    if placement.four_bit:
+        if not frozen:
+            raise InputError(
+                "weights in four bits are not trained: train LoRA factors beside them (--lora-rank 16)"
+            )
+        from transformers import BitsAndBytesConfig  # loaded already, with the model's class
+
+        settings["quantization_config"] = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+    return settings
 
 
 def within_reach(source: str | Path) -> None:
@@ -314,13 +404,19 @@ def within_reach(source: str | Path) -> None:
 
 
 def load_adapter(
-    folder: Path, base: Mapping[str, Json], *, sha: str | None = None, onto: CausalLM | None = None
+    folder: Path,
+    base: Mapping[str, Json],
+    *,
+    sha: str | None = None,
+    onto: CausalLM | None = None,
+    compute: ComputeOptions | None = None,
 ) -> CausalLM:
     """A model with the LoRA factors that `CausalLM.save` wrote, ready to train on.
 
     Args:
         base: what they stand beside, as `{"path", "sha256"}`.
         onto: that model, where it is loaded already; owned from here on.
+        compute: as `load`.
 
     Raises:
         NotFoundError, InputError, MissingExtra: as `load`.
@@ -329,14 +425,47 @@ def load_adapter(
         raise NotFoundError(f"no {ADAPTER} in {folder}; was the adapter moved, or saved on another machine?")
     if sha is not None and (digest := ours.sha256(folder / ADAPTER)) != sha:
         raise InputError(f"the adapter in {folder} was changed: sha256 {digest[:12]}, not {sha[:12]}")
-    base_model = onto or load(str(base["path"]), sha=base["sha256"])
+    base_model = onto or load(str(base["path"]), sha=base["sha256"], compute=compute, frozen=True)
     try:
         from peft import PeftModel  # seconds to import
     except ImportError as error:
         raise MissingExtra("peft", "train") from error
     with _peft_in_peace():
         adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
-    return CausalLM(adapted, base=base)
+    return CausalLM(adapted, base=base, layer_dtype=base_model.layer_dtype)
+
+
+def _changes_logits(config: Any) -> bool:
+    """True if a configuration says that logits are capped or scaled after the output layer.
+
+    By name, for there is no common one: final_logit_softcapping, logit_scale, logits_scaling, lm_head_multiplier.
+    """
+    for name, value in config.to_dict().items():
+        after = ("logit" in name or "lm_head" in name) and not name.startswith(
+            ("attn", "attention", "router")
+        )
+        if after and isinstance(value, int | float) and not isinstance(value, bool) and value not in (0, 1):
+            return True
+    return False
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    """True if two ways of computing something differ by no more than their dtype rounds."""
+    if left.dtype is torch.float32:
+        return torch.allclose(left, right, rtol=1e-3, atol=1e-4)
+    # A wrong mask or a missing factor moves states by about their own size; bfloat16 by a percent of it.
+    size = float(right.float().square().mean().sqrt())
+    return float((left.float() - right.float()).square().mean().sqrt()) < 0.05 * size
+
+
+def _note_dtype(folder: Path, dtype: torch.dtype | None) -> None:
+    """Have a saved configuration name the dtype that weights were written in, not the one they were trained in."""
+    if dtype is None:
+        return
+    path = folder / ours.CONFIG
+    config = msgspec.json.decode(path.read_bytes())
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(config)))
 
 
 @contextmanager

@@ -25,8 +25,9 @@ from ...types import Json, Version, new_id
 from . import model, processes, sharding
 from .batch import Merged, MicroBatch
 from .batch import parts as cut_into_parts
-from .network import Network, explained, predict, saved
+from .network import Network, adapted, explained, predict, pretrained, saved
 from .optim import MuonAdamW, OptimOptions
+from .options import LearningRates
 from .predictions import Predictions
 
 T = TypeVar("T")
@@ -51,6 +52,8 @@ class Learner:
 
     Args:
         decoder: owned from here on.
+        options: what is omitted is settled by `rates` and by what the decoder is.
+        rates: the method's learning rates.
         policy_version: updates made before, by whatever trained these weights first.
         heads: trained and saved with it, and no part of the policy's Version.
     """
@@ -60,6 +63,7 @@ class Learner:
         decoder: Network,
         options: OptimOptions,
         *,
+        rates: LearningRates | None = None,
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> None:
@@ -67,7 +71,10 @@ class Learner:
         sharding.shard(decoder)
         self.decoder = decoder
         self.heads = dict(heads or {})
-        self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), options)
+        self.options = options.settled(
+            rates or LearningRates(), pretrained=pretrained(decoder), adapted=adapted(decoder)
+        )
+        self.optimizer = MuonAdamW(decoder.weights() | self._head_weights(), self.options)
         self.policy_version = policy_version
         self.handle = new_id()
         # Weak: a sampler that nobody holds any more must not be kept alive by its learner.
@@ -188,14 +195,16 @@ class Learner:
         return mean_loss(self.decoder, parts)
 
     def snapshot(self) -> Any:
-        """A copy of everything that is trained, heads included, for `revert`."""
-        return {name: weight.detach().clone() for name, weight in self._all_weights().items()}
+        """A copy of everything that is trained, heads included, for `revert`; in main memory."""
+        # A copy beside the weights would be what a GPU has no room for.
+        return {name: value.detach().to("cpu", copy=True) for name, value in self.optimizer.values().items()}
 
     @torch.no_grad()
     def revert(self, snapshot: Any) -> None:
         """Go back to what `snapshot` kept; the optimizer's moments stay as they are."""
-        for name, weight in self._all_weights().items():
-            weight.copy_(snapshot[name])
+        for name, value in self.optimizer.values().items():
+            value.copy_(snapshot[name])
+        self.optimizer.publish()
         self._refresh()
 
     def _all_weights(self) -> dict[str, nn.Parameter]:

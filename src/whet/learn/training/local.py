@@ -17,17 +17,24 @@ from torch import nn
 from ...errors import InputError, NotFoundError
 from ...types import Json, Version
 from . import huggingface, model
+from .compute import ComputeOptions
 from .huggingface import CausalLM, LoRAOptions
 from .learner import Learner
 from .model import ModelOptions
 from .network import Network, saved
 from .optim import OptimOptions
+from .options import LearningRates
 from .sampler import Sampler
 
 
 def use_threads(count: int) -> None:
     """Set the number of threads that torch computes with in this process."""
     torch.set_num_threads(count)
+
+
+def use_compute(options: ComputeOptions) -> None:
+    """Set where, and in which numbers, this process computes with pretrained weights."""
+    LocalModels.shared().compute = options
 
 
 def fresh(
@@ -58,7 +65,7 @@ def adopted(resource: str, source: str | Path, folder: Path, *, lora: LoRAOption
     where = Path(source)
     if lora is None and huggingface.is_ours(where):
         return model.weights_version(resource, where, meta={"policy_version": 0})
-    network = huggingface.load(source, lora=lora)
+    network = huggingface.load(source, lora=lora, compute=LocalModels.shared().compute)
     meta: dict[str, Json] = {"policy_version": 0, "source": str(source)}
     if lora is None and where.is_dir():
         content = {"path": str(where.resolve()), "sha256": huggingface.digest_of(where)}
@@ -71,12 +78,16 @@ class LocalModels:
 
     Args:
         keep: how many samplers stay in memory; the one used longest ago goes first.
+        compute: where and in which numbers pretrained weights compute.
     """
 
+    elsewhere = False
+    """True if another engine samples, whose log-probabilities are not the learner's own."""
     _shared: LocalModels | None = None
 
-    def __init__(self, keep: int = 4) -> None:
+    def __init__(self, keep: int = 4, *, compute: ComputeOptions | None = None) -> None:
         self._keep = keep
+        self.compute = compute or ComputeOptions()
         self._samplers: OrderedDict[tuple[str, bool, float], Sampler] = OrderedDict()
         # Weak: an optimizer owns its learner, whose weights go with it.
         self._learners: WeakValueDictionary[str, Learner] = WeakValueDictionary()
@@ -101,11 +112,12 @@ class LocalModels:
         network: Network,
         options: OptimOptions,
         *,
+        rates: LearningRates | None = None,
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> Learner:
         """A learner of this network, which owns it from here on; `Learner` says what the rest is."""
-        return Learner(network, options, policy_version=policy_version, heads=heads)
+        return Learner(network, options, rates=rates, policy_version=policy_version, heads=heads)
 
     def sampler(self, version: Version, *, greedy: bool = False, temperature: float = 1.0) -> Sampler:
         """The sampler of these weights, shared by all who ask for the same.
@@ -147,10 +159,12 @@ class LocalModels:
                     return sampler.network.copy()
         content, folder = version.content, Path(version.content["path"])
         if version.kind == "adapter":
-            return huggingface.load_adapter(folder, content["base"], sha=content["sha256"])
+            return huggingface.load_adapter(
+                folder, content["base"], sha=content["sha256"], compute=self.compute
+            )
         if huggingface.is_ours(folder) or not folder.is_dir():
             return model.load(folder, sha=content["sha256"])
-        return huggingface.load(folder, sha=content["sha256"])
+        return huggingface.load(folder, sha=content["sha256"], compute=self.compute)
 
     def _live(self, version: Version) -> Learner | None:
         content = version.content

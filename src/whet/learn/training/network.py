@@ -27,6 +27,17 @@ from .predictions import Output, Predictions
 Network = Decoder | CausalLM
 
 
+def pretrained(network: Network) -> bool:
+    """True of whatever is no decoder of whet's own: it knows a language, and is trained at small rates."""
+    return not isinstance(network, Decoder)
+
+
+def adapted(network: Network) -> bool:
+    """True if LoRA factors are trained and not all weights."""
+    # What a server trains beside its own copy of a model is factors too.
+    return pretrained(network) and getattr(network, "adapted", True)
+
+
 def predict(network: Network, part: MicroBatch, temperature: float = 1.0) -> Predictions:
     """Predictions of a network at the targets of a MicroBatch; under autograd unless switched off."""
     return Predictions(_output(network, part), part, temperature=temperature)

@@ -7,6 +7,9 @@ the root mean square of an AdamW update (Liu et al. 2025, "Muon is scalable for
 LLM training"), so that one learning rate serves both.  Differences from Jordan's
 code: float32 rather than bfloat16, and matrices of one shape go through together.
 The tied embedding, biases and norms are AdamW's.
+
+Weights that compute in bfloat16 have masters in float32, and gradients in float32 where torch can keep them
+(2.10 and later): an update of a thousandth is lost in bfloat16's eight bits (Micikevicius et al. 2018).
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ class MuonAdamW:
     """Updates parameters in place from the gradients on them.
 
     Args:
+        options: settled (`OptimOptions.settled`).
         weights: name → parameter; matrices that are neither an embedding, a head nor a factor of a LoRA
             (whose product is the matrix) are Muon's.
     """
@@ -56,14 +60,37 @@ class MuonAdamW:
         self._weights = dict(weights)
         self._state: dict[str, Tensor] = {}
         for name, weight in self._weights.items():
+            self._keep_master(name, weight)
             # Names are looked at too: an embedding and a head are matrices, and AdamW's.
             if weight.ndim == 2 and options.muon and not any(word in name for word in _NOT_HIDDEN):
                 self._muon.setdefault(tuple(weight.shape), []).append(name)
-                self._state[f"{name}/momentum"] = torch.zeros_like(sharding.own(weight.data))
+                self._state[f"{name}/momentum"] = _zeros(weight)
             else:
                 self._adam.append(name)
-                self._state[f"{name}/first"] = torch.zeros_like(sharding.own(weight.data))
-                self._state[f"{name}/second"] = torch.zeros_like(sharding.own(weight.data))
+                self._state[f"{name}/first"] = _zeros(weight)
+                self._state[f"{name}/second"] = _zeros(weight)
+
+    def _keep_master(self, name: str, weight: nn.Parameter) -> None:
+        if weight.dtype is torch.float32:
+            return
+        self._state[f"{name}/master"] = sharding.own(weight.data).float()
+        if hasattr(weight, "grad_dtype"):
+            # Or the gradients of a step's many parts would be added up in eight bits.
+            weight.grad_dtype = torch.float32
+
+    def values(self) -> dict[str, Tensor]:
+        """What is trained, by reference: this process's share of each weight, or its master."""
+        return {
+            name: self._state.get(f"{name}/master", sharding.own(weight.data))
+            for name, weight in self._weights.items()
+        }
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round masters to the weights that compute."""
+        for name, weight in self._weights.items():
+            if (master := self._state.get(f"{name}/master")) is not None:
+                sharding.own(weight.data).copy_(master)
 
     def gradient_norm(self) -> float:
         """Euclidean length of the whole gradient."""
@@ -75,12 +102,13 @@ class MuonAdamW:
         scale = min(1.0, self.options.max_norm / (norm + 1e-6))
         self.steps += 1
         decay = 1.0 - rate * self.options.weight_decay
-        weights = {name: sharding.own(weight.data) for name, weight in self._weights.items()}
+        weights = self.values()
         gradients = {
             # No gradient is a gradient of zero, so momenta decay; torch's optimizers pass such a weight over.
+            # Scaled in place, as they are thrown away: a copy of all would be the step's peak of memory.
             name: torch.zeros_like(weights[name])
             if weight.grad is None
-            else sharding.own(weight.grad) * scale
+            else sharding.own(weight.grad).mul_(scale).to(weights[name].dtype)
             for name, weight in self._weights.items()
         }
         for shape, names in self._muon.items():
@@ -106,6 +134,7 @@ class MuonAdamW:
             if weight.ndim == 2:  # norms and biases are not decayed
                 weight.mul_(decay)
             weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
+        self.publish()
         self.clear()
 
     def clear(self) -> None:
@@ -136,5 +165,10 @@ class MuonAdamW:
                 raise InputError(
                     f"optimizer state {name}: shape {tuple(tensors[name].shape)}, not {tuple(weight.shape)}"
                 )
-            tensor.copy_(sharding.share_of(tensors[name], weight))
+            tensor.copy_(sharding.share_of(tensors[name].to(tensor.device), weight))
         self.steps = steps
+
+
+def _zeros(weight: nn.Parameter) -> Tensor:
+    """Moments of a weight, or of this process's share of it."""
+    return torch.zeros_like(sharding.own(weight.data), dtype=torch.float32)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ...errors import InputError
 from .alarms import AlarmOptions
@@ -61,23 +61,46 @@ def learning_from(options: Any, score: str, *, has_success: bool) -> Any:
     return replace(options, **changes) if changes else options
 
 
+Correction = Literal["auto", "off", "token", "sequence"]
 Schedule = Literal["constant", "linear", "cosine"]
+
+
+class LearningRates(NamedTuple):
+    """The learning rates of a method where none is asked for, by what is trained."""
+
+    fresh: float = 1e-3
+    """Of a small decoder of whet's own, which begins with random weights or went on from there."""
+    pretrained: float = 1e-5
+    """Of all weights of a pretrained model.  LoRA factors take `FACTORS` times as much."""
+    reinforces: bool = False
+    """True for a method that learns from its own rollouts, whose rate stays as it is from round to round."""
+
+
+FACTORS = 10.0
+"""LoRA factors learn best at ten times the rate of full weights, whatever the method (Schulman et al. 2025, "LoRA
+without regret")."""
+WARMUP_SHARE = 0.03
+"""Of the steps of supervised training of a pretrained model (as Taori et al. 2023 and Dettmers et al. 2023)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimOptions:
-    """Options of the optimizer of weights."""
+    """Options of the optimizer of weights; what is omitted is settled by the method and by what is trained."""
 
-    learning_rate: float = 1e-3
-    """Learning rate of the first step, for Muon and AdamW alike."""
-    schedule: Schedule = "linear"
-    """Shape in which the learning rate falls over the planned steps."""
+    learning_rate: float | None = None
+    """Learning rate of the first step, for Muon and AdamW alike. If omitted, by the method: from 1e-3 to 3e-3 for a
+    small fresh model, from 1e-6 to 2e-5 for a pretrained one, ten times that for LoRA factors."""
+    schedule: Schedule | None = None
+    """Shape in which the learning rate falls over the planned steps. If omitted, linear for a fresh model; for a
+    pretrained one cosine, and constant where it learns from its own rollouts."""
     final_share: float = 0.1
     """Share of the learning rate that is left at the end."""
-    warmup: int = 0
-    """Steps over which the learning rate rises from 0."""
-    muon: bool = True
-    """Muon for the hidden matrices; switched off, AdamW for all weights, as pretrained models used."""
+    warmup: int | None = None
+    """Steps over which the learning rate rises from 0. If omitted, 3 % of the steps for a pretrained model that learns
+    from given trajectories, otherwise none."""
+    muon: bool | None = None
+    """Muon for the hidden matrices, or AdamW for all weights. If omitted, Muon for a fresh model, and AdamW for a
+    pretrained one, as it was pretrained with."""
     momentum: float = 0.95
     """Nesterov momentum of Muon."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -95,18 +118,39 @@ class OptimOptions:
         below_one(self, "momentum")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise InputError(f"betas must be at least 0 and below 1; got {self.betas}")
-        if self.schedule not in ("constant", "linear", "cosine"):
+        if self.schedule not in (None, "constant", "linear", "cosine"):
             raise InputError(f"{self.schedule!r} is not a schedule; choose constant, linear or cosine")
 
+    def settled(self, rates: LearningRates, *, pretrained: bool, adapted: bool) -> OptimOptions:
+        """The same with nothing omitted but a warm-up that depends on the number of steps.
+
+        Args:
+            rates: the method's.
+            pretrained: a causal LM is trained, not a decoder of whet's own.
+            adapted: only LoRA factors beside it.
+        """
+        rate = rates.fresh if not pretrained else rates.pretrained * (FACTORS if adapted else 1.0)
+        falling: Schedule = "linear" if not pretrained else "constant" if rates.reinforces else "cosine"
+        steady = not pretrained or rates.reinforces
+        return replace(
+            self,
+            learning_rate=self.learning_rate or rate,
+            schedule=self.schedule or falling,
+            warmup=0 if self.warmup is None and steady else self.warmup,
+            muon=not pretrained if self.muon is None else self.muon,
+        )
+
     def rate(self, step: int, steps: int) -> float:
-        """Learning rate of step number `step` (from 0) of `steps`."""
-        if step < self.warmup:
+        """Learning rate of step number `step` (from 0) of `steps`, of options that are settled."""
+        assert self.learning_rate is not None
+        warmup = math.ceil(WARMUP_SHARE * steps) if self.warmup is None else self.warmup
+        if step < warmup:
             # step + 1: at a rate of 0 the first update would change nothing.
-            return self.learning_rate * (step + 1) / self.warmup
-        done = min(1.0, (step - self.warmup) / max(1, steps - self.warmup))
+            return self.learning_rate * (step + 1) / warmup
+        done = min(1.0, (step - warmup) / max(1, steps - warmup))
         if self.schedule == "constant":
             return self.learning_rate
-        remaining = 1.0 - done if self.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+        remaining = 0.5 * (1.0 + math.cos(math.pi * done)) if self.schedule == "cosine" else 1.0 - done
         return self.learning_rate * (self.final_share + (1.0 - self.final_share) * remaining)
 
 
@@ -114,6 +158,8 @@ class OptimOptions:
 class CloneOptions:
     """Options of every method that learns from trajectories as they are."""
 
+    rates: ClassVar[LearningRates] = LearningRates(3e-3, 2e-5)
+    """2e-5 is what Alpaca (Taori et al. 2023) and TRL's SFTConfig train all weights with."""
     resource: str = "policy"
     """Name of the weights in the Bundle."""
     per_task: int | None = None
@@ -130,8 +176,8 @@ class CloneOptions:
     """Padded tokens computed together; affects speed and memory only."""
     seed: int = 0
     """Random seed, of the order of the trajectories."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=3e-3))
-    """Options of the optimizer of weights."""
+    optim: OptimOptions = field(default_factory=OptimOptions)
+    """Options of the optimizer of weights, and of the critic's where there is one."""
 
     def __post_init__(self) -> None:
         one_or_more(self, "epochs", "batch", "patience", "per_task", "part_tokens")
@@ -217,6 +263,8 @@ class DAggerOptions(CloneOptions):
 class DPOOptions(CloneOptions):
     """Options of DPO."""
 
+    rates: ClassVar[LearningRates] = LearningRates(1e-3, 1e-6)
+    """1e-6 is that of Rafailov et al. 2023 and of TRL's DPOConfig."""
     loss: Literal["dpo", "ipo"] = "dpo"
     """`dpo` (sigmoid) or `ipo` (squared distance from a margin of 1 / 2β per token)."""
     pairs: Literal["trajectory", "step"] = "trajectory"
@@ -231,8 +279,6 @@ class DPOOptions(CloneOptions):
     """How closely the policy is held to the reference."""
     label_smoothing: float = 0.0
     """Probability that a preference is the wrong way round (conservative DPO)."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,6 +291,8 @@ class DPOOptions(CloneOptions):
 class KTOOptions(CloneOptions):
     """Options of KTO."""
 
+    rates: ClassVar[LearningRates] = LearningRates(1e-3, 1e-6)
+    """1e-6 is TRL's KTOConfig's; Ethayarajh et al. 2024 advise 5e-7 to 5e-6."""
     judged_by: Literal["outcome", "score", "thumbs"] = "outcome"
     """Source of the judgement; `thumbs` takes the sign of the latest feedback with a value."""
     score: str | None = None
@@ -257,8 +305,6 @@ class KTOOptions(CloneOptions):
     """Weight λ of good answers; raise it if they are rare."""
     undesirable_weight: float = 1.0
     """Weight λ of bad answers."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=1e-3))
-    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -273,6 +319,8 @@ class KTOOptions(CloneOptions):
 class RewardModelOptions(CloneOptions):
     """Options of the reward model."""
 
+    rates: ClassVar[LearningRates] = LearningRates(2e-3, 1e-5)
+    """About the 9e-6 of InstructGPT (Ouyang et al. 2022)."""
     reward: str = "reward_model"
     """Name of the learned reward in the Bundle."""
     objective: Literal["pairs", "outcome"] = "pairs"
@@ -289,8 +337,6 @@ class RewardModelOptions(CloneOptions):
     """Most pairs of one task."""
     validation_share: float = 0.2
     """Share of the tasks that are held out, for early stopping and the accuracy."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -301,6 +347,8 @@ class RewardModelOptions(CloneOptions):
 class PRMOptions(CloneOptions):
     """Options of the process reward model."""
 
+    rates: ClassVar[LearningRates] = LearningRates(2e-3, 1e-5)
+    """As for a reward model."""
     reward: str = "process_reward"
     """Name of the learned reward in the Bundle."""
     completions: int = 8
@@ -311,8 +359,6 @@ class PRMOptions(CloneOptions):
     """Most trajectories to label; each costs completions × (steps − 1) rollouts."""
     validation_share: float = 0.2
     """Share of the tasks that are held out."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """Options of the optimizer of weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -323,6 +369,8 @@ class PRMOptions(CloneOptions):
 class WebRLOptions(CloneOptions):
     """Options of WebRL."""
 
+    rates: ClassVar[LearningRates] = LearningRates(2e-3, 1e-6)
+    """1e-6 is the actor's in Qi et al. 2024; the critic takes a reward model's."""
     steps: int = 5
     """Number of phases."""
     group_size: int = 4
@@ -341,8 +389,6 @@ class WebRLOptions(CloneOptions):
     """Most earlier successes, as a multiple of this phase's trajectories; 0 for none."""
     replay_band: tuple[float, float] = (0.5, 0.95)
     """Range of the mean token likelihood, under the current policy, of the earlier successes to replay."""
-    optim: OptimOptions = field(default_factory=lambda: OptimOptions(learning_rate=2e-3))
-    """Options of the optimizer of weights, the critic's too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -356,6 +402,10 @@ class WebRLOptions(CloneOptions):
 class RoundOptions:
     """Options of every method that learns round by round."""
 
+    rates: ClassVar[LearningRates] = LearningRates(1e-3, 1e-6, reinforces=True)
+    """1e-6 is that of DeepSeekMath (Shao et al. 2024), DAPO (Yu et al. 2025) and TRL's GRPOConfig."""
+    fresh_entropy_bonus: ClassVar[float] = 0.02
+    """The entropy bonus of a small fresh model, where none is given."""
     resource: str = "policy"
     """Name of the weights in the Bundle."""
     score: str | None = None
@@ -380,12 +430,14 @@ class RoundOptions:
     """How far a probability ratio may fall below 1."""
     clip_high: float = 0.28
     """How far a probability ratio may rise above 1."""
-    entropy_bonus: float = 0.02
-    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
+    entropy_bonus: float | None = None
+    """Initial weight of the mean token entropy; it falls to zero over the rounds. If omitted, none for a pretrained
+    model, whose answers it would blur."""
     kl_coefficient: float = 0.0
     """Weight of the KL divergence from the initial weights."""
-    kl_every: int = 10
-    """Rounds between measurements of that divergence, where it is not part of the loss."""
+    kl_every: int | None = None
+    """Rounds between measurements of that divergence, where it is not part of the loss. If omitted, 10; and never where
+    all weights of a pretrained model are trained, as it needs a second copy of them."""
     passes: int = 1
     """Times that each batch of trajectories is learned from."""
     minibatch: int | None = None
@@ -396,6 +448,11 @@ class RoundOptions:
     """Temperature at which the trajectories were sampled."""
     off_policy: bool = False
     """Also learn from tokens that other weights sampled, corrected by clipped importance ratios; otherwise refuse."""
+    rollout_correction: Correction = "auto"
+    """Truncated importance sampling (Yao et al. 2025): weight each `token`, or each `sequence`, by how much likelier it
+    is in training than in the engine that sampled it; `auto` is `token` where another engine samples, else `off`."""
+    rollout_correction_cap: float = 2.0
+    """Largest such weight."""
     checkpoint_every: int = 10
     """Rounds between checkpoints: weights on disk, a Version, and the state that resuming needs."""
     patience: int | None = None
@@ -416,7 +473,7 @@ class RoundOptions:
         one_or_more(self, "completion_length", "patience", "part_tokens")
         not_negative(self, "max_staleness", "clip_high", "entropy_bonus", "kl_coefficient")
         share(self, "clip_low")
-        positive(self, "temperature")
+        positive(self, "temperature", "rollout_correction_cap")
         if self.aggregation == "dr_grpo" and not self.completion_length:
             raise InputError("aggregation dr_grpo needs completion_length, the longest output in tokens")
         if self.ratio != "token" and self.aggregation != "grpo":
@@ -475,6 +532,8 @@ class GRPOOptions(RoundOptions):
 class RLOOOptions(RoundOptions):
     """Options of RLOO."""
 
+    fresh_entropy_bonus: ClassVar[float] = 0.0
+
     ratio: Ratio = "trajectory"
     """Unit of the importance ratio; `trajectory` is the paper's."""
     aggregation: Aggregation = "grpo"
@@ -483,8 +542,6 @@ class RLOOOptions(RoundOptions):
     """`group` divides advantages by the group's deviation."""
     clip_high: float = 0.2
     """How far a probability ratio may rise above 1."""
-    entropy_bonus: float = 0.0
-    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
     kl_coefficient: float = 0.0
     """Weight of log π − log π_ref of the trajectory, subtracted from its reward (TRL's default is 0.05)."""
 
@@ -500,6 +557,8 @@ class RLOOOptions(RoundOptions):
 class REINFORCEOptions(RoundOptions):
     """Options of REINFORCE."""
 
+    fresh_entropy_bonus: ClassVar[float] = 0.01
+
     group_size: int = 4
     """Trajectories per task; one is enough without a group baseline."""
     baseline: Literal["none", "mean", "group"] = "mean"
@@ -510,8 +569,6 @@ class REINFORCEOptions(RoundOptions):
     """Discount of later rewards."""
     whiten: bool = True
     """Divide the advantages by their standard deviation over the round."""
-    entropy_bonus: float = 0.01
-    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -555,14 +612,14 @@ class ActorCriticOptions(RoundOptions):
 class PPOOptions(ActorCriticOptions):
     """Options of PPO."""
 
+    fresh_entropy_bonus: ClassVar[float] = 0.0
+
     gamma: float = 1.0
     """Discount from token to token."""
     value_trains_trunk: bool = True
     """Let the value loss train the policy's own layers, too."""
     kl_coefficient: float = 0.0
     """Weight of log π − log π_ref, subtracted from the reward of each token (TRL's default is 0.05)."""
-    entropy_bonus: float = 0.0
-    """Initial weight of the mean token entropy; it falls to zero over the rounds."""
 
     @classmethod
     def a2c(cls, **changes: Any) -> PPOOptions:
@@ -575,6 +632,7 @@ class PPOOptions(ActorCriticOptions):
 class CandidateOptions(ActorCriticOptions):
     """Options of PPO over admissible actions."""
 
+    fresh_entropy_bonus: ClassVar[float] = 0.01
     gamma: float = 0.99
     """Discount from step to step."""
     lam: float = 0.99
@@ -583,8 +641,6 @@ class CandidateOptions(ActorCriticOptions):
     """Weight of the value loss."""
     value_width: int | None = 32
     """Units of the layer between state and value; none for a linear head."""
-    entropy_bonus: float = 0.01
-    """Initial weight of the mean entropy of the choices; it falls to zero over the rounds."""
     minibatch: int | None = 256
     """Steps per update; none for all."""
     normalised: bool = False

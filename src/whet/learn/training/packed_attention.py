@@ -2,8 +2,9 @@
 
 A model whose attention goes through the registry, and that hands on what its forward was given,
 computes a `Layout` without padding like our own decoder.  Whether it does is not taken on trust:
-`enable` compares both ways on a small forest, and a model that differs (a sliding window, capped
-scores, a state carried from token to token) stays padded.
+`enable` compares both ways on a small forest, and a model that differs (capped scores, a state carried
+from token to token) stays padded.  A sliding window changes nothing where sequences are no longer than it,
+so such a model is packed part by part (`window_of`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .cache import View
 from .packing import Layout, attend
 
 NAME = "whet_packed"
-_ONLY_SDPA = ("sliding_window", "softcap", "s_aux", "position_bias", "cache")
+_ONLY_SDPA = ("softcap", "s_aux", "position_bias", "cache")
 """Arguments of attention that change the scores, and that packed attention does not know."""
 
 
@@ -29,11 +31,12 @@ def _forward(
     attention_mask: Tensor | None,
     *,
     whet_layout: Layout | None = None,
+    whet_view: View | None = None,
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """(1, heads, T, width) → (1, T, heads, width) along a Layout; without one, what `sdpa` does."""
-    if whet_layout is None:
+    """(1, heads, T, width) → (1, T, heads, width) along a Layout or into a cache; without either, what `sdpa` does."""
+    if whet_layout is None and whet_view is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # loaded already
 
         out: tuple[Tensor, None] = sdpa_attention_forward(
@@ -43,7 +46,16 @@ def _forward(
     odd = [name for name in _ONLY_SDPA if settings.get(name) is not None]
     if odd:
         raise ValueError(f"packed attention does not know {', '.join(odd)}")
+    window = settings.get("sliding_window")
+    longest = whet_layout.longest if whet_layout is not None else 0 if whet_view is None else whet_view.length
+    if window is not None and longest > window:
+        raise ValueError(f"a sequence of {longest} tokens is longer than the window of {window}")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    if whet_view is not None:
+        whet_view.write(module.layer_idx, k, v)
+        attended = whet_view.attend(module.layer_idx, q, scaling)
+        return attended.view(1, len(q), q.shape[1], -1), None
+    assert whet_layout is not None
     return attend(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
 
 
@@ -62,6 +74,24 @@ def inputs(layout: Layout) -> dict[str, Any]:
     }
 
 
+def window_of(config: Any) -> int | None:
+    """The tokens that a model's sliding layers look back on; None where every layer sees everything."""
+    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
+    window = getattr(config, "sliding_window", None)
+    return int(window) if window is not None and "sliding_attention" in kinds else None
+
+
+def cached(view: View, ids: Tensor, positions: Tensor) -> dict[str, Any]:
+    """The arguments with which an enabled model computes (T,) new tokens of contexts that are cached."""
+    return {
+        "input_ids": ids.unsqueeze(0),
+        "position_ids": positions.unsqueeze(0),
+        "attention_mask": torch.zeros(1, 1, 1, 1, device=ids.device),
+        "whet_view": view,
+        "use_cache": False,
+    }
+
+
 def enable(model: Any, agrees: Callable[[], bool]) -> bool:
     """Have a model's attention understand Layouts, if it can; whether it does.
 
@@ -73,7 +103,7 @@ def enable(model: Any, agrees: Callable[[], bool]) -> bool:
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     before = getattr(model.config, "_attn_implementation", None)
     # A copy of an enabled model comes here switched on already, and is not probed again.
-    if before != "sdpa" or kinds != {"full_attention"}:
+    if before != "sdpa" or not kinds <= {"full_attention", "sliding_attention"}:
         return before == NAME
     from transformers import AttentionInterface  # loaded already, with the model
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

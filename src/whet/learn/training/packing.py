@@ -95,6 +95,11 @@ class Layout:
     index: Tensor
     """(N,) for each target, which of the Q predicts it; sequence after sequence as they were given."""
 
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest sequence."""
+        return max(band.path.shape[1] for band in self.bands)
+
     def to(self, device: torch.device) -> Layout:
         """The same on a device."""
         if self.ids.device == device:

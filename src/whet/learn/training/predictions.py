@@ -19,9 +19,7 @@ from torch import Tensor
 
 from .batch import MicroBatch
 from .losses import exact_kl
-
-PIECE = 1 << 24
-"""Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+from .memory import PIECE
 
 
 @dataclass(slots=True)
@@ -153,7 +151,8 @@ class _Read(torch.autograd.Function):
         output = Output(states, weight, bias)
         # `empty`, because every row is written by the piece that it is in.
         to_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
-        to_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        # In float32: what a hundredth piece adds would be lost in bfloat16's eight bits.
+        to_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         to_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         for some in _pieces(len(states), ctx.rows):
             scores = output.logprobs(some, ctx.temperature) if whole_scores is None else whole_scores
@@ -167,7 +166,12 @@ class _Read(torch.autograd.Function):
             if to_states is not None:
                 torch.mm(gradient, weight, out=to_states[some])
             if to_weight is not None:
-                to_weight.addmm_(gradient.T, states[some])
+                if weight.dtype is torch.float32:
+                    to_weight.addmm_(gradient.T, states[some])
+                else:
+                    to_weight += gradient.T @ states[some]
             if to_bias is not None:
                 to_bias += gradient.sum(dim=0)
+            # Or they would lie beside the next piece's while that is made.
+            del scores, gradient
         return to_states, to_weight, to_bias, None, None, None

@@ -79,6 +79,8 @@ def joined(output: Path) -> Iterator[Path]:
     except ImportError as error:
         raise MissingExtra("accelerate", "train") from error
     state = PartialState()
+    if state.device.type == "cuda":
+        torch.cuda.set_device(state.device)
     _sharded = _asked("ACCELERATE_USE_FSDP")
     try:
         # Asked of torch: accelerate takes processes that shard a model on the CPU for one each.
@@ -123,22 +125,49 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     if place().size == 1:
         return value, failed
     # Who failed is asked before gradients are exchanged: those of a process that failed are incomplete.
-    sums = torch.tensor([value, float(failed)], dtype=torch.float64)
+    sums = torch.tensor([value, float(failed)], dtype=torch.float64, device=_device())
     dist.all_reduce(sums)
-    if sums[1] > 0:
-        return float(sums[0]), True
+    total, failures = sums.tolist()
+    if failures > 0:
+        return float(total), True
     # What is sharded has been added up where it was computed.
-    trained = [weight for weight in weights if not sharded(weight)]
-    if not trained:
-        return float(sums[0]), False
-    # Zeros for a weight without a gradient here: the flat tensor must be as long in every process.
-    gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in trained]
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    _add_up_gradients([weight for weight in weights if not sharded(weight)])
+    return float(total), False
+
+
+def _device() -> torch.device:
+    """Where numbers are exchanged: NCCL knows GPUs alone."""
+    if "nccl" in dist.get_backend():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+BUCKET = 1 << 24
+"""Numbers of gradients that are exchanged at once: one exchange a weight would wait for each, one for all would hold
+them twice."""
+
+
+def _add_up_gradients(weights: Sequence[nn.Parameter]) -> None:
+    device = _device()
+    bucket: list[Tensor] = []
+    for weight in weights:
+        if weight.grad is None:
+            # Every process must exchange the same numbers.
+            weight.grad = torch.zeros_like(weight, dtype=getattr(weight, "grad_dtype", None) or weight.dtype)
+        together = bucket and bucket[0].device == weight.grad.device and bucket[0].dtype == weight.grad.dtype
+        if bucket and not (together and sum(map(Tensor.numel, bucket)) + weight.numel() <= BUCKET):
+            _exchange(bucket, device)
+            bucket = []
+        bucket.append(weight.grad)
+    if bucket:
+        _exchange(bucket, device)
+
+
+def _exchange(gradients: Sequence[Tensor], device: torch.device) -> None:
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]).to(device)
     dist.all_reduce(flat)
-    for weight, part in zip(trained, torch.split(flat, [w.numel() for w in trained]), strict=True):
-        # A view would keep the flat copy of all gradients alive.
-        weight.grad = part.view_as(weight).clone()
-    return float(sums[0]), False
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
 
 
 def add_up_sums(sums: dict[str, float]) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from ...errors import NotFoundError
+from ...models.engine import EngineServer, RemoteSampler, RemoteSession
 from ...models.sampling import Sampled
-from ...models.vllm import VLLM, RemoteSampler, RemoteSession
 from ...types import Version, new_id
 from .local import LocalModels
 from .network import saved
@@ -23,6 +25,13 @@ from .serving.loading import tag
 
 KEPT = 2
 """Versions before the current one whose files and adapters stay, for what is still under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedOver:
+    folder: Path
+    adapter: str | None
+    """Name of LoRA factors; None for full weights, which take the place of those before."""
 
 
 class RemoteModels(LocalModels):
@@ -33,14 +42,17 @@ class RemoteModels(LocalModels):
         folder: where weights are handed over; the server must be able, and allowed, to read it.
     """
 
-    def __init__(self, server: VLLM, folder: Path) -> None:
+    elsewhere = True
+
+    def __init__(self, server: EngineServer, folder: Path) -> None:
         super().__init__()
         self.server = server
         self.folder = Path(folder)
         self.handed_over = 0
-        self._known: dict[str, tuple[str, str | None]] = {}
-        """Version and policy version → what `publish` gave for it: what was handed over of late."""
-        self._names: deque[tuple[Path, str | None]] = deque()
+        self._known: dict[str, _HandedOver] = {}
+        """By Version and policy version, what was handed over of late, in that order."""
+        self._served = ""
+        """Key of the full weights that the server has."""
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     def sampler(  # type: ignore[override]
@@ -66,32 +78,55 @@ class RemoteModels(LocalModels):
         """
         policy_version, key = str(version.meta.get("policy_version", version.id)), _key(version)
         async with self._locked():
-            if key in self._known:  # under way under an older one, which cannot be handed over again
-                return self._known[key]
+            known = self._known.get(key)
+            if known is not None:
+                # What is under way under live weights that have moved on goes on under those that are served.
+                if known.adapter is None and key != self._served and self._still(version):
+                    await self.server.load_weights(known.folder, policy_version=policy_version)
+                    self._served = key
+                return policy_version, known.adapter
             folder = self.folder / f"policy-{policy_version}-{new_id()}"
             live = self._live(version)
-            network = live.decoder.copy() if live else self.decoder(version)
-            written = saved(network, version.resource, folder, None, version.meta)
+            # No copy: the learner steps when nothing is being handed over.
+            network = live.decoder if live else self.decoder(version)
+            written = await asyncio.to_thread(saved, network, version.resource, folder, None, version.meta)
             await asyncio.to_thread(tag, folder, version)
             name = folder.name if written.kind == "adapter" else None
             if name is not None:
                 await self.server.load_adapter(name, folder, policy_version=policy_version)
             else:
                 await self.server.load_weights(folder, policy_version=policy_version)
-            self._known[key] = policy_version, name
+                self._served = key
+            self._known[key] = _HandedOver(folder, name)
             self.handed_over += 1
-            await self._forget(folder, name)
+            await self._forget()
             return policy_version, name
 
-    async def _forget(self, folder: Path, name: str | None) -> None:
-        self._names.append((folder, name))
-        while len(self._names) > KEPT + 1:
-            old, adapter = self._names.popleft()
-            if adapter is not None:
-                await self.server.unload_adapter(adapter)
-            # The oldest: `_known` and `_names` grow together, and a dict keeps its order.
-            del self._known[next(iter(self._known))]
-            await asyncio.to_thread(shutil.rmtree, old, True)
+    def _still(self, version: Version) -> bool:
+        """True unless these are live weights that have moved on."""
+        try:
+            self._live(version)
+        except NotFoundError:
+            return False
+        return True
+
+    async def _forget(self) -> None:
+        while len(self._known) > KEPT + 1:
+            oldest = next(iter(self._known))
+            known = self._known.pop(oldest)
+            if known.adapter is not None:
+                await self.server.unload_adapter(known.adapter)
+            await asyncio.to_thread(shutil.rmtree, known.folder, True)
+
+    @contextmanager
+    def as_shared(self) -> Iterator[None]:
+        """Be the process's own models while this is entered: policies and optimizers sample on the server."""
+        before = LocalModels._shared
+        LocalModels._shared = self
+        try:
+            yield
+        finally:
+            LocalModels._shared = before
 
     def _locked(self) -> asyncio.Lock:
         loop = asyncio.get_running_loop()

@@ -33,11 +33,12 @@ from . import off_policy
 from .alarms import Stop, check
 from .batch import MicroBatch, by_unit, merge, minibatches, parts
 from .cloning import resumed
+from .correction import corrected
 from .credit import Credited, staleness
 from .epochs import starting
 from .learner import Learner, chosen_logprobs
 from .local import LocalModels
-from .network import Network
+from .network import Network, adapted, pretrained
 from .one_call import Trainable
 from .options import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
@@ -47,6 +48,8 @@ Validate = Callable[[Bundle], Awaitable[float]]
 
 
 Options = TypeVar("Options", bound=RoundOptions)
+KL_EVERY = 10
+"""Rounds between measurements of the divergence, where none are asked for and a reference costs little."""
 
 
 @dataclass(kw_only=True)
@@ -90,6 +93,8 @@ class Rounds(Trainable, Generic[Options]):
     """True if a group of one has no baseline."""
     whole_units = False
     """True if a unit's sequences must be computed together, whatever the ratio is of."""
+    corrects = True
+    """True if its targets are sampled tokens, whose weights can be corrected."""
     penalises_loss = True
     """True if the divergence is a term of the loss; else it is subtracted from the reward."""
 
@@ -108,6 +113,8 @@ class Rounds(Trainable, Generic[Options]):
         self._learner: Learner | None = None
         self._reference: Network | None = None
         self._compared = False
+        self._entropy_bonus = options.entropy_bonus
+        self._kl_every = options.kl_every
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """Learn from one round of groups.
@@ -119,7 +126,7 @@ class Rounds(Trainable, Generic[Options]):
                 without weights, or a state that cannot be resumed from.
         """
         options = self.options
-        self._refuse(bundle, context)
+        self._refuse(bundle, groups, context)
         run = self._begin(bundle, context)
         assert self._learner is not None
         if run.round == 0 and self._validate is not None:
@@ -139,7 +146,8 @@ class Rounds(Trainable, Generic[Options]):
         if age is not None:
             metrics["staleness"] = age
         metrics |= self._compare(self._learner, credited, groups, run)
-        metrics |= await self._learn(self._learner, credited, run)
+        credited = self._corrected(self._learner, credited)
+        metrics |= credited.metrics | await self._learn(self._learner, credited, run)
         run.round += 1
         # Measured by the weights that training began with: alarms compare with these.
         run.first = run.first or {name: metrics[name] for name in ("success", "unknown") if name in metrics}
@@ -147,7 +155,7 @@ class Rounds(Trainable, Generic[Options]):
         context.progress(self.name, run.round, options.steps, **_shown(metrics))
         return await self._finish(bundle, context, run, metrics, stop)
 
-    def _refuse(self, bundle: Bundle, context: Context) -> None:
+    def _refuse(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> None:
         options = self.options
         starting(bundle, options.resource)
         if context.baseline is None:
@@ -157,6 +165,10 @@ class Rounds(Trainable, Generic[Options]):
                 "does so by itself."
             )
         value = context.baseline.get(options.success)
+        if value is None and options.success == "success" and not _any_outcome(groups):
+            # Nothing says what succeeded, so the floor is the groups' own: one whose rewards are all alike teaches
+            # nothing, and is refused below.
+            return
         if value is None:
             raise TrainingRefused(
                 f"the recorded baseline has {sorted(context.baseline)} and no {options.success!r}; "
@@ -206,6 +218,23 @@ class Rounds(Trainable, Generic[Options]):
         # A resumed run looks too, and its rounds measure what they would have measured in one go.
         return gap.metrics if run.round == 0 else {}
 
+    def _corrected(self, learner: Learner, credited: Credited) -> Credited:
+        """The sequences corrected for the engine that sampled them, where that is asked for."""
+        options, level = self.options, self.options.rollout_correction
+        if level == "auto":
+            level = "token" if self.models.elsewhere else "off"
+        if level == "off" or not credited.sequences or not self.corrects:
+            return credited
+        sequences, mismatch = corrected(
+            learner,
+            credited.sequences,
+            level=level,
+            cap=options.rollout_correction_cap,
+            temperature=options.temperature,
+            part_tokens=options.part_tokens,
+        )
+        return replace(credited, sequences=sequences, metrics=mismatch)
+
     def _gap(self, learner: Learner, credited: Credited, groups: Sequence[Group]) -> off_policy.Gap | None:
         options = self.options
         return off_policy.gap(
@@ -220,11 +249,13 @@ class Rounds(Trainable, Generic[Options]):
         version = bundle[self.options.resource]
         if context.state is None:
             start = self.models.decoder(version)
+            self._settle(start)
             # Before `learn`, which owns `start` and under FSDP spreads it; the reference stays whole.
-            self._reference = start.copy()
+            self._reference = start.copy() if self._compares else None
             self._learner = self.models.learn(
                 start,
                 self.options.optim,
+                rates=self.options.rates,
                 policy_version=int(version.meta.get("policy_version", 0)),
                 heads=self._heads(start),
             )
@@ -241,12 +272,32 @@ class Rounds(Trainable, Generic[Options]):
                 'Resume from the last Update whose state["resumable"] is true.'
             )
         start = self.models.decoder(version)
-        self._reference = start.copy()
-        self._learner = self.models.learn(start, self.options.optim, heads=self._heads(start))
+        self._settle(start)
+        self._reference = start.copy() if self._compares else None
+        self._learner = self.models.learn(
+            start, self.options.optim, rates=self.options.rates, heads=self._heads(start)
+        )
         # The Bundle holds the checkpoint's weights by now; those that the run began with are in the save.
-        self._reference.copy_from(self._learner.restore(context.folder, run.saved))
+        began = self._learner.restore(context.folder, run.saved)
+        if self._reference is not None:
+            self._reference.copy_from(began)
         self.models.add(self._learner)
         return run
+
+    def _settle(self, network: Network) -> None:
+        """Settle what the options leave to what is trained."""
+        options, full = self.options, pretrained(network) and not adapted(network)
+        self._entropy_bonus = options.entropy_bonus
+        if self._entropy_bonus is None:
+            self._entropy_bonus = 0.0 if pretrained(network) else options.fresh_entropy_bonus
+        self._kl_every = options.kl_every
+        if self._kl_every is None and not (full and options.alarms.max_kl is None):
+            self._kl_every = KL_EVERY
+
+    @property
+    def _compares(self) -> bool:
+        """True if the weights that training began with are kept beside those that it changes."""
+        return self._kl_every is not None or self.options.kl_coefficient > 0
 
     def _heads(self, network: Network) -> Mapping[str, nn.Module]:
         """Modules trained beside the policy; none unless a method has some."""
@@ -265,7 +316,7 @@ class Rounds(Trainable, Generic[Options]):
             aggregation=options.aggregation,
             clip_low=options.clip_low,
             clip_high=options.clip_high,
-            entropy_bonus=options.entropy_bonus * max(0.0, 1.0 - run.round / options.steps),
+            entropy_bonus=(self._entropy_bonus or 0.0) * max(0.0, 1.0 - run.round / options.steps),
             kl_coefficient=penalty,
             reference=self._reference if penalty > 0 or measures else None,
             temperature=options.temperature,
@@ -289,7 +340,7 @@ class Rounds(Trainable, Generic[Options]):
         # A stream for each round: a resumed run ends in the same bits, and no generator's state is saved.
         rng = random.Random(f"{options.seed}/{run.round}")
         # By the round and not by the update: how many updates a round makes depends on its data.
-        rate = options.optim.rate(run.round, options.steps)
+        rate = learner.options.rate(run.round, options.steps)
         block = by_unit if self.whole_units or options.ratio != "token" else None
         for _ in range(options.passes):
             for batch in minibatches(credited.sequences, options.minibatch, rng):
@@ -297,7 +348,8 @@ class Rounds(Trainable, Generic[Options]):
                 cut = parts(batch, options.part_tokens, block=block)
                 if not cut:
                     continue
-                loss = self._loss(cut, run, updates == 0 and run.round % options.kl_every == 0)
+                measures = self._kl_every is not None and run.round % self._kl_every == 0
+                loss = self._loss(cut, run, updates == 0 and measures)
                 value, norm = self._update(learner, cut, loss, rate)
                 measured |= loss.metrics | {"loss": value, "gradient_norm": norm}
                 updates += 1
@@ -353,12 +405,15 @@ class Rounds(Trainable, Generic[Options]):
     def _save(self, run: RoundState, context: Context) -> RoundState:
         """Write what resuming needs; the save before it stays, in case this Update is never recorded."""
         assert self._learner is not None
-        assert self._reference is not None
         before = [run.saved["file"]] if run.saved else []
         self._learner.forget(context.folder, run.older)
-        reference: dict[str, Any] = dict(self._reference.weights())
+        reference: dict[str, Any] = {} if self._reference is None else dict(self._reference.weights())
         saved = self._learner.save(context.folder, reference)
         return replace(run, saved=saved, older=before, resumable=True)
+
+
+def _any_outcome(groups: Sequence[Group]) -> bool:
+    return any(trajectory.outcome.counts for group in groups for trajectory in group.trajectories)
 
 
 @torch.no_grad()
@@ -403,5 +458,6 @@ def _shown(metrics: dict[str, float]) -> dict[str, float]:
     names = (
         *("reward", "success", "unknown", "entropy", "kl", "clip_share", "gradient_norm"),
         *("turns", "tokens", "no_signal", "staleness", "gap", "effective_share"),
+        *("mismatch", "mismatch_kl", "mismatch_max", "truncated"),
     )
     return {name: metrics[name] for name in names if name in metrics}

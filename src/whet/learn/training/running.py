@@ -40,6 +40,7 @@ from ...types import (
 from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Optimizer, Progress, means, quiet
+from ..pipeline import PipelineOptions
 from . import templates
 from .capture import CaptureSurvey, require
 from .chat import ChatPolicy, starting_weights
@@ -81,6 +82,8 @@ class TrainingJob:
     """Tasks of a round, for a method that learns from its own trajectories; all if None."""
     budget: Budget | None = None
     """Of fresh rollouts."""
+    asynchronous: PipelineOptions | None = None
+    """Run the rollouts beside training; where they are sampled must not be the weights that are being changed."""
     gate: bool = False
     """End with the gate, on the world's tasks that nothing learned from."""
     ids_only: bool = False
@@ -208,7 +211,13 @@ async def _improved(
 
     try:
         return await experiment.improve(
-            optimizer, bundle=parent, tasks=job.tasks, groups=groups, budget=job.budget, watch=watch
+            optimizer,
+            bundle=parent,
+            tasks=job.tasks,
+            groups=groups,
+            budget=job.budget,
+            asynchronous=None if groups is not None else job.asynchronous,
+            watch=watch,
         )
     except TrainingRefused as error:
         # A policy that raises at every turn never succeeds, and the refusal would speak of its competence.

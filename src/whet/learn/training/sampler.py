@@ -6,8 +6,8 @@ has run, all waiting requests go through the serving engine (`serving/`) as one 
 in the event loop's own thread.  What a session samples depends on its seed and its
 context, not on who else is in the batch (up to the last bit of a float).
 
-A decoder of ours keeps each session's keys and values until the session ends; a
-model of transformers reads a session's context again at every call.
+A session's keys and values stay in the cache from call to call, so that a turn reads what is new
+alone (`serving/networks.py` says for which models, `cache_bytes` how much of it).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 
 from ...errors import InputError, ModelError
 from ...models.sampling import Sampled
-from .cache import Slot
+from .cache import CACHE_BYTES, Slot
 from .line import Line
 from .model import Decoder
 from .network import Network
@@ -115,6 +115,8 @@ class Sampler:
         policy_version: recorded with what is sampled.
         max_batch: requests in one batch at most, the rest goes into the next; None for 512 with a
             decoder of ours and 64 with a model of transformers.
+        cache_bytes: memory up to which conversations between two calls stay in the cache; one that was given
+            up is read again.
 
     Raises:
         InputError: a temperature that is not above 0.
@@ -128,6 +130,7 @@ class Sampler:
         temperature: float = 1.0,
         policy_version: str | None = None,
         max_batch: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         if not temperature > 0:
             raise InputError(
@@ -142,7 +145,7 @@ class Sampler:
         self.line: Line[_Request] = Line(self._generate, max_batch=max_batch)
         # The line bounds a batch; memory is not bounded beside it.
         options = EngineOptions(batch=max_batch, tokens=sys.maxsize, waiting=max_batch)
-        self.engine = Engine(steps_of(network), options)
+        self.engine = Engine(steps_of(network, cache_bytes), options)
         self._temperature = 0.0 if greedy else temperature
         self._samplings: dict[tuple[int | None, int], Sampling] = {}
 

@@ -3,11 +3,11 @@
 PyTorch's `fully_shard` (FSDP2) gathers a layer when it is computed and lets it go again, and leaves on
 each process the sum of the gradients for its own share.  What is outside the layers (embedding, last
 norm, output layer, a value head) stays whole everywhere, and so does the reference of a KL penalty.
-A network is loaded whole by every process before it is spread.
+A network is loaded whole by every process before it is spread.  Shares and gradients are float32; in bfloat16
+a layer is rounded as it is gathered.
 
 It shards causal LMs of transformers that can be packed, because then each item of a step is one forward
-and one backward pass, which all processes must make together; it moves nothing to main memory, and
-recomputes no activations.
+and one backward pass, which all processes must make together; it moves nothing to main memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .processes import place, sharded
 _ON = ("1", "true")
 _UNKNOWN = {
     "FSDP_OFFLOAD_PARAMS": "fsdp_offload_params",
-    "FSDP_ACTIVATION_CHECKPOINTING": "fsdp_activation_checkpointing",
+    "FSDP_ACTIVATION_CHECKPOINTING": "fsdp_activation_checkpointing (it is --recompute here)",
 }
 """Settings of accelerate that change what is computed where, and that are not followed here."""
 
@@ -37,6 +37,9 @@ class Shardable(Protocol):
 
     packs: bool
     """True if an item is one forward pass, whatever is in it."""
+
+    layer_dtype: torch.dtype | None
+    """Dtype in which layers compute; their own if None."""
 
     @property
     def device(self) -> torch.device:
@@ -75,17 +78,17 @@ def shard(network: object) -> None:
         raise InputError(
             "this model does not say what its layers are (_no_split_modules); launch without FSDP"
         )
-    _spread(layers, network.device.type)
+    _spread(layers, network.device.type, network.layer_dtype)
 
 
-def _spread(layers: list[nn.Module], device: str) -> None:
+def _spread(layers: list[nn.Module], device: str, dtype: torch.dtype | None) -> None:
     try:
         from . import fsdp
     except ImportError as error:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}") from error
     if not fsdp.COMPLETE:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}")
-    fsdp.spread(layers, device, place().size)
+    fsdp.spread(layers, device, place().size, dtype)
 
 
 def own(tensor: Tensor) -> Tensor:
@@ -125,14 +128,25 @@ def _laid_out(tensor: Tensor) -> Any:
 
 def length(gradients: Mapping[str, Tensor]) -> float:
     """Euclidean length of all of them together."""
-    norms = [own(gradient).norm() for gradient in gradients.values()]
+    norms = [torch.linalg.vector_norm(own(gradient), dtype=torch.float32) for gradient in gradients.values()]
     if not norms:
         return 0.0
     parts = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if sharded(gradient)]
     if not parts:
-        return float(torch.stack(norms).norm())
+        return _length(norms)
     # Shares alone are added up: what is whole has the same gradient in every process already.
     squares = torch.stack(parts).square().sum()
     dist.all_reduce(squares)
     rest = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if not sharded(gradient)]
-    return float((squares + sum(norm.square() for norm in rest)).sqrt())
+    return float((squares.cpu() + sum(norm.square().cpu() for norm in rest)).sqrt())
+
+
+def _length(norms: list[Tensor]) -> float:
+    """Length of the vector of these norms: a policy's may be on a GPU, and its value head's are not."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for norm in norms:
+        by_device.setdefault(norm.device, []).append(norm.float())
+    lengths = [torch.stack(some).norm() for some in by_device.values()]
+    return float(
+        lengths[0] if len(lengths) == 1 else torch.stack([length.cpu() for length in lengths]).norm()
+    )

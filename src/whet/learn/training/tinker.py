@@ -33,6 +33,7 @@ from .learner import Learner, Loss
 from .local import LocalModels
 from .network import Network
 from .optim import OptimOptions
+from .options import LearningRates
 from .predictions import Output, Predictions
 
 KIND = "tinker"
@@ -130,10 +131,16 @@ class TinkerLearner(Learner):
     """
 
     def __init__(
-        self, network: TinkerNetwork, client: Any, options: OptimOptions, *, policy_version: int
+        self,
+        network: TinkerNetwork,
+        client: Any,
+        options: OptimOptions,
+        *,
+        rates: LearningRates | None = None,
+        policy_version: int,
     ) -> None:
-        super().__init__(cast(Network, network), options, policy_version=policy_version)
-        self.client, self.options = client, options
+        super().__init__(cast(Network, network), options, rates=rates, policy_version=policy_version)
+        self.client = client
         self._updates = 0
 
     @property
@@ -335,6 +342,7 @@ class TinkerModels(LocalModels):
         network: Network,
         options: OptimOptions,
         *,
+        rates: LearningRates | None = None,
         policy_version: int = 0,
         heads: Mapping[str, nn.Module] | None = None,
     ) -> Learner:
@@ -356,7 +364,7 @@ class TinkerModels(LocalModels):
             client = _waited(
                 self.service.create_lora_training_client(self.base_model, rank=self.rank, seed=self.seed)
             )
-        return TinkerLearner(stands, client, options, policy_version=policy_version)
+        return TinkerLearner(stands, client, options, rates=rates, policy_version=policy_version)
 
     def sampler(  # type: ignore[override]
         self, version: Version, *, greedy: bool = False, temperature: float = 1.0

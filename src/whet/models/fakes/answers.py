@@ -22,6 +22,7 @@ _OWN = {
     "responses": ("model", "input", "instructions", "stream"),
     "messages": ("model", "messages", "system", "stream"),
     "completions": ("model", "prompt", "stream", "return_token_ids", "logprobs", "n"),
+    "sglang": ("input_ids", "return_logprob", "stream"),
 }
 """API → the fields of a request that are not settings of the ModelRequest that a script is asked."""
 
@@ -36,6 +37,8 @@ def request(api: str, body: Mapping[str, Any]) -> ModelRequest:
     system = None
     if api == "completions":
         turns = body["prompt"] if isinstance(body["prompt"], str) else " ".join(map(str, body["prompt"]))
+    elif api == "sglang":
+        turns = " ".join(map(str, body["input_ids"]))
     elif api == "responses":
         items, system = body["input"], body.get("instructions")
         turns = [{"role": "user", "content": items}] if isinstance(items, str) else [*map(_turn, items)]
@@ -58,6 +61,8 @@ def answer(api: str, completions: Sequence[Completion], body: Mapping[str, Any])
         head = {"id": "cmpl-scripted", "object": "text_completion", "model": body["model"]}
         choices = [_text_choice(index, completion, body) for index, completion in enumerate(completions)]
         return {**head, "choices": choices, **_policy(completions)}
+    if api == "sglang":
+        return _generated(completions[0], body)
     piece = _whole(completions[0], body)
     if api == "messages":
         return messages.write_answer(piece, body)
@@ -151,6 +156,21 @@ def _text_choice(index: int, completion: Completion, body: Mapping[str, Any]) ->
     if tokens is not None and body.get("return_token_ids"):
         choice |= {"token_ids": list(tokens.output_ids), "prompt_token_ids": list(tokens.prompt_ids)}
     return choice
+
+
+def _generated(completion: Completion, body: Mapping[str, Any]) -> Json:
+    tokens = completion.tokens
+    output = list(tokens.output_ids) if tokens is not None else []
+    about: dict[str, Json] = {
+        "id": "scripted",
+        "finish_reason": {"type": completion.finish or "stop"},
+        "prompt_tokens": len(body["input_ids"]),
+        "completion_tokens": len(output),
+    }
+    if tokens is not None and body.get("return_logprob"):
+        rows = zip(tokens.logprobs, tokens.output_ids, strict=True)
+        about["output_token_logprobs"] = [[logprob, id, None] for logprob, id in rows]
+    return {"text": completion.text, "output_ids": output, "meta_info": about}
 
 
 def _usage(completions: Sequence[Completion]) -> Json:

@@ -27,7 +27,7 @@ from ...types import Json
 from ..base import Completion, ModelRequest
 from ..scripted import Answer, Script, as_completion
 from . import answers
-from .weights import ScriptedWeights
+from .weights import ScriptedSGLangWeights, ScriptedWeights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,9 @@ class ScriptedServer:
     ...     model = OpenAIModel(server.base_url, "scripted")
 
     Serves POST /v1/chat/completions, /v1/responses and /v1/messages (plain and streamed), /v1/completions
-    (plain) and GET /v1/models; and vLLM's routes for weights and sleep, if it speaks `vllm`: what was
-    loaded is in `weights`, and adapters can be asked for by their names.
+    (plain) and GET /v1/models; vLLM's routes for weights and sleep, if it speaks `vllm`; and SGLang's /generate,
+    of token ids, and its routes for weights, if it speaks `sglang`. What was loaded is in `weights`, and adapters
+    can be asked for by their names.
 
     `aborted` counts the answers whose client hung up before they were complete.
 
@@ -83,7 +84,7 @@ class ScriptedServer:
         script: as `ScriptedModel` takes it, whose answers may also be Replies.
         models: names that /v1/models lists; a chat with any other is a 404.
         api_key: if given, other keys are a 401 that quotes the wrong one, as real ones do.
-        speaks: of `chat`, `responses`, `messages`, `completions` and `vllm`; a path of any other is a 404.
+        speaks: of `chat`, `responses`, `messages`, `completions`, `vllm` and `sglang`; a path of any other is a 404.
     """
 
     def __init__(
@@ -99,7 +100,9 @@ class ScriptedServer:
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
         self._key = api_key
-        self.weights = ScriptedWeights() if "vllm" in speaks else None
+        self.weights: ScriptedWeights | None = None
+        if "vllm" in speaks or "sglang" in speaks:
+            self.weights = ScriptedSGLangWeights() if "sglang" in speaks else ScriptedWeights()
         self._apis = {path: api for path, api in _APIS.items() if api in speaks}
         self._http: _HTTP | None = None
         self._thread: threading.Thread | None = None
@@ -142,7 +145,7 @@ class ScriptedServer:
     def reply(self, received: Received) -> tuple[Reply, list[Completion]]:
         """The script's reply to a request, and the answers that it stands for, unless it is a failure."""
         api = self.api(received.path)
-        model = received.body["model"]
+        model = received.body["model"] if api != "sglang" else self.models[0]
         try:
             request = answers.request(api, received.body)
             scripted = self._next(request)
@@ -179,14 +182,15 @@ class ScriptedServer:
             return Reply(status=401, body=_error(f"Incorrect API key provided: {token}"))
         api = self.api(received.path)
         if received.method == "POST" and api:
-            field = {"responses": "input", "completions": "prompt"}.get(api, "messages")
+            field = {"responses": "input", "completions": "prompt", "sglang": "input_ids"}.get(
+                api, "messages"
+            )
             if not isinstance(received.body, dict) or not received.body.get(field):
                 return Reply(status=400, body=_error(f"a {api} request needs {field}"))
-            if received.body.get("model") not in (
-                *self.models,
-                *(self.weights.adapters if self.weights else ()),
-            ):
-                return Reply(status=404, body=_error(f"no model {received.body.get('model')!r}"))
+            named = received.body.get("lora_path" if api == "sglang" else "model")
+            adapters = self.weights.adapters if self.weights else ()
+            if named not in (*self.models, *adapters, *((None,) if api == "sglang" else ())):
+                return Reply(status=404, body=_error(f"no model {named!r}"))
             if self.weights and self.weights.asleep:
                 return Reply(status=503, body=_error("the engine is asleep"))
             return None
@@ -197,6 +201,10 @@ class ScriptedServer:
                 return Reply(status=status, body=b"" if answer is None else msgspec.json.encode(answer))
         if received.method == "GET" and received.path == "/v1/models":
             return None
+        if received.method == "GET" and isinstance(self.weights, ScriptedSGLangWeights):
+            about = self.weights.get(received.path, self.models[0])
+            if about is not None:
+                return Reply(body=msgspec.json.encode(about))
         return Reply(status=404, body=_error(f"no {received.method} {received.path} here"))
 
 
@@ -205,6 +213,7 @@ _APIS = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
     "/v1/completions": "completions",
+    "/generate": "sglang",
 }
 
 
@@ -287,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.status != 200 or reply.body is not None:
             body = _error(f"scripted status {reply.status}") if reply.body is None else reply.body
             self._send(reply, body)
-        elif received.body.get("stream") and api != "completions":
+        elif received.body.get("stream") and api not in ("completions", "sglang"):
             self._stream(reply, answers.events(api, completions, received.body))
         else:
             self._send(reply, msgspec.json.encode(answers.answer(api, completions, received.body)))

@@ -1,4 +1,4 @@
-"""vLLM's routes for weights and sleep, scripted."""
+"""vLLM's and SGLang's routes for weights and sleep, scripted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...types import Json
 
 
 class ScriptedWeights:
-    """The adapters and weights that a scripted vLLM has loaded, and its sleep."""
+    """The adapters and weights that a scripted engine has loaded, and its sleep; vLLM's routes."""
 
     def __init__(self) -> None:
         self.adapters: dict[str, str] = {}
@@ -49,3 +49,34 @@ class ScriptedWeights:
 
 def _error(message: str) -> Json:
     return {"error": {"message": message, "type": "BadRequestError"}}
+
+
+class ScriptedSGLangWeights(ScriptedWeights):
+    """The same by SGLang's routes, with the version that the trainer gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight_version = "default"
+
+    def post(self, path: str, body: Json) -> tuple[int, Json] | None:
+        """Status and answer of one of the routes, None for any other path."""
+        if path == "/update_weights_from_disk":
+            self.reloaded.append(body["model_path"])
+            self.weight_version = body.get("weight_version") or self.weight_version
+            return 200, {"success": True, "message": "Succeeded to update model weights."}
+        if path == "/load_lora_adapter":
+            if body["lora_name"] in self.adapters:
+                return 400, {"success": False, "error_message": f"{body['lora_name']} is already loaded"}
+            self.adapters[body["lora_name"]] = body["lora_path"]
+            return 200, {"success": True, "loaded_adapters": dict(self.adapters)}
+        if path == "/unload_lora_adapter":
+            if self.adapters.pop(body["lora_name"], None) is None:
+                return 400, {"success": False, "error_message": f"{body['lora_name']} is not loaded"}
+            return 200, {"success": True, "loaded_adapters": dict(self.adapters)}
+        return (200, {"success": True}) if path == "/flush_cache" else None
+
+    def get(self, path: str, model: str) -> Json | None:
+        """The answer of a route that is read, None for any other path."""
+        if path == "/get_model_info":
+            return {"model_path": model, "is_generation": True, "weight_version": self.weight_version}
+        return None

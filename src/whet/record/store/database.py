@@ -24,7 +24,7 @@ from ...errors import StoreBusyError, StoreError
 from .client import OwnerClient, absorb_spool, ask_to_yield
 from .codec import encode_json
 from .group_commit import CommitThread, Link, LinkLost, Value, Writes
-from .owner import Owner, claim, failure
+from .owner import SQLITE_ERRORS, Owner, claim, failure
 from .read_only import ReadOnlyLink, check_readable, denied, log_problem, unmerged
 from .segments import SEGMENT
 
@@ -82,7 +82,7 @@ class DatabaseReader:
                 raise
             self._idle.append(connection)
             return rows
-        except sqlite3.Error as exception:
+        except SQLITE_ERRORS as exception:
             raise failure(self.path, exception) from exception
 
     def close(self) -> None:
@@ -168,7 +168,7 @@ class Database(DatabaseReader):
                 check_readable(self.path, connection)
             finally:
                 connection.close()
-        except sqlite3.Error as exception:
+        except SQLITE_ERRORS as exception:
             self.close()
             raise (
                 failure(self.path, exception) if self._immutable else log_problem(self.path, exception)
@@ -207,7 +207,7 @@ class Database(DatabaseReader):
         try:
             with owner.mutex:  # in memory, readers share the writer's connection
                 return owner.connection.execute(query, values).fetchall()
-        except sqlite3.Error as exception:
+        except SQLITE_ERRORS as exception:
             raise failure(self.path, exception) from exception
 
     def write(self, writes: Writes, size: int | None = None) -> Future[None]:

@@ -59,6 +59,10 @@ class OwnerReply(msgspec.Struct):
     refused: str = ""
 
 
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What reading or writing raises: the message of an error is decoded, and may quote bytes of a damaged file."""
+
+
 def failure(path: str, exception: Exception) -> StoreError:
     """An error of SQLite or the system as a StoreError that says what to do."""
     code = getattr(exception, "sqlite_errorcode", 0) & 0xFF
@@ -68,7 +72,7 @@ def failure(path: str, exception: Exception) -> StoreError:
         )
     if code == sqlite3.SQLITE_NOTADB:
         return StoreError(f"{path} is not a whet store (no SQLite database). Name another file.")
-    if code == sqlite3.SQLITE_CORRUPT:
+    if code == sqlite3.SQLITE_CORRUPT or isinstance(exception, UnicodeDecodeError):
         return StoreError(
             f"{path} is damaged ({exception}). Restore a copy, or save what `sqlite3 .recover` finds."
         )
@@ -234,7 +238,7 @@ class Owner:
             except BaseException:
                 self.connection.close()
                 raise
-        except (sqlite3.Error, OSError) as exception:
+        except (*SQLITE_ERRORS, OSError) as exception:
             self._unlock()
             # StoreError is an OSError, so one of `_prepare` comes by here too.
             raise exception if isinstance(exception, StoreError) else failure(path, exception) from exception
@@ -286,7 +290,7 @@ class Owner:
             try:
                 self._apply(group)
                 return [None] * len(group)
-            except sqlite3.Error as exception:
+            except SQLITE_ERRORS as exception:
                 if len(group) == 1 or getattr(exception, "sqlite_errorcode", 0) & 0xFF in _FATAL:
                     return [failure(self.path, exception)] * len(group)
             except StoreError as exception:

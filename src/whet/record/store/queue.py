@@ -19,12 +19,10 @@ import builtins
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import NamedTuple
 
-from ...errors import ConflictError, StoreError
+from ...errors import StoreError
 from ...types import Failure, Lease, Mode, Rollout, Status, Trajectory
 from .batch import Batch, redactor_of
 from .codec import MODES
@@ -42,23 +40,17 @@ from .rollouts import (
     encoded,
     failure_json,
     positive,
+    redact,
     stale,
     state,
     written,
 )
 from .served import ServedAttempt, ServedAttempts
+from .turns import Claimed, PreparedTurn, Turned, Wait, sort, turned
 
 _AGAIN = 0.25
 """Seconds after which a lease that could not be ended is looked at again."""
 _ENDED: tuple[Status, ...] = ("succeeded", "failed", "cancelled")
-
-
-class Turned(NamedTuple):
-    """The answer to `Queue.turn`."""
-
-    problems: list[Exception | None]
-    """One for each report, None where it is recorded."""
-    leases: list[Lease]
 
 
 class Queue(Rollouts):
@@ -220,50 +212,72 @@ class Queue(Rollouts):
             StoreError: the queue is closed; in the future: nothing could be written, neither the reports
                 nor the claim.  Reports that were refused on their own are `problems`.
         """
+        return follow(self.turns([self.prepared(finished, claim, undecoded=undecoded)]), _first)
+
+    def prepared(
+        self, finished: Sequence[Finish], claim: Claim | None = None, *, undecoded: bool = False
+    ) -> PreparedTurn:
+        """A turn as `turns` takes it.
+
+        Raises:
+            InputError: as `claim` does.
+        """
         if claim is not None:
             claim.check()
         reports, problems = encoded(finished, self._served, redactor_of(self._database))
+        return PreparedTurn(finished, claim, undecoded, reports, problems)
+
+    def turns(self, turns: Sequence[PreparedTurn]) -> Future[builtins.list[Turned]]:
+        """Turns of several workers in one commit, each answered as `turn` answers it.
+
+        Raises:
+            StoreError: the queue is closed; in the future, as any other error there: nothing of them could be
+                written.  Of several turns it may be the fault of one: give each by itself then.
+        """
         change, now, at = Change(), self._clock(), time.time()
-        live = "" if claim is None else self._live.get()
-        claimed: builtins.list[tuple[QueuedRollout, int, int]] = []
+        reports = [report for turn in turns for report in turn.reports]
+        problems = [problem for turn in turns for problem in turn.problems]
+        redact(reports, redactor_of(self._database))
+        claims = any(turn.claim is not None for turn in turns)
+        live = self._live.get() if claims else ""
+        taken: builtins.list[tuple[PreparedTurn, Claimed]] = []
         with self._commits.held():
-            if claim is not None:
+            if claims:
                 self._expire(now)  # before the reports are sorted: one entry cannot change twice at once
-            sorted_ = _sort(reports, self._index, self._ending)
+            sorted_ = sort(reports, self._index, self._ending)
             waits = sorted_.waits
             if sorted_.fresh:
                 self._end([*sorted_.fresh.values()], change)
-            if claim is not None:
-                claimed, ahead = self._take(claim, now, at, change, live)
+            for turn in turns:
+                if turn.claim is not None and (claimed := self._take(turn.claim, now, at, change, live))[0]:
+                    taken.append((turn, claimed))
             if change.entries:
                 settled = self._commits.submit(change)
-                waits.append(([*sorted_.places, None] if claimed else sorted_.places, settled))
+                waits.append(([*sorted_.places, None] if taken else sorted_.places, settled))
                 for _, report in sorted_.fresh.values():
                     self._ending[report.finish.fence] = (report.digest, settled)
         for position, report in sorted_.unknown:
             problems[position] = self._recorded(report)  # without the lock: it reads the file
-        leases: builtins.list[Lease] = []
-        if claim is not None and claimed:
-            leases = self._leases(claim, claimed, ahead, now, at, live, undecoded)
-        # One report that cannot be recorded shall not cost the others theirs, nor the claim.
-        several = len(finished) + (claim is not None) > 1
-        return _turned(
-            problems, waits, leases, (lambda: self._apart(finished, claim, undecoded)) if several else None
-        )
+        leases = {
+            turn: self._leases(turn.claim, *claimed, now, at, live, turn.undecoded)
+            for turn, claimed in taken
+            if turn.claim is not None
+        }
+        return turned(turns, problems, waits, leases, self._apart)
 
-    def _apart(self, finished: Sequence[Finish], claim: Claim | None, undecoded: bool) -> Future[Turned]:
+    def _apart(self, turn: PreparedTurn) -> Future[builtins.list[Turned]]:
         """A turn whose commit met a conflict, with a commit for each report and for the claim."""
         leases: builtins.list[Lease] = []
-        waits: builtins.list[tuple[Sequence[int | None], Future[None]]] = [
+        waits: builtins.list[Wait] = [
             ([position], follow(self.finish_many([finish]), _raise_problem))
-            for position, finish in enumerate(finished)
+            for position, finish in enumerate(turn.finished)
         ]
-        if claim is not None:
+        if (claim := turn.claim) is not None:
             claimed = self.claim(
-                claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes, undecoded=undecoded
+                claim.worker, n=claim.n, lease=claim.lease, modes=claim.modes, undecoded=turn.undecoded
             )
             waits.append(([None], follow(claimed, leases.extend)))
-        return _turned([None] * len(finished), waits, leases)
+        return turned([turn], [None] * len(turn.finished), waits, {turn: leases})
 
     def cancel(self, id: str) -> Future[bool]:
         """End a rollout that waits or runs; False if it had ended before.  Its worker is refused from now on.
@@ -326,9 +340,7 @@ class Queue(Rollouts):
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _take(
-        self, claim: Claim, now: float, at: float, change: Change, live: str
-    ) -> tuple[builtins.list[tuple[QueuedRollout, int, int]], builtins.list[QueuedRollout]]:
+    def _take(self, claim: Claim, now: float, at: float, change: Change, live: str) -> Claimed:
         """Hold the first in line, each with its attempt and fence; and the next in line, if anything must be read."""
         modes = claim.modes or MODES
         entries = self._index.take(claim.n, modes)
@@ -348,7 +360,10 @@ class Queue(Rollouts):
                     ("rollout_state", [state(entry, "running") for entry in entries]),
                     (
                         "attempt",
-                        [(fence, e.id, number, claim.worker, at, live) for e, number, fence in claimed],
+                        [
+                            (fence, e.id, e.seq, number, claim.worker, at, live)
+                            for e, number, fence in claimed
+                        ],
                     ),
                     ("counter", [("fence", self._index.fence)]),
                 ],
@@ -545,110 +560,10 @@ class Queue(Rollouts):
         self._wake.set()
 
 
-class _Sorted(NamedTuple):
-    """Reports by how they are answered; each with its place in the request."""
-
-    fresh: dict[int, tuple[QueuedRollout, EncodedFinish]]
-    """By fence: to be recorded."""
-    places: list[int]
-    """Places of fresh reports and of their repetitions."""
-    waits: list[tuple[Sequence[int | None], Future[None]]]
-    """Being recorded already."""
-    unknown: list[tuple[int, EncodedFinish]]
-
-
 def _raise_problem(problems: list[Exception | None]) -> None:
     if problems[0] is not None:
         raise problems[0]
 
 
-def _turned(
-    problems: list[Exception | None],
-    waits: Sequence[tuple[Sequence[int | None], Future[None]]],
-    leases: list[Lease],
-    apart: Callable[[], Future[Turned]] | None = None,
-) -> Future[Turned]:
-    """The answer to a turn, once all commits that it waits for are settled.
-
-    Args:
-        problems: of the reports, as far as they are known.
-        waits: commits under way, each with the places of its reports; None for the claim.
-        apart: gives the answer where one report's conflict kept all of a commit from being written.
-    """
-    answer: Future[Turned] = Future()
-    unsettled = len(waits)
-    lock = threading.Lock()
-    unclaimed: BaseException | None = None
-    if not waits:
-        answer.set_result(Turned(problems, leases))
-
-    def finished(positions: Sequence[int | None], done: Future[None]) -> None:
-        nonlocal unsettled, unclaimed
-        problem = done.exception()
-        with lock:
-            for position in positions if problem is not None else ():
-                if position is None:
-                    unclaimed = problem
-                else:
-                    problems[position] = problem if isinstance(problem, Exception) else None
-            unsettled -= 1
-            last = unsettled == 0
-        if not last:
-            return
-        if apart is not None and any(
-            isinstance(problem, ConflictError) for problem in (*problems, unclaimed)
-        ):
-            try:
-                apart().add_done_callback(partial(_settle, answer))
-            except Exception as problem:  # the store was closed meanwhile
-                answer.set_exception(problem)
-        elif unclaimed is not None:
-            answer.set_exception(unclaimed)
-        else:
-            answer.set_result(Turned(problems, leases))
-
-    for positions, future in waits:
-        future.add_done_callback(partial(finished, positions))
-    return answer
-
-
-def _settle(answer: Future[Turned], done: Future[Turned]) -> None:
-    if problem := done.exception():
-        answer.set_exception(problem)
-    else:
-        answer.set_result(done.result())
-
-
-def _sort(
-    reports: Sequence[EncodedFinish | None], index: QueueIndex, ending: Mapping[int, tuple[str, Future[None]]]
-) -> _Sorted:
-    """Sort reports into new ones, those being recorded, and those that the file has to be asked about.
-
-    Args:
-        reports: None where there is nothing to record.
-        ending: fence → digest of the report that is being recorded under it, and when that is done.
-    """
-    by_kind = _Sorted({}, [], [], [])
-    fresh = by_kind.fresh
-    for position, report in enumerate(reports):
-        if report is None:
-            continue
-        fence = report.finish.fence
-        entry = index.entries.get(report.finish.id)
-        recording = ending.get(fence)
-        if recording is not None and recording[0] == report.digest:
-            by_kind.waits.append(([position], recording[1]))
-        elif fence in fresh and fresh[fence][1].digest == report.digest:
-            by_kind.places.append(position)
-        elif (
-            entry is not None
-            and entry.fence == fence
-            and entry.change is None
-            and fence not in fresh
-            and report.served is not None
-        ):
-            fresh[fence] = (entry, report)
-            by_kind.places.append(position)
-        else:
-            by_kind.unknown.append((position, report))
-    return by_kind
+def _first(turned: list[Turned]) -> Turned:
+    return turned[0]

@@ -72,7 +72,7 @@ def check_readable(path: str, connection: sqlite3.Connection) -> None:
         )
 
 
-def log_problem(path: str, problem: sqlite3.Error) -> StoreError:
+def log_problem(path: str, problem: Exception) -> StoreError:
     """The reason why a file with a log beside it could not be read."""
     return StoreError(
         f"{path} cannot be read here ({problem}): its last process was killed, and {path}-wal holds what it committed "

@@ -18,7 +18,7 @@ from .codec import MODES, decode, decode_rollout, encode, encode_json
 from .database import Database
 from .group_commit import Value, Writes
 from .queue_index import QueuedRollout
-from .schema import FINISHED
+from .schema import FINISHED, OF_ROLLOUT
 from .served import ServedAttempt, ServedAttempts, as_served
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Attempt(NamedTuple):
 
 
 class EncodedFinish:
-    """A Finish, judged and encoded; `encoded` takes the secrets out of its trajectory.
+    """A Finish, judged and encoded; `redact` takes the secrets out of its trajectory.
 
     Args:
         attempts: what the queue gave out, which the trajectory is recorded under.
@@ -181,11 +181,7 @@ class EncodedFinish:
 def encoded(
     finished: Sequence[Finish], attempts: ServedAttempts, redactor: Redactor | None
 ) -> tuple[list[EncodedFinish | None], list[Exception | None]]:
-    """Reports as they will be recorded, without secrets; or the problem of each.
-
-    All bodies are looked through at once: for a search of each of a hundred the interpreter's lock would change hands
-    a hundred times.
-    """
+    """Reports as they will be recorded once their secrets are out (`redact`); or the problem of each."""
     reports: list[EncodedFinish | None] = []
     problems: list[Exception | None] = []
     for finish in finished:
@@ -195,12 +191,20 @@ def encoded(
         except InputError as problem:
             reports.append(None)
             problems.append(problem)
+    return reports, problems
+
+
+def redact(reports: Sequence[EncodedFinish | None], redactor: Redactor | None) -> None:
+    """Take the secrets out of the trajectories of reports.
+
+    All bodies are looked through at once: for a search of each of a hundred the interpreter's lock would change hands
+    a hundred times, and what the search reads would have to come into the processor's cache anew.
+    """
     rows = [report.row for report in reports if report is not None and report.row is not None]
     if redactor is not None and rows and redactor.suspects(b"\n".join([row[-1] for row in rows])):  # type: ignore[misc]
         for report in reports:
             if report is not None:
                 report.redact(redactor)
-    return reports, problems
 
 
 def written(reports: Sequence[EncodedFinish]) -> Writes:
@@ -268,8 +272,8 @@ class Rollouts:
         """The tries at a rollout, oldest first."""
         rows = self._database.rows(
             "SELECT a.number, a.fence, a.worker, a.started, a.ended, a.outcome, a.error, "
-            "coalesce(r.resources, a.bundle) FROM attempts a LEFT JOIN rollouts r ON r.id = a.rollout "
-            "WHERE a.rollout = ? ORDER BY a.fence",
+            f"coalesce(r.resources, a.bundle) FROM rollouts r JOIN attempts a ON {OF_ROLLOUT} "
+            "WHERE r.id = ? ORDER BY a.fence",
             [id],
         )
         return [Attempt._make((*row[:6], _failure(row[6]), row[7])) for row in rows]
@@ -284,7 +288,7 @@ class Rollouts:
         rollout = _NUMBERED.sub("", run)
         rows = self._database.rows(
             # A rollout whose own id ends in a number comes before the one that the id without it would name.
-            "SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE a.rollout = r.id "
+            f"SELECT coalesce(r.resources, (SELECT a.bundle FROM attempts a WHERE {OF_ROLLOUT} "
             "ORDER BY a.fence DESC LIMIT 1)) FROM rollouts r WHERE r.id IN (?, ?) ORDER BY r.id = ? DESC LIMIT 1",
             [run, rollout, run],
         )

@@ -209,7 +209,17 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX trajectories_run ON trajectories (run)
         WHERE run IS NOT NULL AND rtrim(id, '0123456789') <> run || '.';
     """,
+    # Attempts are found by their rollout's number, whose index grows at its end: ids from outside are in no order, and
+    # each cost a page of the log.
+    """
+    ALTER TABLE attempts ADD COLUMN rollout_seq INTEGER;
+    UPDATE attempts SET rollout_seq = (SELECT seq FROM rollouts WHERE id = attempts.rollout);
+    DROP INDEX attempts_rollout;
+    CREATE INDEX attempts_rollout_seq ON attempts (rollout_seq);
+    """,
 )
+OF_ROLLOUT = "a.rollout_seq = r.seq AND a.rollout = r.id"
+"""Condition of the attempts `a` at a rollout `r`: once retention has deleted the last of them, a number comes again."""
 OF_RUNS = (
     "seq IN (SELECT seq FROM trajectories WHERE run IN (SELECT value FROM json_each({0})) "
     "AND rtrim(id, '0123456789') <> run || '.' UNION ALL "
@@ -295,9 +305,9 @@ FINISHED = "finished"
 QUEUE_STATEMENTS: dict[str, tuple[int, str]] = {
     FINISHED: (10, _TRAJECTORY.partition(" ON CONFLICT")[0]),
     "attempt": (
-        6,
-        "WITH given (fence, rollout, number, worker, started, bundle) AS (VALUES {0}) "
-        "INSERT OR ROLLBACK INTO attempts (fence, rollout, number, worker, started, bundle, outcome) "
+        7,
+        "WITH given (fence, rollout, rollout_seq, number, worker, started, bundle) AS (VALUES {0}) "
+        "INSERT OR ROLLBACK INTO attempts (fence, rollout, rollout_seq, number, worker, started, bundle, outcome) "
         "SELECT *, 'running' FROM given",
     ),
     "attempt_end": (

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from ....errors import ModelError
+from ..cache import CACHE_BYTES
 from .networks import EngineNetwork
 from .sampling import Generation, draw
 
@@ -27,6 +28,8 @@ class EngineOptions:
     """Tokens of context, prompts and outputs at their longest, that may be cached at once."""
     waiting: int = 1024
     """Answers in line; one more is refused."""
+    cache_bytes: int = CACHE_BYTES
+    """Memory up to which conversations that nobody is answering stay read; the one used longest ago goes first."""
 
 
 class Engine:

@@ -167,7 +167,7 @@ class Host:
         Raises:
             ModelError: older versions did not finish in time; nothing was changed.
         """
-        steps = steps_of(network)
+        steps = steps_of(network, self.options.cache_bytes)
         served = ServedVersion(
             name,
             policy_version,

@@ -18,6 +18,7 @@ from ....errors import InputError, NotFoundError
 from ....escapes import read_json
 from ....types import Version
 from .. import huggingface, model
+from ..compute import ComputeOptions
 from ..huggingface import ADAPTER, ADAPTER_CONFIG, CausalLM
 from ..local import LocalModels
 from ..network import Network
@@ -65,7 +66,7 @@ def from_version(version: Version) -> Loaded:
         InputError: it is no Version of weights, or its file was changed.
         NotFoundError: its file is gone.
     """
-    network = LocalModels().decoder(version)
+    network = LocalModels(compute=_compute()).decoder(version)
     base = version.content.get("base")
     folder = Path(base["path"] if base else version.content["path"])
     return Loaded(network, _tag_of(version), version.id, folder if folder.is_dir() else None)
@@ -84,14 +85,14 @@ def from_folder(source: str | Path, *, base: Network | None = None) -> Loaded:
     if not folder.is_dir():
         if folder.is_absolute():
             raise NotFoundError(f"there is no folder {folder}")
-        return Loaded(huggingface.load(source), str(source), None, None)
+        return Loaded(huggingface.load(source, compute=_compute()), str(source), None, None)
     policy_version, version = tag_of(folder)
     if (folder / ADAPTER).is_file():
         network, under = _adapter(folder, base)
         return Loaded(network, policy_version, version, under)
     if huggingface.is_ours(folder):
         return Loaded(model.load(folder), policy_version, version, folder)
-    return Loaded(huggingface.load(folder), policy_version, version, folder)
+    return Loaded(huggingface.load(folder, compute=_compute()), policy_version, version, folder)
 
 
 def _adapter(folder: Path, base: Network | None) -> tuple[CausalLM, Path | None]:
@@ -107,7 +108,7 @@ def _adapter(folder: Path, base: Network | None) -> tuple[CausalLM, Path | None]
     except (OSError, msgspec.DecodeError, KeyError, TypeError) as error:
         raise InputError(f"{folder / ADAPTER_CONFIG} does not name the base model: {error!r}") from error
     under = Path(path)
-    adapted = huggingface.load_adapter(folder, {"path": path, "sha256": None})
+    adapted = huggingface.load_adapter(folder, {"path": path, "sha256": None}, compute=_compute())
     return adapted, under if under.is_dir() else None
 
 
@@ -120,17 +121,15 @@ def _shared(base: CausalLM) -> CausalLM:
     return CausalLM(copied.unload() if base.adapted else copied)
 
 
-def placed(network: Network, device: str) -> None:
-    """Move a network to where it is to compute.
+def _compute() -> ComputeOptions:
+    return LocalModels.shared().compute
+
+
+def refuse_device(network: Network, device: str) -> None:
+    """Refuse a device that was asked for by name and that a network does not go to.
 
     Raises:
-        InputError: there is no such device, or the network is an embedded one, which is for processors.
+        InputError: the network is an embedded one, which is for processors.
     """
-    if device == "cpu":
-        return
-    if not isinstance(network, CausalLM):
+    if device not in ("auto", "cpu") and not isinstance(network, CausalLM):
         raise InputError(f"an embedded policy computes on the processor, not on {device}; leave --device out")
-    try:
-        network.model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"nothing can compute on {device!r} here: {str(error).splitlines()[0]}") from error

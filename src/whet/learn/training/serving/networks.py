@@ -1,17 +1,20 @@
 """The next logits of many generations, computed together, for each family of networks.
 
-`EmbeddedSteps` keeps a row of the key-value cache for each generation, and after it for its
+`RowSteps` keeps a row of the key-value cache for each generation, and after it for its
 conversation: a session's for as long as it lasts, a server's for a while, found again by its
-beginning.  What a conversation has read is not read again.  `CausalSteps` keeps one
-left-padded cache of transformers for all; generations join and leave between two tokens, without
-the others noticing.
+beginning.  What a conversation has read is not read again, unless memory was short meanwhile.  Our
+own decoder is stepped so, and every model of transformers whose attention can be packed.
+`CausalSteps` is for the others (sliding windows, states carried from token to token): one left-padded
+cache of transformers for all; generations join and leave between two tokens, without the others
+noticing, and a conversation's next turn is read from its beginning.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..cache import Cache, Slot
-from ..forward import Fused, fuse
+from .. import packed_attention
+from ..cache import CACHE_BYTES, Cache, Slot, View
+from ..forward import Fused, feed_forward, fuse, normalise, rotate, rotations
 from ..huggingface import CausalLM
 from ..model import Decoder
 from ..network import Network
@@ -56,64 +60,90 @@ class EngineNetwork(Protocol):
         ...
 
 
-def steps_of(network: Network) -> EngineNetwork:
-    """The EngineNetwork of this network's family."""
-    return EmbeddedSteps(network) if isinstance(network, Decoder) else CausalSteps(network)
+def steps_of(network: Network, cache_bytes: int = CACHE_BYTES) -> EngineNetwork:
+    """The EngineNetwork of this network's family.
+
+    Args:
+        cache_bytes: up to which conversations that nobody is answering stay in the cache.
+    """
+    if isinstance(network, Decoder):
+        return EmbeddedSteps(network, cache_bytes)
+    return PackedSteps(network, cache_bytes) if _has_rows(network) else CausalSteps(network)
 
 
-class EmbeddedSteps:
-    """Our own decoder."""
+def _has_rows(network: CausalLM) -> bool:
+    """True if keys that stay in a row are the keys that would be computed again."""
+    config = network.model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    # These rotate by the longest context of a batch: a key would hang on who else was there.
+    # A row of the cache knows no window, so no context may outgrow it.
+    whole = network.window is None or network.max_length <= network.window
+    return network.packs and whole and rope.get("rope_type") not in ("dynamic", "longrope")
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.vocab_size = decoder.vocab_size
-        self.max_length = decoder.max_length
+
+class RowSteps:
+    """A network whose contexts have a row each of one cache; what a conversation has read is not read again."""
+
+    vocab_size: int
+    max_length: int
+
+    def __init__(self, cache: Callable[[], Cache]) -> None:
         self.reused = 0
         """Tokens that were in the cache already."""
-        self.cache = Cache(decoder.options)
-        self._decoder = decoder
-        self._fused: Fused | None = None
+        self.cache = cache()
+        self._fresh_cache = cache
         self._kept: OrderedDict[Slot, list[int]] = OrderedDict()
         """Slot → ids cached in its row, the one used longest ago first."""
 
     def logits(self, generations: Sequence[Generation]) -> Tensor:
-        if self._fused is None:
-            self._fused = fuse(self._decoder)
-        slots = [
-            generation.slot if generation.output and generation.slot else self._seat(generation, self._fused)
-            for generation in generations
-        ]
-        rows = [slot.row for slot in slots]
-        if rows != sorted(rows):  # neighbours in the cache are to be neighbours in the batch
-            # Seats are taken by now; the second call finds them again.
-            order = np.argsort(rows)
-            logits_BV = self.logits([generations[position] for position in order.tolist()])
-            return logits_BV[torch.from_numpy(order.argsort())]
-        past, new_ids = [], []
+        """(B, vocabulary) on the CPU in float32."""
+        weights = self._weights()
+        slots: list[Slot] = []
+        for generation in generations:
+            under_way = generation.output and generation.slot
+            slots.append(generation.slot if under_way else self._seat(generation, weights))  # type: ignore[arg-type]
+        self.cache.seat(slots, max(len(generation.context) for generation in generations))
         for generation, slot in zip(generations, slots, strict=True):
-            past.append(slot.cached)
+            if not generation.output:
+                self.reused += slot.cached
+        rows = np.array([slot.row for slot in slots])
+        past, new_ids = np.array([slot.cached for slot in slots]), []
+        for generation, slot in zip(generations, slots, strict=True):
             new_ids.append(generation.context[slot.cached :])
             # Before it is computed: if that fails, `Engine` clears the cache and with it every slot.
             slot.cached = len(generation.context)
-        states = self.cache.forward(self._fused, np.array(rows), np.array(past), new_ids)
-        return F.linear(states, self._fused.head)
+        # Neighbours in the cache are to be neighbours in the batch.
+        order = rows.argsort()
+        logits_BV = self.cache.forward(
+            self._extend, rows[order], past[order], [new_ids[place] for place in order.tolist()]
+        )
+        return logits_BV[torch.from_numpy(order.argsort()).to(logits_BV.device)].float().cpu()
 
-    def _seat(self, generation: Generation, fused: Fused) -> Slot:
+    def _weights(self) -> object:
+        """What stands for the weights as they are; another object once they changed."""
+        raise NotImplementedError
+
+    def _extend(self, view: View, ids: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        """(B, vocabulary) after the last token of each context."""
+        raise NotImplementedError
+
+    def _seat(self, generation: Generation, weights: object) -> Slot:
         """The slot in which a generation begins."""
         slot = generation.slot
         if slot is None:
             slot = generation.slot = self._resumed(generation.context)
-        if slot.cache is not self.cache:  # fresh, closed since, or dropped with all others
-            slot.cache, slot.row, slot.cached = self.cache, self.cache.acquire(), 0
-        elif slot.weights is not fused:
+        if slot.weights is not weights:
             slot.cached = 0
-        slot.weights = fused
-        self.reused += slot.cached
+        slot.weights = weights
         return slot
 
     def _resumed(self, prompt: list[int]) -> Slot:
         """The kept slot that holds most of this prompt, or a fresh one."""
         longest, slot = 0, Slot(held=False)
-        for kept_slot, ids in self._kept.items():
+        for kept_slot, ids in list(self._kept.items()):
+            if kept_slot.cache is not self.cache:  # its row was given up
+                del self._kept[kept_slot]
+                continue
             shared = _shared_prefix(ids, prompt)
             if shared > longest:
                 longest, slot = shared, kept_slot
@@ -122,6 +152,7 @@ class EmbeddedSteps:
         return slot
 
     def release(self, generations: Sequence[Generation]) -> None:
+        """Keep the rows of conversations that may go on."""
         for generation in generations:
             slot = generation.slot
             if slot is not None and not slot.held:
@@ -131,13 +162,83 @@ class EmbeddedSteps:
             self._kept.popitem(last=False)[0].free()
 
     def clear(self) -> None:
-        self.cache = Cache(self._decoder.options)  # slots see that theirs is another
+        """Forget everything that was cached."""
+        self.cache = self._fresh_cache()  # slots see that theirs is another
         self._kept.clear()
 
     def refresh(self) -> None:
-        self._fused = None
+        """Take up weights that were changed in place."""
         # Rows hold keys of the old weights; held slots notice by `Slot.weights`.
         self._kept.clear()
+
+
+class EmbeddedSteps(RowSteps):
+    """Our own decoder."""
+
+    def __init__(self, decoder: Decoder, cache_bytes: int = CACHE_BYTES) -> None:
+        options = decoder.options
+        super().__init__(partial(Cache, options.heads, options.max_length, most=cache_bytes))
+        self.vocab_size = decoder.vocab_size
+        self.max_length = decoder.max_length
+        self._decoder = decoder
+        self._fused: Fused | None = None
+
+    def _weights(self) -> Fused:
+        if self._fused is None:
+            self._fused = fuse(self._decoder)
+        return self._fused
+
+    def _extend(self, view: View, ids: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        fused, options = self._weights(), self._decoder.options
+        heads, kv, width, epsilon = options.heads, options.kv_heads, options.head_width, options.norm_epsilon
+        # Keys are kept rotated, at the position that they have in their own context.
+        rotation = rotations(options, options.max_length)[positions]
+        x = F.embedding(ids, fused.embedding)
+        for number, layer in enumerate(fused.layers[:-1]):
+            qkv = F.linear(normalise(x, epsilon), layer.qkv, layer.qkv_bias).view(len(ids), -1, width)
+            qk = rotate(qkv[:, : heads + kv], rotation)
+            view.write(number, qk[:, heads:], qkv[:, heads + kv :])
+            x = x + F.linear(view.attend(number, qk[:, :heads]), layer.out)
+            x = feed_forward(layer, x, epsilon)
+        # Only the last position of each context is read from here on.
+        number, layer, cut = len(fused.layers) - 1, fused.layers[-1], heads * width
+        normal = normalise(x, epsilon)
+        both = F.linear(normal, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(ids), -1, width)
+        view.write(number, rotate(both[:, :kv], rotation), both[:, kv:])
+        q = F.linear(normal[last], layer.qkv[:cut], layer.qkv_bias[:cut]).view(-1, heads, width)
+        attended = view.attend_last(number, rotate(q, rotation[last]))
+        x = feed_forward(layer, x[last] + F.linear(attended, layer.out), epsilon)
+        return F.linear(normalise(x, epsilon), fused.head)
+
+    def refresh(self) -> None:
+        """Take up weights that were changed in place."""
+        self._fused = None
+        super().refresh()
+
+
+class PackedSteps(RowSteps):
+    """A causal language model of transformers whose attention can be told where its keys are."""
+
+    def __init__(self, network: CausalLM, cache_bytes: int = CACHE_BYTES) -> None:
+        heads = int(network.model.config.get_text_config().num_attention_heads)
+        super().__init__(lambda: Cache(heads, network.max_length, device=network.device, most=cache_bytes))
+        self.vocab_size = network.vocab_size
+        self.max_length = network.max_length
+        self._network = network
+        self._epoch = object()
+
+    def _weights(self) -> object:
+        return self._epoch
+
+    def _extend(self, view: View, ids: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        arguments = packed_attention.cached(view, ids, positions)
+        logits: Tensor = self._network.model(**arguments, logits_to_keep=last).logits[0]
+        return logits
+
+    def refresh(self) -> None:
+        """Take up weights that were changed in place."""
+        self._epoch = object()
+        super().refresh()
 
 
 def _shared_prefix(cached_ids: list[int], prompt: list[int]) -> int:

@@ -213,7 +213,7 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
             named = dict(connection.execute("SELECT dataset_id, name FROM evaluation_datasets").fetchall())
             for row in connection.execute("SELECT * FROM evaluation_dataset_records"):
                 yield {**dict(row), "dataset": named.get(row["dataset_id"])}
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as MLflow's database: {error}") from error
     finally:
         connection.close()

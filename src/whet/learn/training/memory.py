@@ -1,0 +1,118 @@
+"""What one part of a training step takes in memory, by arithmetic from a network's shape alone.
+
+A part is the tokens that are computed at once (`part_tokens`).  Its memory is what the backward
+pass needs of the forward pass, the logits of the targets, and the gradients of the layer at hand.
+The counts below are those of the tensors that autograd keeps for a Llama, Qwen or Mistral in
+transformers (RMSNorm, rotary attention, gated feed-forward), with attention packed; a network of
+whet's own keeps a little less.  Nothing here imports torch or looks at the machine.
+
+Weights, gradients and moments are not in it: they are there whatever a part is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PIECE = 1 << 24
+"""Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+SMALLEST, LARGEST = 64, 16_384
+"""Bounds of `part_tokens_for`; a longer sequence is a part of its own whatever the bound says."""
+_LARGEST_ON_CPU = 4_096
+"""Larger parts leave the processor's cache and are slower, at 0.1 M parameters as at 11 M."""
+_WORK_ON_CPU = 3_000_000_000
+"""Multiplications after which a part's fixed costs no longer show: measured at 0.1, 4 and 11 M parameters."""
+_SETTLED_ON_CPU = 1_024
+"""Tokens after which they no longer show at any size."""
+_ATTENTION_BLOCK = 64
+"""Queries that the packed path attends to at once on a CPU (`packing.py`), each with its keys copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The sizes of a network that decide what a token takes."""
+
+    hidden: int
+    """Width of the residual stream."""
+    layers: int
+    ffn: int
+    """Width inside the feed-forward layer; of all experts that one token passes, together."""
+    vocabulary: int
+    queries: int
+    """Width of all query heads together."""
+    keys: int
+    """Width of all key heads together, which is that of the values too."""
+    dtype_bytes: int = 4
+    """Of an activation: 4 for float32, 2 for bfloat16."""
+    recompute: bool = False
+    """Layers keep their input alone and are computed again in the backward pass."""
+    whole_logits: bool = False
+    """Logits are made at every token at once, because the model scales or caps them."""
+    on_cpu: bool = True
+
+    @property
+    def matrices(self) -> int:
+        """Weights that a token is multiplied with, embedding and output layer left out."""
+        attention = 2 * self.hidden * (self.queries + self.keys)
+        return self.layers * (attention + 3 * self.hidden * self.ffn)
+
+
+def layer_bytes(shape: Shape, tokens: int, *, length: int = 512) -> int:
+    """What autograd keeps of one layer.
+
+    Args:
+        length: tokens of a typical sequence; on a CPU keys are copied for every block of queries.
+    """
+    # Of each of the two norms: its input, the normalised input, the output; the first in float32 whatever the dtype.
+    norms = 2 * shape.hidden * (2 * shape.dtype_bytes + 4)
+    blocks = max(1, -(-length // _ATTENTION_BLOCK)) if shape.on_cpu else 1
+    copies = 1.0 + ((blocks + 1) / 2 - 1 / blocks if blocks > 1 else 0.0)
+    # Queries once rotated, the attended values, and these again as the input of the output projection.
+    attention = 3 * shape.queries + 2 * copies * shape.keys
+    # Gate, its activation, up, and their product.
+    return int(tokens * (norms + shape.dtype_bytes * (attention + 4 * shape.ffn)))
+
+
+def logit_bytes(shape: Shape, targets: int, tokens: int) -> int:
+    """What logits take at their peak, in the backward pass: scores, probabilities and gradient in float32."""
+    cast = 0 if shape.dtype_bytes == 4 else shape.dtype_bytes
+    # The output layer's gradient, before it is added to the one that is there.
+    weight = shape.vocabulary * shape.hidden * shape.dtype_bytes
+    if shape.whole_logits:
+        return weight + shape.vocabulary * (2 * tokens * shape.dtype_bytes + targets * (4 * 4 + cast))
+    rows = min(targets, max(1, PIECE // shape.vocabulary))
+    return weight + rows * shape.vocabulary * (3 * 4 + cast)
+
+
+def part_bytes(shape: Shape, tokens: int, *, targets: int | None = None, length: int = 512) -> int:
+    """Peak of one part's forward and backward pass, over what is there without it.
+
+    Args:
+        targets: tokens whose prediction is wanted; all if omitted.
+    """
+    wanted = tokens if targets is None else targets
+    layer = layer_bytes(shape, tokens, length=length)
+    inputs = tokens * shape.hidden * shape.dtype_bytes
+    kept = shape.layers * inputs + layer if shape.recompute else shape.layers * layer
+    last = 3 * inputs + wanted * shape.hidden * shape.dtype_bytes
+    # The logits are gone before a layer's gradients are made: the larger of the two counts.
+    gradients = tokens * shape.dtype_bytes * (3 * shape.ffn + 4 * shape.hidden)
+    return kept + last + max(logit_bytes(shape, wanted, tokens), gradients)
+
+
+def part_tokens_for(shape: Shape, room: int, *, length: int = 512) -> int:
+    """Tokens to compute at once: no more than is any faster, and no more than half of the room holds.
+
+    A power of two, so that a machine's small changes do not change the order in which a run adds up.
+
+    Args:
+        room: bytes left once weights, gradients and moments are there.
+        length: tokens of a typical sequence.
+    """
+    tokens = LARGEST
+    if shape.on_cpu:
+        worth = max(_SETTLED_ON_CPU, _WORK_ON_CPU // max(1, shape.matrices))
+        tokens = min(_LARGEST_ON_CPU, 1 << (worth.bit_length() - 1))
+    # Half: allocators leave gaps, and a part may hold one sequence more than its number of tokens.
+    while tokens > SMALLEST and part_bytes(shape, tokens, length=length) > room // 2:
+        tokens //= 2
+    return tokens
