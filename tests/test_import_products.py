@@ -372,3 +372,19 @@ def test_a_missing_key_and_an_unnamed_project_are_one_sentence(
     ):
         bring("phoenix", url, store=tmp_path / "runs.db")
     assert not (tmp_path / "runs.db").exists()
+
+
+def test_a_rating_of_one_star_alone_is_not_taken_for_a_thumb_up(tmp_path: Path) -> None:
+    (note,) = [note for note in objects("langfuse", "scores.jsonl") if note["name"] == "stars"]
+    stars = tmp_path / "stars.jsonl"
+    observations = FOLDER / "langfuse" / "observations.jsonl"
+    one = note | {"name": "user-rating", "source": "API", "dataType": "NUMERIC", "value": 1}
+    stars.write_text(json.dumps(one))
+    bring("langfuse", stars, observations, store=tmp_path / "one.db")
+    cleo = runs_of(tmp_path / "one.db")["cleo"]
+    assert (cleo.feedback, cleo.scores["user-rating"].value) == ((), 1.0)
+    bring("langfuse", stars, observations, store=tmp_path / "said.db", thumbs=("user-rating>=4",))
+    assert [note.value for note in runs_of(tmp_path / "said.db")["cleo"].feedback] == [-1.0]
+    stars.write_text(json.dumps(one | {"name": "thumb"}))
+    bring("langfuse", stars, observations, store=tmp_path / "thumb.db")
+    assert [note.value for note in runs_of(tmp_path / "thumb.db")["cleo"].feedback] == [1.0]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 from processes import whet as whet_command
 from test_fitted import ARTICLES, WRONG
 
@@ -265,3 +266,32 @@ def test_a_correction_is_a_thumb_for_what_should_have_been(tmp_path: Path) -> No
         ("No, blue.", True, "ann"),
     ]
     assert "1 corrected" in evidence.sentence
+
+
+def test_one_of_five_stars_is_no_thumb_up_until_it_is_said_what_is_liked(tmp_path: Path) -> None:
+    from whet.learn.datasets.signatures import read
+    from whet.learn.datasets.thumbs import rated_runs
+    from whet.record.tracing.labels import feedback_kind
+
+    def evidence(values: list[float], liked_from: float | None = None) -> tuple[list[bool | None], str]:
+        notes = [
+            Feedback(run=str(n), value=v, kind=feedback_kind(None, v, UNSET)) for n, v in enumerate(values)
+        ]
+        runs = [
+            Trajectory(
+                id=note.run, task=Task(instruction=f"question {note.run}"), output="so", feedback=(note,)
+            )
+            for note in notes
+        ]
+        said = rated_runs(read(AGENT, "answer"), "answer", runs, liked_from=liked_from)
+        ups = {run.run: run.up for run in said.runs}
+        return [ups.get(note.run) for note in notes], said.sentence
+
+    stars = [1.0, 2.0, 5.0, 1.0]
+    ups, sentence = evidence(stars)
+    assert ups == [None] * 4
+    assert "4 runs rated on a scale, which count as no thumbs (--liked-from NUMBER" in sentence
+    assert evidence(stars, 4.0)[0] == [False, False, True, False]
+    # Thumbs beside ratings stay thumbs.
+    assert evidence([1.0, -1.0, 3.0])[0] == [True, False, None]
+    assert evidence([1.0, 1.0])[0] == [True, True]

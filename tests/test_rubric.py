@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from whet.judge.rubric import recorded as recorded_rubric
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
+from whet.types import Bundle, Version
 
 __all__ = ["record"]
 
@@ -52,7 +54,7 @@ def model(request: ModelRequest) -> str:
 
 @pytest.fixture
 def judge() -> Iterator[ScriptedServer]:
-    with ScriptedServer(model) as server:
+    with ScriptedServer(model, models=["scripted", "agent"]) as server:
         yield server
 
 
@@ -150,3 +152,60 @@ def test_what_is_missing_for_a_rubric_is_said_before_a_model_is_asked(
     assert code == 1
     assert "nothing was spent: " in out
     assert judge.requests == []
+
+
+def test_a_tables_prompt_is_judged_by_the_recorded_rubric(record: object, judge: ScriptedServer) -> None:
+    folder = record(people=PEOPLE)  # type: ignore[operator]
+    (folder / "prompt.txt").write_text("You help at the desk of a shop.")
+    rows = [
+        {"question": f"{'-'.join(random.Random(n).choices('aeiklmnorst', k=40))}: its warranty?", "group": n}
+        | {"answer": f"{n} years, more or less"}
+        for n in range(60)
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ["improve", "prompt.txt", "--data", "rows.jsonl", "--metric", "judge", "--store", "runs.db"]
+    words += ["--model", "agent", "--base-url", judge.base_url, "--dry-run"]
+    before = whet_command(*words, folder=folder)
+    assert "by the rubric in the record" not in before.stdout, before.stderr
+    (folder / "rubric.md").write_text(GOOD)
+    assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 0
+    assert "metric judge, by the rubric in the record" in whet_command(*words, folder=folder).stdout
+    asked = len(judge.requests)
+    done = whet_command(*words[:-1], "--calls", "120", folder=folder)
+    assert done.returncode in (0, 1), done.stderr
+    marked = [request.body for request in judge.requests[asked:] if "SCORE: n" in str(request.body)]
+    assert marked, done.stdout + done.stderr
+    # It reads as it was proven to: with the same model, and without the expected answer.
+    assert {body["model"] for body in marked} == {"scripted"}  # type: ignore[index, call-overload]
+    assert all(GOOD in str(body) and "more or less" not in str(body) for body in marked)
+
+
+def test_the_gate_judges_by_the_recorded_rubric_and_by_no_other(
+    record: object, judge: ScriptedServer
+) -> None:
+    folder = record(people=PEOPLE)  # type: ignore[operator]
+    (folder / "shop.py").write_text(
+        "import whet\n\nunit = whet.resource('unit', default='')\n\n\n"
+        "@whet.trace\ndef reply(question: str) -> str:\n    return f'The warranty is 3{unit.get()}.'\n"
+    )
+    tasks = [
+        {"instruction": f"How long is the warranty of rake {n}?", "group": f"ann {n}"} for n in range(150)
+    ]
+    (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
+    better = Bundle([Version(resource="unit", content=" years")])
+    with Store(folder / "runs.db") as store:
+        store.put_bundle(better)
+    words = ["gate", "none", better.id, "--entry", "shop:reply", "--store", "runs.db", "--reward", "rubric"]
+    words += ["--data", "tasks.jsonl", "--base-url", judge.base_url]
+    refused = whet_command(*words, folder=folder)
+    assert refused.returncode != 0
+    assert "holds no rubric that agreed with people" in refused.stderr
+    (folder / "rubric.md").write_text(CONTRARY)
+    assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 1
+    assert "holds no rubric" in whet_command(*words, folder=folder).stderr
+    (folder / "rubric.md").write_text(GOOD)
+    assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 0
+    proven = whet_command(*words, folder=folder)
+    assert "PROMOTE: shown to be better" in proven.stdout, proven.stdout + proven.stderr
+    worse = whet_command(*words[:1], better.id, "none", *words[3:], folder=folder)
+    assert "DO NOT PROMOTE" in worse.stdout, worse.stdout + worse.stderr

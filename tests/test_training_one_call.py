@@ -267,3 +267,57 @@ def test_a_finished_run_chats_with_its_own_weights(tmp_path: Path) -> None:
     whet.SFT(options).train(rows, model=folder, output=tmp_path / "out")
     policy = whet.ChatPolicy(tmp_path / "out", answer_tokens=8).greedy()
     assert asyncio.run(policy(Bundle(), 0).act("hello")).value == "abc"
+
+
+def test_the_command_reads_rows_of_text_plain_and_as_chats_from_json_lines_and_parquet(
+    model: Path, tmp_path: Path
+) -> None:
+    from pyarrow import Table, parquet
+
+    from whet.cli import app
+    from whet.record.store.bundles import read_bundle
+
+    chats = [
+        {
+            "prompt": [{"role": "user", "content": a}],
+            "completion": [{"role": "assistant", "content": RIGHT[a]}],
+        }
+        for a in DIGITS
+    ]
+    parquet.write_table(Table.from_pylist(chats), tmp_path / "chats.parquet")
+    plain = [{"prompt": digit, "completion": RIGHT[digit]} for digit in DIGITS]
+    (tmp_path / "plain.jsonl").write_text("".join(json.dumps(row) + "\n" for row in plain))
+
+    def train(method: str, file: str, *words: str) -> Bundle:
+        output = tmp_path / file.partition(".")[0]
+        learning = [
+            "--batch",
+            "8",
+            "--validation-share",
+            "0",
+            "--optim.learning-rate",
+            str(FAST.learning_rate),
+        ]
+        command = [
+            "train",
+            method,
+            "--data",
+            str(tmp_path / file),
+            "--output",
+            str(output),
+            *learning,
+            *words,
+        ]
+        assert app(command, result_action="return_value") == 0
+        return read_bundle(output / "bundle.json").bundle
+
+    for file in ("chats.parquet", "plain.jsonl"):
+        assert share_right(train("sft", file, "--model", str(model), "--epochs", "30"), model) == 1.0
+    pairs = [
+        {"prompt": a, "chosen": RIGHT[a], "rejected": b} for a in DIGITS for b in DIGITS if b != RIGHT[a]
+    ]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    preferred = train("dpo", "pairs.jsonl", "--model", str(model), "--epochs", "60")
+    assert share_right(preferred, model) > share_right(Bundle(), model)
+    with pytest.raises(InputError, match="rows of text, which a model's own tokenizer reads: give --model"):
+        train("sft", "plain.jsonl")

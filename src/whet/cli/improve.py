@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,7 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named, named_rewards
+from .named import named, named_rewards, opened_rewards
 from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
 from .thumbed import TOPIC as THUMBED
 from .thumbed import ThumbOptions, ThumbRun, improve_by_thumbs, is_thumbed
@@ -70,9 +70,10 @@ class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
-    """A score that must not get worse, as NAME:MARGIN. May be repeated."""
+    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars.
+    May be repeated."""
     not_higher: tuple[str, ...] = ()
-    """The same for a score that should be low, such as a cost."""
+    """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
     """Highest chance of promoting a change that has no effect."""
 
@@ -156,7 +157,7 @@ def improve(
         return improve_by_table(TableRun(agent, *shared), table)
     guardrails = comparison.guardrails()
     with _recorded(setup) as store:
-        work = _work(store, agent, setup, name=f"improve/{agent}")
+        work = _work(store, agent, setup, named_rewards(setup.reward), name=f"improve/{agent}")
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
         if not json or dry_run:
             print(work.evidence())
@@ -199,6 +200,7 @@ def gate(
     margin: Annotated[
         float, Parameter(help="0 tests whether B is better; 0.02, whether it is worse by at most 0.02.")
     ] = 0.0,
+    base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
     """Prove that a candidate is better than the agent as it is, or than another candidate.
@@ -208,39 +210,44 @@ def gate(
     Runs the agent under both on the gate's tasks, which no learner has seen, pair by pair, and records the Verdict.
     A function whose rows whet evolve recorded, or of which --data holds rows, is called with their inputs, in the
     sandbox.
+
+    --reward rubric has a judge mark the answers by the rubric that whet label --rubric proved and recorded in --store,
+    asked at --base-url.
     """
     from ..judge import name_of
     from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
     from ..prove.verdict import render, to_json
 
-    rewards = named_rewards(setup.reward)
-    options: dict[str, Any] = {
-        "metric": metric or name_of(rewards[0]),
-        "margin": margin,
-        "guardrails": comparison.guardrails(),
-        "alpha": comparison.alpha,
-        "label": "live" if b is None else a,
-    }
-    with _recorded(setup) as store:
+    async def proven(store: Store) -> Verdict:
         baseline, candidate = (named_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
-        data = setup.data
-        rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
-        if rows:
-            gating = gate_rows(
-                candidate,
-                against=baseline,
-                repository=Path(),
-                entry=entry,
-                rows=rows,
-                rewards=rewards,
-                store=store,
-                seed=setup.seed,
-                **options,
-            )
-        else:
-            work = _work(store, entry, setup, name=f"gate/{entry}")
-            gating = work.experiment.gate(candidate, against=baseline, **options)
-        verdict = asyncio.run(gating)
+        async with AsyncExitStack() as stack:
+            rewards = await opened_rewards(setup.reward, store, base_url, stack)
+            options: dict[str, Any] = {
+                "metric": metric or name_of(rewards[0]),
+                "margin": margin,
+                "guardrails": comparison.guardrails(),
+                "alpha": comparison.alpha,
+                "label": "live" if b is None else a,
+            }
+            data = setup.data
+            rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+            if rows:
+                return await gate_rows(
+                    candidate,
+                    against=baseline,
+                    repository=Path(),
+                    entry=entry,
+                    rows=rows,
+                    rewards=rewards,
+                    store=store,
+                    seed=setup.seed,
+                    **options,
+                )
+            work = _work(store, entry, setup, rewards, name=f"gate/{entry}")
+            return await work.experiment.gate(candidate, against=baseline, **options)
+
+    with _recorded(setup) as store:
+        verdict = asyncio.run(proven(store))
     print(to_json(verdict).decode() if json else render(verdict))
     return 0
 
@@ -250,7 +257,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric")),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "base_url")),
 }
 """Command → its function, and the options that its help lists first."""
 
@@ -290,9 +297,9 @@ def _recorded(setup: Setup) -> Iterator[Store]:
         yield store
 
 
-def _work(store: Store, agent: str, setup: Setup, *, name: str) -> _Work:
+def _work(store: Store, agent: str, setup: Setup, rewards: Sequence[Reward], *, name: str) -> _Work:
     """The work of an agent that is imported."""
-    function, rewards = named(agent), named_rewards(setup.reward)
+    function = named(agent)
     return _Work(function, store, tasks_of(store, function, setup.data), rewards, name=name, seed=setup.seed)
 
 

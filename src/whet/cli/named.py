@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import InputError
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from ..judge import Reward
+    from ..record.store import Store
     from ..types import Trajectory
 
+RUBRIC = "rubric"
+"""Name of the reward that reads the record's rubric."""
 AT_ONCE = 16
 """Trajectories judged together, for a reward that waits for something, such as a model."""
 
@@ -39,6 +44,38 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     from ..learn.plugins import load
 
     return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
+
+
+async def opened_rewards(
+    names: Sequence[str], store: Store, base_url: str | None, stack: AsyncExitStack
+) -> list[Reward]:
+    """The same, and `rubric`: a judge who reads the record's proven rubric, asked at `base_url`.
+
+    Raises:
+        InputError: as above, or the record holds no such rubric.
+    """
+    from ..judge.rubric import RubricReward, recorded
+    from ..learn.evolution.in_one_call import Endpoints
+    from ..models import RecordedModel
+    from ..models.budget import Meter
+    from ..record.store import Log
+
+    rewards: list[Reward] = []
+    for name in names:
+        if name != RUBRIC:
+            rewards += named_rewards([name])
+            continue
+        rubric = recorded(store)
+        if rubric is None:
+            raise InputError(
+                f"{store.path} holds no rubric that agreed with people: have one drafted and proven with whet label "
+                f"--rubric --store {store.path} --model NAME --base-url URL"
+            )
+        judge, _, _ = await Endpoints(model=rubric.model, base_url=base_url).open(stack, Meter())
+        assert judge is not None
+        asked = RecordedModel(judge, Log(store, f"judge/{rubric.model}"))
+        rewards.append(RubricReward(RUBRIC, rubric, asked))
+    return rewards
 
 
 def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:

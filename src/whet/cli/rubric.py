@@ -82,14 +82,16 @@ def _text(path: Path) -> str:
 
 def _said(store: Store) -> tuple[list[Rated], dict[str, list[str]]]:
     """People's thumbs and corrections, and what each person wrote."""
-    from ..learn.datasets.thumbs import rated_run
+    from ..learn.datasets.thumbs import Scale, rated_run
 
     thumbs: list[Rated] = []
     words: dict[str, list[str]] = defaultdict(list)
-    for run in store.trajectories():
+    runs = list(store.trajectories())
+    scale = Scale.of(runs)
+    for run in runs:
         if run.error is not None or run.output is None:
             continue
-        rated = rated_run(run, run.task.instruction)
+        rated = rated_run(run, run.task.instruction, scale)
         thumbs += [thumb for thumb in rated.thumbs() if thumb.error is None]
         words[rated.person] += rated.comments
     return thumbs, words

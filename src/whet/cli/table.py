@@ -37,7 +37,8 @@ class TableOptions:
     """How a prompt's answers are compared: exact, normalised, numeric, contains, f1, json, label or judge. If omitted,
     chosen from the look of the expected answers and shown on three of them."""
     rubric: str = ""
-    """What makes an answer good, for the metric judge."""
+    """What makes an answer good, for the metric judge. If omitted, the rubric that whet label --rubric recorded in
+    --store, where there is one."""
     calls: int = 200
     """Most model calls: to search, to propose, to judge and to prove together."""
     folds: int | None = None

@@ -28,6 +28,9 @@ class ThumbOptions:
     """Most calls of the agent: to search and to prove together."""
     reflections: int = 32
     """Most calls of the model that proposes."""
+    liked_from: float | None = None
+    """Where people rate on a scale, such as 1 to 5: the least rating that is a thumb up; lower ones are thumbs down. If
+    omitted, ratings count as no thumbs."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
         alpha=run.alpha,
         output=run.output,
         release=run.release,
+        liked_from=options.liked_from,
     )
     plan = plan_agent(Path(run.target), settings)
     if not run.json:

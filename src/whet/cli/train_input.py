@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter, validators
 
@@ -16,6 +16,9 @@ from ..learn.training.compute import ComputeOptions, Dtype
 from ..types import Outcome, Score, Split
 from .app import Print, counted, existing
 from .named import judged, named, refuse_two_rewards
+
+if TYPE_CHECKING:
+    from ..learn.training.text_rows import TextRows
 
 LEARN_PREFERENCES = ("dpo", "reward-model")
 """Methods that also learn from preferences."""
@@ -54,7 +57,8 @@ class TrainArguments:
     """The options of every method's command."""
 
     data: Path | None = None
-    """Trajectories to learn from: a file with one JSON object per line."""
+    """What to learn from: a file of trajectories, one JSON object per line; or of text in TRL's formats (prompt and
+    completion, messages, or prompt, chosen and rejected), as JSON Lines or Parquet."""
     store: Path | None = None
     """Store whose trajectories to learn from, instead of --data. The new weights are recorded there."""
     output: Path
@@ -192,8 +196,13 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
     labels = _labelled(method, common.data, common.model)
     if labels is not None:
         return TrainingInput(options, [label.trajectory for label in labels], labels, [])
-    trajectories = _to_learn_from(read_trajectories(common.data, common.store))
-    preferences = _preferences(name, method, common)
+    written = None if common.data is None or common.store is not None else _text_rows(method, common, options)
+    preferences: Sequence[Any]
+    if written is not None:
+        trajectories, preferences = _to_learn_from(written.trajectories), written.preferences
+    else:
+        trajectories = _to_learn_from(read_trajectories(common.data, common.store))
+        preferences = _preferences(name, method, common)
     if common.reward_function is None:
         if not method.plugin:
             options, trajectories = _by_the_record(options, trajectories)
@@ -203,6 +212,28 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
     trajectories, score, version = judged(trajectories, common.reward_function)
     options = _learning_from(options, score, trajectories)
     return TrainingInput(options, trajectories, labels, [common.reward_function, version], preferences)
+
+
+def _text_rows(method: Method, common: TrainArguments, options: Any) -> TextRows | None:
+    """The rows of a file in one of TRL's formats, as ids of the model; None for a file of trajectories.
+
+    Raises:
+        InputError: the method or the model cannot read text.
+    """
+    from ..record.exchange.text_rows import read_text_rows
+
+    assert common.data is not None
+    rows = read_text_rows(common.data)
+    if rows is None:
+        return None
+    if method.plugin or not common.model or common.model == "tiny":
+        raise InputError(
+            f"{common.data} holds rows of text, which a model's own tokenizer reads: give --model DIR, or its name"
+        )
+    from ..learn.training.chat import codec_of
+    from ..learn.training.text_rows import tokenised
+
+    return tokenised(rows, codec_of(common.model, getattr(options, "resource", "policy")))
 
 
 def _sampled(options: Any, common: TrainArguments) -> TrainingInput:

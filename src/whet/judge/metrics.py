@@ -22,6 +22,7 @@ from ..escapes import read_json
 from ..models import Model
 from ..types import Json, Score, Task, Trajectory, canonical, digest
 from .judge import Judge
+from .rubric import ProvenRubric, RubricReward
 from .rules import last_number, normal_text
 
 SCORE = "score"
@@ -73,9 +74,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class JudgeMetric:
-    """A Judge as a Metric: the model compares the answer with the expected one, by a rubric."""
+    """A Judge as a Metric: the model compares the answer with the expected one, by a rubric.
+
+    With a rubric that people's thumbs proved it marks the answer as it was proven to: without the expected one.
+    """
 
     judge: Judge
+    proven: ProvenRubric | None = None
     key: str = "judge"
     right: float = 0.75
     name: str = SCORE
@@ -83,11 +88,18 @@ class JudgeMetric:
 
     @property
     def version(self) -> str:
-        return self.judge.version
+        return self.judge.version if self.proven is None else self._marks.version
+
+    @property
+    def _marks(self) -> RubricReward:
+        assert self.proven is not None
+        return RubricReward(self.name, self.proven, self.judge.model)
 
     @property
     def sentence(self) -> str:
         """What it asks of an answer."""
+        if self.proven is not None:
+            return f"metric judge, by the rubric in the record, one more call for each answer: {self.proven.sentence}"
         return (
             f"metric judge: {self.judge.model.name} marks each answer from 0 to {self.judge.top}, one more call for "
             f"each: {self.judge.rubric}"
@@ -95,6 +107,8 @@ class JudgeMetric:
 
     async def __call__(self, trajectory: Trajectory) -> Score:
         """The judge's mark, with its reasons."""
+        if self.proven is not None:
+            return await self._marks(trajectory)
         return replace(await self.judge(trajectory), name=self.name)
 
 
@@ -249,13 +263,19 @@ METRICS = (*_PLAIN, "label", "judge")
 
 
 def metric_named(
-    name: str, tasks: Sequence[Task], *, model: Model | None = None, rubric: str = ""
+    name: str,
+    tasks: Sequence[Task],
+    *,
+    model: Model | None = None,
+    rubric: str = "",
+    proven: ProvenRubric | None = None,
 ) -> Metric | JudgeMetric:
     """The metric of that name for these rows.
 
     Args:
         model: of `judge`.
         rubric: of `judge`, in place of RUBRIC.
+        proven: of `judge`, where a record holds one and no other is given; `model` is the one it was proven with.
 
     Raises:
         InputError: there is no such metric, or `judge` without a model.
@@ -275,6 +295,9 @@ def metric_named(
     if name == "judge":
         if model is None:
             raise InputError("the metric judge asks a model: give --model (or --judge-model) and --base-url")
+        if proven is not None and not rubric:
+            # An answer is liked from 0.5 on: there people's thumbs set the mark.
+            return JudgeMetric(Judge(model, proven.text, name=SCORE, show_answer=False), proven, right=0.5)
         return JudgeMetric(Judge(model, rubric or RUBRIC, name=SCORE))
     near = difflib.get_close_matches(name, METRICS, 1)
     raise InputError(

@@ -294,3 +294,7 @@ def _check_penalty(penalty: float) -> None:
     # A negative penalty pays for waste, and NaN would only show at the first score.
     if not 0 <= penalty < float("inf"):
         raise InputError(f"A penalty is a finite number >= 0; given {penalty}.")
+
+
+COST = cost()
+"""The reward that is named `cost`: −1 for each dollar."""

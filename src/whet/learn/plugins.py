@@ -43,6 +43,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
     },
     "whet.envs": {},
     "whet.rewards": {
+        "cost": "whet.judge.rules:COST",
         "env_reward": "whet.judge:env_reward",
         "exact": "whet.judge:exact",
         "rated": "whet.judge:rated",

@@ -30,6 +30,9 @@ _HALF = 100
 """Rated inputs up to which half of them, not two fifths, stand behind the gate."""
 
 
+THUMB, RATING = "thumb", "rating"
+
+
 @dataclass(frozen=True, slots=True)
 class RatedRun:
     """One recorded run that somebody rated, corrected or commented on, or gave a sign of an opinion after."""
@@ -79,6 +82,8 @@ class ThumbEvidence:
     """No run names its person or session, so each counts as somebody else's."""
     signs: Sequence[SignPrecision] = ()
     """What was measured of each kind of sign."""
+    ratings: int = 0
+    """Runs rated on a scale of which nobody said from where on an answer is liked: they count as no thumbs."""
 
     @property
     def thumbs(self) -> list[Rated]:
@@ -100,6 +105,11 @@ class ThumbEvidence:
         signed = sum(not run.told for run in self.runs)
         if signed:
             more.append(f"{_count(signed, 'run')} that nobody rated, by a sign")
+        if self.ratings:
+            more.append(
+                f"{_count(self.ratings, 'run')} rated on a scale, which count as no thumbs (--liked-from NUMBER says "
+                "from where on an answer is liked)"
+            )
         return (
             f"{_count(self.recorded, 'recorded run')}; {ups} thumbs up and {downs} down of {people} on "
             f"{_count(len(self.by_input), 'different input')}{', ' if more else ''}{', '.join(more)}"
@@ -140,13 +150,20 @@ class ThumbRows:
         return len({canonical(task.initial_state["input"]) for task in self.gate})
 
 
-def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) -> ThumbEvidence:
+def rated_runs(
+    signature: Signature, qualname: str, runs: Iterable[Trajectory], *, liked_from: float | None = None
+) -> ThumbEvidence:
     """What people said of a function's recorded runs.
 
     A run of the traced function; or, where the function takes one text, a run that says of no function that it is one:
     what a gateway recorded.
+
+    Args:
+        liked_from: the least rating that speaks for an answer; if None, ratings on a scale say nothing.
     """
-    recorded, rated = 0, []
+    runs = list(runs)
+    scale = Scale.of(runs, liked_from)
+    recorded, ratings, rated = 0, 0, []
     unnamed = True
     for run in sorted(runs, key=lambda run: (run.started, run.id)):
         # A rollout of an experiment is no work that a person asked for.
@@ -160,11 +177,12 @@ def rated_runs(signature: Signature, qualname: str, runs: Iterable[Trajectory]) 
             continue
         recorded += 1
         unnamed = unnamed and not (run.subject or run.session)
-        rated.append(rated_run(run, input))
+        rated.append(rated_run(run, input, scale))
+        ratings += liked_from is None and any(map(scale.holds, _valued(run)))
     signs = _precisions(rated)
     believed = [_believed(run, signs) for run in rated]
     evidence = [run for run in believed if run.told or run.sign_error is not None]
-    return ThumbEvidence(evidence, recorded, unnamed, list(signs.values()))
+    return ThumbEvidence(evidence, recorded, unnamed, list(signs.values()), ratings)
 
 
 def _precisions(runs: Sequence[RatedRun]) -> dict[tuple[str, bool], SignPrecision]:
@@ -185,7 +203,42 @@ def _believed(run: RatedRun, signs: Mapping[tuple[str, bool], SignPrecision]) ->
     return run if run.sign_error == error else replace(run, sign_error=error)
 
 
-def rated_run(run: Trajectory, input: Json) -> RatedRun:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Which of a record's values are ratings on a scale, and from where on they speak for an answer."""
+
+    ones: bool
+    """A 1 is the lowest rating, and no thumb: others rated higher, and nobody gave a thumb down."""
+    liked_from: float | None = None
+
+    @classmethod
+    def of(cls, runs: Iterable[Trajectory], liked_from: float | None = None) -> Scale:
+        """By all values that people gave."""
+        notes = [note for run in runs for note in _valued(run)]
+        higher = any(note.kind == RATING and (note.value or 0) > 1 for note in notes)
+        return cls(higher and not any(note.kind == THUMB and note.value == -1 for note in notes), liked_from)
+
+    def holds(self, note: Feedback) -> bool:
+        """True for a rating."""
+        return note.kind == RATING or (self.ones and note.value == 1)
+
+    def up(self, note: Feedback) -> bool | None:
+        """Whether it speaks for the answer; None where it says nothing, as a thumb that was taken back."""
+        if self.holds(note):
+            return None if self.liked_from is None else (note.value or 0) >= self.liked_from
+        return None if not note.value else note.value > 0
+
+
+def _valued(run: Trajectory) -> list[Feedback]:
+    """What people gave the whole run in numbers."""
+    return [
+        note
+        for note in run.feedback
+        if note.step is None and note.value is not None and not note.kind.startswith(IMPLICIT)
+    ]
+
+
+def rated_run(run: Trajectory, input: Json, scale: Scale) -> RatedRun:
     """What people said of one run, and what they let show.
 
     Args:
@@ -194,8 +247,7 @@ def rated_run(run: Trajectory, input: Json) -> RatedRun:
     whole = [note for note in run.feedback if note.step is None]
     notes = [note for note in whole if not note.kind.startswith(IMPLICIT)]
     sign = _sign(whole)
-    valued = [note for note in notes if note.value is not None]
-    last = max(valued, key=lambda note: note.at).value if valued else None
+    last = max(_valued(run), key=lambda note: note.at, default=None)
     corrections = [note for note in notes if corrected(note) is not UNSET]
     correction = corrected(max(corrections, key=lambda note: note.at)) if corrections else UNSET
     return RatedRun(
@@ -204,8 +256,7 @@ def rated_run(run: Trajectory, input: Json) -> RatedRun:
         question=as_text(input),
         answer=run.output_text,
         person=run.subject or run.session or run.id,
-        # A thumb of 0 takes those before it back.
-        up=None if not last else last > 0,
+        up=None if last is None else scale.up(last),
         comments=[note.comment for note in notes if note.comment],
         correction=correction,
         sign=sign.kind.removeprefix(IMPLICIT) if sign else "",

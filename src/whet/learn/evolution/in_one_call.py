@@ -40,6 +40,7 @@ from .tabled import (
     TableInput,
     improve_prompt,
     plan_prompt,
+    proven_rubric,
     read_examples,
 )
 
@@ -130,6 +131,9 @@ async def prompt_from_table(
             f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
         )
     meter = meter or Meter()
+    rubric = proven_rubric(settings)
+    if rubric is not None and endpoints.judge is None:
+        endpoints = replace(endpoints, judge=rubric.model)  # another may read the same words otherwise
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None

@@ -15,6 +15,8 @@ import msgspec
 
 from ...errors import InputError
 from ...judge.metrics import JudgeMetric, Metric, metric_named, shown, suited
+from ...judge.rubric import ProvenRubric
+from ...judge.rubric import recorded as recorded_rubric
 from ...models import Price, RecordedModel
 from ...models.base import Model, ModelRequest
 from ...models.budget import Meter
@@ -69,7 +71,7 @@ class PromptSettings:
     metric: str | None = None
     """One of whet.judge.metrics.METRICS; chosen from the look of the expected answers if None."""
     rubric: str = ""
-    """What makes an answer good, for the metric judge."""
+    """What makes an answer good, for the metric judge; the one that `store` holds, proven, if omitted."""
     calls: int = 200
     """Most model calls: of search, proposals, judge and proof together."""
     price: Price | None = None
@@ -167,6 +169,16 @@ class PromptPlan:
     sentences: Sequence[str]
 
 
+def proven_rubric(settings: PromptSettings) -> ProvenRubric | None:
+    """The rubric of the record by which the metric judge marks; None without one, or where another is given."""
+    if settings.metric not in ("judge", None) or settings.rubric:
+        return None
+    if settings.store is None or not settings.store.exists():
+        return None
+    with Store(settings.store) as store:
+        return recorded_rubric(store)
+
+
 def plan_prompt(
     path: Path, source: TableInput, settings: PromptSettings, model: Model, judge: Model | None = None
 ) -> PromptPlan:
@@ -196,7 +208,8 @@ def plan_prompt(
             "to prove anything on; give at least 10, better 100"
         )
     name, why = (settings.metric, "") if settings.metric else suited(known)
-    metric = metric_named(name, known, model=judge or model, rubric=settings.rubric)
+    proven = proven_rubric(settings) if name == "judge" else None
+    metric = metric_named(name, known, model=judge or model, rubric=settings.rubric, proven=proven)
     tried = shown(metric, known)
     shares = _shares(known, settings, 2 if isinstance(metric, JudgeMetric) else 1)
     if shares.gain is None:

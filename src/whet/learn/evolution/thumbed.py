@@ -84,6 +84,8 @@ class ThumbSettings:
     alpha: float = 0.05
     output: Path = Path("whet_output")
     release: bool = False
+    liked_from: float | None = None
+    """Ratings on a scale from this value on are thumbs up, and lower ones thumbs down; if None, they are no thumbs."""
 
 
 class ThumbReward:
@@ -178,7 +180,9 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     agent = RepositoryAgent(root, [name], entry, network=True)
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
-    evidence = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
+    evidence = rated_runs(
+        callee.signature, callee.entry.partition(":")[2], runs, liked_from=settings.liked_from
+    )
     if not evidence.recorded:
         raise InputError(
             f"{settings.store} holds no run of {callee.entry}: record some with whet run --store {settings.store} -- "

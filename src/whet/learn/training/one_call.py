@@ -11,16 +11,15 @@ import contextvars
 import copy
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...errors import InputError
-from ...escapes import read_json
 from ...judge import Reward, ajudged, name_of, version_of
 from ...record.exchange import formats
+from ...record.exchange.text_rows import read_text_rows
 from ...record.policy import PolicyFactory
 from ...record.store import Store
 from ...record.tracing.signals import hear
@@ -32,7 +31,7 @@ from .options import learning_from
 from .running import Trained, TrainingJob, run
 from .sampling_world import ROUND_TASKS, SamplingPlan
 from .templates import encoder
-from .text_rows import TextRows, is_text_row, tokenised
+from .text_rows import TextRows, tokenised
 
 T = TypeVar("T")
 
@@ -196,27 +195,12 @@ def _given(data: Any, model: str, resource: str, system: str) -> TextRows:
 
 def _file(path: Path) -> Any:
     """The store, trajectories or rows of a file."""
-    try:
-        with open(path, "rb") as file:
-            begins = file.read(16)
-            file.seek(0)
-            first = next((line for line in islice(file, 100) if line.strip()), b"")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    if begins.startswith(b"SQLite format 3"):
+    rows = read_text_rows(path)
+    if rows is not None:
+        return rows
+    with open(path, "rb") as file:
+        stored = file.read(16).startswith(b"SQLite format 3")
+    if stored:
         with Store(path) as store:
             return _given(store, "", "", "")
-    try:
-        row = read_json(msgspec.json.decode, first)
-    except msgspec.DecodeError:
-        row = None
-    if not is_text_row(row):
-        return formats.read_trajectories(path)
-    rows: list[Any] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
-        if line.strip():
-            try:
-                rows.append(read_json(msgspec.json.decode, line))
-            except msgspec.DecodeError as error:
-                raise InputError(f"{path}, line {number}: not JSON: {error}") from error
-    return rows
+    return formats.read_trajectories(path)

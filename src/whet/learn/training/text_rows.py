@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...errors import InputError
+from ...record.exchange.text_rows import is_text_row
 from ...types import Json, Outcome, Preference, Step, Task, Tokens, Trajectory, digest
 from .serving.text import TemplateText, TextCodec
-
-KEYS = ({"prompt", "completion"}, {"messages"}, {"prompt", "chosen", "rejected"})
 
 
 @dataclass(slots=True)
@@ -24,11 +22,6 @@ class TextRows:
 
     trajectories: list[Trajectory] = field(default_factory=list)
     preferences: list[Preference] = field(default_factory=list)
-
-
-def is_text_row(row: Any) -> bool:
-    """True if a row has the keys of one of the formats."""
-    return isinstance(row, Mapping) and any(keys <= set(row) for keys in KEYS)
 
 
 def tokenised(rows: Sequence[Mapping[str, Json]], text: TextCodec, *, system: str = "") -> TextRows:

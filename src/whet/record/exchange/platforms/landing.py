@@ -24,6 +24,8 @@ from .holdings import Holdings, Opinion, TraceNote, lone, span_bytes, trace_byte
 
 _PEOPLE = re.compile(r"thumb|feedback|user|human|vote|like", re.IGNORECASE)
 """Names that people's opinions go by, where the product does not say whose they are."""
+_THUMB = re.compile(r"thumb|like|vote", re.IGNORECASE)
+"""Names that only a yes or no goes by."""
 _WORDS = {
     **dict.fromkeys(
         ("up", "thumbsup", "like", "liked", "good", "positive", "yes", "true", "correct", "👍"), 1.0
@@ -296,6 +298,8 @@ class _Opinions:
         if not isinstance(value, int | float | str):
             return None
         values = self._values[opinion.name] | {float(value)}
+        if values == {1.0} and _THUMB.search(opinion.name) is None:
+            return None  # as well the lowest of five stars
         if values <= {0.0, 1.0}:
             return 1.0 if float(value) else -1.0
         return float(value) if values <= {-1.0, 0.0, 1.0} else None

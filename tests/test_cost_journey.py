@@ -1,0 +1,86 @@
+"""A model call's dollars from the gateway into the record, what is shown of them, and the guardrail of a gate."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from processes import whet
+
+from whet.models.base import Completion, ModelRequest
+from whet.models.fakes import ScriptedServer
+from whet.models.prices import known_prices, price_for
+from whet.record.store import Store
+from whet.types import Bundle, Usage, Version
+
+MODEL = "gpt-4o-mini"
+AGENT = """import json
+import os
+import urllib.request
+
+import whet
+from whet.types import Usage
+
+style = whet.resource("style", default="short")
+
+
+@whet.trace
+def reply(question: str) -> str:
+    messages = [{"role": "system", "content": style.get()}, {"role": "user", "content": question}]
+    body = json.dumps({"model": "gpt-4o-mini", "messages": messages}).encode()
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-agent"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    with whet.step("model", kind="llm") as step:
+        with urllib.request.urlopen(request) as answer:
+            told = json.load(answer)
+        used = told["usage"]
+        step.usage = Usage(prompt_tokens=used["prompt_tokens"], output_tokens=used["completion_tokens"])
+        step.info = {"model": told["model"]}
+    return told["choices"][0]["message"]["content"]
+
+
+if __name__ == "__main__":
+    reply("Is it so?")
+"""
+
+
+def model(request: ModelRequest) -> Completion:
+    """Wordy where it is told to be."""
+    wordy = "long" in str(request.messages[0]["content"])
+    return Completion(text="yes", usage=Usage(prompt_tokens=2000, output_tokens=2000 if wordy else 1000))
+
+
+def test_dollars_of_a_gateway_call_are_shown_and_hold_a_candidate_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHET_PRICES", raising=False)
+    (tmp_path / "shop.py").write_text(AGENT)
+    rows = [
+        {"instruction": f"Is {n * 7919} so?", "group": f"person {n}", "answer": "yes"} for n in range(120)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    price = price_for(MODEL, known_prices())
+    assert price is not None
+    short, wordy = price.of(2000, 1000), price.of(2000, 2000)
+    costly = Bundle([Version(resource="style", content="long")])
+    with ScriptedServer(model, models=[MODEL]) as server:
+        behind = ["run", "--store", "runs.db", "--upstream", server.base_url, "--", sys.executable]
+        recorded = whet(*behind, "shop.py", folder=tmp_path)
+        assert recorded.returncode == 0, recorded.stderr
+        with Store(tmp_path / "runs.db") as store:
+            (run,) = store.trajectories()
+            store.put_bundle(costly)
+
+        def gate(*sides: str) -> str:
+            words = ["gate", *sides, "--entry", "shop:reply", "--store", "runs.db", "--data", "tasks.jsonl"]
+            words += ["--reward", "exact", "--reward", "cost", "--not-lower", "cost:0.0001"]
+            judged = whet(*behind, "-m", "whet", *words, folder=tmp_path)
+            return judged.stdout + judged.stderr
+
+        worse, better = gate("none", costly.id), gate(costly.id, "none")
+    shown = whet("show", run.id, "--store", "runs.db", folder=tmp_path).stdout
+    assert f"1 model call of {MODEL}, 2,000 + 1,000 tokens, ${short:.4f}" in shown
+    assert f"Guardrail cost fails: {short - wordy:.4g} over" in worse, worse
+    assert f"Guardrail cost holds: +{wordy - short:.4g} over" in better, better
