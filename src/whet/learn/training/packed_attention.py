@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import flexible
 from .cache import View
 from .packing import Layout, attend
 
@@ -56,7 +57,8 @@ def _forward(
         attended = whet_view.attend(module.layer_idx, q, scaling)
         return attended.view(1, len(q), q.shape[1], -1), None
     assert whet_layout is not None
-    return attend(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
+    along = flexible.attend if flexible.usable(q, k) else attend
+    return along(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
 
 
 def inputs(layout: Layout) -> dict[str, Any]:
