@@ -130,8 +130,8 @@ def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512) -> int:
 def logit_bytes(shape: NetworkShape, targets: int, tokens: int) -> int:
     """What logits take at their peak, in the backward pass: scores, probabilities and gradient in float32."""
     cast = 0 if shape.dtype_bytes == 4 else shape.dtype_bytes
-    # The output layer's gradient, before it is added to the one that is there.
-    weight = shape.vocabulary * shape.hidden * shape.dtype_bytes
+    # The output layer's gradient, in float32, before it is added to the one that is there; a shorter product before it.
+    weight = shape.vocabulary * shape.hidden * (4 + cast)
     if shape.whole_logits:
         return weight + shape.vocabulary * (2 * tokens * shape.dtype_bytes + targets * (4 * 4 + cast))
     rows = min(targets, max(1, PIECE // shape.vocabulary))
