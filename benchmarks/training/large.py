@@ -1,0 +1,280 @@
+"""SFT and GRPO steps of a large model beside TRL's, on a GPU or, by small shapes, on a processor.
+
+    python benchmarks/training/large.py [--shape 0.5b] [--lora-rank 0] [--length 8192] [--tokens 32768]
+        [--method sft] [--tflops 989] [--json]
+
+Random weights in the shape of a known model, and random sequences: groups of four that share the first quarter.  Each
+side is a process of its own, with the same sequences, targets and advantages, in bfloat16 on a GPU and float32 on a
+processor: ours as `whet train` would settle it, TRL 1.16's trainer with its own defaults (gradient checkpointing, AdamW
+over weights in the same dtype), one sequence at a time where a context is long.  Printed are seconds a step (median of
+three after one that does not count), tokens a second, peak memory, and the share of the device's FLOP/s (6 or, with
+recomputation, 8 a weight and token) where --tflops says how many it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+SHAPES: dict[str, dict[str, int]] = {
+    "small": {
+        "hidden_size": 256,
+        "intermediate_size": 704,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 4_000,
+    },
+    "0.5b": {
+        "hidden_size": 896,
+        "intermediate_size": 4_864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "vocab_size": 151_936,
+    },
+    "7b": {
+        "hidden_size": 3_584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152_064,
+    },
+}
+GROUP, REPEAT = 4, 3
+
+
+def sequences(vocabulary: int, length: int, tokens: int) -> list[list[int]]:
+    """Groups of GROUP sequences, as many as come to about these tokens."""
+    rng = random.Random(0)
+    rows = []
+    for _ in range(max(1, tokens // (GROUP * length))):
+        prompt = [rng.randrange(5, vocabulary) for _ in range(length // 4)]
+        for _ in range(GROUP):
+            rows.append([*prompt, *(rng.randrange(5, vocabulary) for _ in range(length - len(prompt)))])
+    return rows
+
+
+def written(folder: Path, shape: str, length: int) -> None:
+    """A Qwen2 of random weights, in the dtype that is trained here."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes = SHAPES[shape]
+    config = Qwen2Config(
+        **sizes, max_position_embeddings=max(2 * length, 1_024), tie_word_embeddings=shape == "0.5b"
+    )
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = Qwen2ForCausalLM(config).to(dtype)
+    model.save_pretrained(folder)
+
+
+def ours(folder: Path, given: argparse.Namespace) -> Any:
+    """A step of whet's learner."""
+    from whet.learn.training.batch import Merged, parts
+    from whet.learn.training.huggingface import LoRAOptions
+    from whet.learn.training.learner import Learner, cloning_loss
+    from whet.learn.training.local import LocalModels, adopted
+    from whet.learn.training.options import GRPOOptions, OptimOptions, SFTOptions
+    from whet.learn.training.policy_gradient import PolicyLoss
+
+    lora = LoRAOptions(rank=given.lora_rank) if given.lora_rank else None
+    models = LocalModels()
+    version = adopted("policy", folder, folder.parent / "factors", lora=lora)
+    options = models.sized(SFTOptions() if given.method == "sft" else GRPOOptions(), version)
+    learner = Learner(models.decoder(version), OptimOptions(), rates=options.rates)
+    rows = sequences(learner.decoder.vocab_size, given.length, given.tokens)
+    start = given.length // 4
+    merged = [
+        Merged(
+            number,
+            row,
+            list(range(start, len(row))),
+            [-8.0] * (len(row) - start),
+            advantages=[float(number % GROUP) - 1.5] * (len(row) - start),
+        )
+        for number, row in enumerate(rows)
+    ]
+    cut = parts(merged, options.part_tokens)
+
+    def step() -> None:
+        loss = cloning_loss(cut) if given.method == "sft" else PolicyLoss(parts=cut, aggregation="dapo")
+        learner.update(cut, loss, rate=1e-6)
+
+    return step, sum(map(len, rows))
+
+
+def theirs(folder: Path, given: argparse.Namespace) -> Any:
+    """A step of TRL's trainer."""
+    import torch
+    import trl
+    from datasets import Dataset
+    from peft import LoraConfig, get_peft_model
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    warnings.filterwarnings("ignore")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
+    if given.lora_rank:
+        from whet.learn.training.options import LORA_TARGETS
+
+        settings = LoraConfig(
+            r=given.lora_rank, lora_alpha=2 * given.lora_rank, target_modules=list(LORA_TARGETS)
+        )
+        model = get_peft_model(model, settings)
+        model.enable_input_require_grads()
+    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(100)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0", eos_token="w3")
+    shared: dict[str, Any] = {
+        "output_dir": str(folder.parent / "trl"),
+        "use_cpu": device == "cpu",
+        "report_to": [],
+        "bf16": False,
+        "disable_tqdm": True,
+    }
+    more: dict[str, Any] = {}
+    if given.method == "grpo":
+        more["reward_funcs"] = lambda completions, **_: [0.0] * len(completions)
+        config = trl.GRPOConfig(
+            **shared, num_generations=GROUP, per_device_train_batch_size=GROUP, loss_type="dapo", beta=0.0
+        )
+        table = {"prompt": ["w4"] * GROUP}
+    else:
+        config, table = trl.SFTConfig(**shared), {"prompt": ["w4"], "completion": ["w5 w6"]}
+    trainer = getattr(trl, f"{given.method.upper()}Trainer")(
+        model=model, args=config, train_dataset=Dataset.from_dict(table), processing_class=tokenizer, **more
+    )
+    model = trainer.model
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-6, weight_decay=0.0)
+    rows = sequences(SHAPES[given.shape]["vocab_size"], given.length, given.tokens)
+    start, size = given.length // 4, max(1, 8_192 // given.length)
+    batches = []
+    for first in range(0, len(rows), size):
+        ids = torch.tensor(rows[first : first + size], device=device)
+        if given.method == "sft":
+            labels = ids.clone()
+            labels[:, :start] = -100
+            batches.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels})
+        else:
+            numbers = torch.arange(first, first + len(ids), device=device)
+            answers = torch.ones_like(ids[:, start:])
+            batches.append(
+                {
+                    "prompt_ids": ids[:, :start],
+                    "prompt_mask": torch.ones_like(ids[:, :start]),
+                    "completion_ids": ids[:, start:],
+                    "completion_mask": answers,
+                    "old_per_token_logps": answers * -8.0,
+                    "advantages": (numbers % GROUP).float() - 1.5,
+                    "num_items_in_batch": torch.tensor(
+                        float(len(rows) * (given.length - start)), device=device
+                    ),
+                }
+            )
+    trainer.current_gradient_accumulation_steps = len(batches)
+    trainer.args.steps_per_generation = len(batches)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        for batch in batches:
+            trainer.compute_loss(model, batch).backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+
+    return step, sum(map(len, rows))
+
+
+def inside(side: str, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+    """Seconds a step, tokens of it, and the peak of memory."""
+    import torch
+
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)
+    step, tokens = (ours if side == "ours" else theirs)(folder, given)
+    took = []
+    for _ in range(REPEAT + 1):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        before = time.perf_counter()
+        step()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        took.append(time.perf_counter() - before)
+    if torch.cuda.is_available():
+        peak = float(torch.cuda.max_memory_allocated())
+    else:
+        status = Path("/proc/self/status").read_text().splitlines()
+        peak = float(next(line.split()[1] for line in status if line.startswith("VmHWM:"))) * 1024
+    return {"seconds": statistics.median(took[1:]), "tokens": tokens, "peak_gb": peak / 1e9}
+
+
+def arguments() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="0.5b")
+    parser.add_argument("--method", choices=("sft", "grpo"), default="sft")
+    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--length", type=int, default=8_192)
+    parser.add_argument("--tokens", type=int, default=32_768)
+    parser.add_argument("--tflops", type=float, help="of the device in bfloat16, dense")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    return parser
+
+
+def main() -> int:
+    """Measure both sides and print."""
+    given = arguments().parse_args()
+    if given.inside:
+        print(json.dumps(inside(given.inside[0], Path(given.inside[1]), given)))
+        return 0
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        written(folder, given.shape, given.length)
+        for side in ("ours", "trl"):
+            words = [sys.executable, __file__, *sys.argv[1:], "--inside", side, str(folder)]
+            done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
+            figures[side] = json.loads(done.stdout.splitlines()[-1])
+        from whet.learn.training.planning import sizes_of
+
+        weights = sizes_of(folder).count
+    for side in figures.values():
+        side["tokens_per_second"] = side["tokens"] / side["seconds"]
+        if given.tflops:
+            side["utilisation"] = 6 * weights * side["tokens_per_second"] / (given.tflops * 1e12)
+    figures["time_ratio"] = figures["ours"]["seconds"] / figures["trl"]["seconds"]
+    figures["memory_ratio"] = figures["ours"]["peak_gb"] / figures["trl"]["peak_gb"]
+    if given.json:
+        print(json.dumps(figures))
+        return 0
+    print(f"{weights:,} weights, {given.method}, {given.length} tokens a sequence")
+    for side in ("ours", "trl"):
+        print(side, {name: round(value, 3) for name, value in figures[side].items()})
+    print(f"time {figures['time_ratio']:.2f}, memory {figures['memory_ratio']:.2f} of TRL's")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
