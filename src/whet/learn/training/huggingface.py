@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -57,6 +58,8 @@ TOKENIZER = (
     "chat_template.json",
 )
 """Files by which tokenizers of transformers are kept, each kind by some of them."""
+# peft imports bitsandbytes wherever that is installed, which then speaks of a kernel for processors that it would like.
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 PROBE = WORTH + 4
 """Tokens that two sequences share when it is tried whether a model computes them once."""
 
