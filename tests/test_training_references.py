@@ -1,4 +1,4 @@
-"""KTO, WebRL and GLAM against references written down from their papers' formulas, in numpy or plain torch.
+"""KTO, WebRL, GLAM and the pieces of PPO against references written down from their papers' formulas, in numpy or plain torch.
 
 Nothing of a method's own is used on the reference's side.  Values and gradients agree to 1e-6, and where a whole
 float32 network is between to 1e-6 and 1e-5 of a gradient's size: the reference is transformers' forward in float64.
@@ -17,7 +17,7 @@ from whet.learn.optimizers.webrl import WebRL, WebRLOptions, phase_loss
 from whet.learn.training.batch import by_unit, parts
 from whet.learn.training.choice import sequences_of
 from whet.learn.training.huggingface import CausalLM
-from whet.learn.training.losses import kto, kto_divergence
+from whet.learn.training.losses import clipped, gae, kto, kto_divergence, value_loss
 from whet.learn.training.model import ModelOptions, build, to_transformers
 from whet.learn.training.network import ScalarHead
 
@@ -94,6 +94,41 @@ def test_webrls_advantage_is_the_papers_mixture():
         },
         rel=1e-6,
     )
+
+
+def test_the_pieces_of_ppo_are_the_papers_in_float64():
+    rng = np.random.default_rng(0)
+    rewards, values = rng.normal(size=9), rng.normal(size=9)
+    gains, returns = gae(rewards, values, gamma=0.9, lam=0.8, last_value=0.7)
+    errors = rewards + 0.9 * np.append(values[1:], 0.7) - values
+    expected = [sum((0.9 * 0.8) ** k * e for k, e in enumerate(errors[t:])) for t in range(9)]
+    np.testing.assert_allclose(gains, expected, rtol=1e-6)
+    np.testing.assert_allclose(returns, expected + values, rtol=1e-6)
+
+    change, advantage = rng.normal(0.0, 0.4, 40), rng.normal(size=40)
+    now = torch.tensor(change, requires_grad=True)
+    losses, held = clipped(now, torch.zeros(40).double(), torch.tensor(advantage), low=0.2, high=0.2)
+    losses.sum().backward()
+    ratio = np.exp(change)
+    # Constant, and so without a gradient, once the ratio has gone where the advantage wanted it.
+    beyond = ((advantage > 0) & (ratio > 1.2)) | ((advantage < 0) & (ratio < 0.8))
+    bound = np.where(advantage > 0, 1.2, 0.8)
+    np.testing.assert_allclose(losses.detach(), -np.where(beyond, bound, ratio) * advantage, rtol=1e-6)
+    np.testing.assert_allclose(now.grad, np.where(beyond, 0.0, -ratio * advantage), rtol=1e-6)
+    assert held.tolist() == beyond.tolist()
+    assert 0 < beyond.sum() < 40
+
+    moved, before, target = rng.normal(0.0, 0.4, 40), np.zeros(40), rng.normal(size=40)
+    value = torch.tensor(moved, requires_grad=True)
+    of_value = value_loss(value, torch.tensor(before), torch.tensor(target), clip=0.2)
+    of_value.sum().backward()
+    bounded = np.clip(moved, -0.2, 0.2)
+    worse = (bounded - target) ** 2 > (moved - target) ** 2
+    np.testing.assert_allclose(
+        of_value.detach(), 0.5 * np.where(worse, bounded - target, moved - target) ** 2, rtol=1e-6
+    )
+    np.testing.assert_allclose(value.grad, np.where(worse, 0.0, moved - target), rtol=1e-6)
+    assert 0 < worse.sum() < 40
 
 
 def decisions(seed=0):
