@@ -13,6 +13,8 @@ import pytest
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tolerances are those of float32; what needs a GPU asks for one by name.
+os.environ.setdefault("WHET_DEVICE", "cpu")
 
 # A pass of the sandbox is remembered by all tests together, and not in the home of the person who runs them.
 if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -42,7 +42,7 @@ def placed(options: ComputeOptions) -> Placement:
     """
     name = options.device
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = os.environ.get("WHET_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(
