@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,13 @@ def data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _its_own_compute() -> Iterator[None]:
+    """A command sets where its process computes; the next test's is another."""
+    yield
+    local = sys.modules.get("whet.learn.training.local")
+    if local is not None:
+        shared = local.LocalModels.shared()
+        shared.compute = type(shared.compute)()
