@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import pytest
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tolerances are those of float32; what needs a GPU asks for one by name.
+os.environ.setdefault("WHET_DEVICE", "cpu")
 
 # A pass of the sandbox is remembered by all tests together, and not in the home of the person who runs them.
 if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -42,3 +46,13 @@ def data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _its_own_compute() -> Iterator[None]:
+    """A command sets where its process computes; the next test's is another."""
+    yield
+    local = sys.modules.get("whet.learn.training.local")
+    if local is not None:
+        shared = local.LocalModels.shared()
+        shared.compute = type(shared.compute)()

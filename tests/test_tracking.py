@@ -61,7 +61,7 @@ def test_each_round_of_a_run_is_a_point_of_each_metric(trained, tmp_path, capsys
     times = [point.timestamp for point in client.get_metric_history(tracked.info.run_id, "entropy")]
     assert all(tracked.info.start_time <= when <= tracked.info.end_time for when in times)
     assert tracked.data.params["clip_high"] == "0.28"
-    assert tracked.data.params["optim.schedule"] == "linear"
+    assert tracked.data.params["optim.final_share"] == "0.1"
     assert tracked.data.tags["whet.reason"] == "all 3 rounds done"
     assert not {"round", "time"} & set(tracked.data.metrics)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError
-from ..learn.training.planning import TRAINED_BYTES, sizes_of
 from .app import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
@@ -73,6 +72,8 @@ def parallel(
         raise InputError("accelerate starts DeepSpeed on GPUs only; on CPUs use fsdp")
     counts = None
     if model is not None:
+        from ..learn.training.planning import sizes_of  # there where the extra `train` is installed
+
         sizes = sizes_of(model)
         counts = sizes.in_layers, sizes.count - sizes.in_layers
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -127,6 +128,8 @@ def _yaml(settings: Mapping[str, Setting] | Mapping[str, Scalar], indent: str = 
 
 def _needed(how: How, layers: int, others: int, processes: int) -> int:
     """Bytes that one process needs to train all weights."""
+    from ..learn.training.planning import TRAINED_BYTES
+
     match how:
         case "copies":
             weights = layers + others

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
-from ..learn.training.planning import MemoryPlan, ModelSizes, planned, sizes_of
 from .app import print_json
 from .train_input import Method, TrainArguments
+
+if TYPE_CHECKING:
+    from ..learn.training.planning import MemoryPlan, ModelSizes
 
 GIB = 1 << 30
 FACTORS = 16
@@ -26,6 +28,8 @@ def plan(name: str, method: Method, options: Any, common: TrainArguments) -> int
         InputError: there is no pretrained model to plan for.
         NotFoundError: the model is not within reach.
     """
+    from ..learn.training.planning import sizes_of  # there where the extra `train` is installed
+
     if common.model in ("", "tiny"):
         raise InputError(
             "--plan is for a pretrained model: give one with --model; a tiny one fits everywhere"
@@ -33,11 +37,9 @@ def plan(name: str, method: Method, options: Any, common: TrainArguments) -> int
     model = sizes_of(common.model)
     device, dtype, free = _device(common)
     memory = _planned(model, method, options, common, device, dtype, free)
-    others = (
-        []
-        if memory.fits is not False
-        else list(_fitting(model, method, options, common, device, dtype, free))
-    )
+    others: list[tuple[str, int]] = []
+    if memory.fits is False:
+        others = list(_fitting(model, method, options, common, device, dtype, free))
     if common.json:
         print_json(
             {
@@ -115,6 +117,7 @@ def _planned(
     free: int | None,
 ) -> MemoryPlan:
     from ..learn.training.options import LORA_TARGETS, RoundOptions
+    from ..learn.training.planning import planned
 
     rounds = isinstance(options, RoundOptions)
     compares = rounds and (

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import InputError, NotFoundError
-from ..learn.training.compute import ComputeOptions, Dtype
 from .app import ADVANCED, AllowHost, Host, Port, Token, command, existing
 from .server import interrupted, report_cut_off
+from .train_input import Dtype
 
 if TYPE_CHECKING:
     from ..learn.training.serving.loading import Loaded
@@ -76,6 +76,7 @@ def serve_policy(
     threads
         CPU threads to compute with; torch's default if omitted.
     """
+    from ..learn.training.compute import ComputeOptions
     from ..learn.training.local import use_compute, use_threads
     from ..learn.training.serving.engine import EngineOptions
     from ..learn.training.serving.host import Host as Serving

@@ -21,7 +21,6 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
-from .plan import plan
 from .train_engine import beside, closing, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
@@ -285,6 +284,8 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
         )
     compute = common.compute  # refused, where it is no device, before the input is read
     if common.plan or common.plan_for is not None:
+        from .plan import plan  # with the planning of the extra `train`
+
         return plan(name, method, options, common)
     if common.output.is_file():
         raise InputError(f"{common.output} is a file; give a folder for the weights with --output")

@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter, validators
 
 from ..errors import InputError
-from ..learn.training.compute import ComputeOptions, Dtype
 from ..types import Outcome, Score, Split
 from .app import Print, counted, existing
 from .named import judged, named, refuse_two_rewards
 
 if TYPE_CHECKING:
+    from ..learn.training.compute import ComputeOptions
     from ..learn.training.text_rows import TextRows
 
+Dtype = Literal["auto", "float32", "bfloat16"]
 LEARN_PREFERENCES = ("dpo", "reward-model")
 """Methods that also learn from preferences."""
 
@@ -128,6 +129,8 @@ class TrainArguments:
     @property
     def compute(self) -> ComputeOptions:
         """Where and how precisely to compute."""
+        from ..learn.training.compute import ComputeOptions  # there where the extra `train` is installed
+
         return ComputeOptions(
             device=self.device, dtype=self.dtype, recompute=self.recompute, four_bit=self.four_bit
         )

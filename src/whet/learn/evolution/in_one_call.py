@@ -323,7 +323,8 @@ def improve(
 def function_settings(calls: int, output: Path, seed: int, asks: bool, store: Path | None = None) -> Settings:
     """Settings of `whet evolve` for a function and a table: few proposals in flight, for each builds on the last."""
     return Settings(
-        config=Config(iterations=60 if asks else 100),
+        # As many as there are calls for, a model being asked every second time; a search that stands still ends before.
+        config=Config(iterations=2 * calls, patience=60) if asks else Config(iterations=100),
         output=output,
         store=store,
         calls=calls if asks else None,

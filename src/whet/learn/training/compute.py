@@ -20,7 +20,8 @@ class ComputeOptions:
     """Device and precision of pretrained weights."""
 
     device: str = "auto"
-    """Where pretrained weights compute: `cpu`, `cuda`, `cuda:1` or `mps`; `auto` takes a CUDA GPU if there is one."""
+    """Where pretrained weights compute: `cpu`, `cuda`, `cuda:1` or `mps`; `auto` takes what WHET_DEVICE names, else a
+    CUDA GPU if there is one."""
     dtype: Dtype = "auto"
     """Numbers of pretrained weights: `float32` or `bfloat16`, whose updates are kept in float32 beside them; `auto` is
     bfloat16 on a GPU and float32 elsewhere."""

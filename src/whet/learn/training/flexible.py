@@ -3,6 +3,7 @@
 Bands (`packing.py`) gather each row's keys along its path, which copies them; here every token looks at the flat row
 itself, through a mask that knows which branches lead to it.  A block of the mask that nobody looks at is not computed.
 On a processor this kernel has no backward pass, so bands are used there; the tests compare the values of the two.
+This module is loaded where a tensor is on a GPU: the kernel's own takes a second, and is there from torch 2.5 on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from .packing import Layout, plan
 from .packing import attend as banded
@@ -74,21 +76,15 @@ def agrees(device: torch.device, dtype: torch.dtype, *, width: int, heads: int, 
 
 def attend(layout: Layout, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None) -> Tensor:
     """As `packing.attend`: (T, heads, width) queries over (T, kv heads, width) keys and values."""
-    kernel = _kernel()
-    assert kernel is not None
     flat = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
     grouped = q.shape[1] != k.shape[1]
-    out: Tensor = kernel(*flat, block_mask=_mask(layout, q.device), scale=scale, enable_gqa=grouped)
+    out: Tensor = _kernel()(*flat, block_mask=_mask(layout, q.device), scale=scale, enable_gqa=grouped)
     return out[0].transpose(0, 1)
 
 
 @lru_cache(maxsize=1)
 def _kernel() -> Any:
-    """The kernel, compiled where it can be; None if this torch has none."""
-    try:
-        from torch.nn.attention.flex_attention import flex_attention
-    except ImportError:  # before 2.5
-        return None
+    """The kernel, compiled where it can be."""
     # Uncompiled it makes the whole matrix of scores: right, and slow.
     return torch.compile(flex_attention, dynamic=True) if torch.cuda.is_available() else flex_attention
 
@@ -96,8 +92,6 @@ def _kernel() -> Any:
 def _mask(layout: Layout, device: torch.device) -> Any:
     if _masks and _masks[0][0] is layout:
         return _masks[0][1]
-    from torch.nn.attention.flex_attention import create_block_mask
-
     branch, limit = (torch.from_numpy(values).to(device) for values in branches(layout))
     positions = layout.positions.to(device)
 

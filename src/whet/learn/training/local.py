@@ -42,7 +42,13 @@ def use_threads(count: int) -> None:
 
 
 def use_compute(options: ComputeOptions) -> None:
-    """Set where, and in which numbers, this process computes with pretrained weights."""
+    """Set where, and in which numbers, this process computes with pretrained weights.
+
+    Raises:
+        InputError: there is no such device here.
+        MissingExtra: four bits are asked for, and bitsandbytes is not installed.
+    """
+    placed(options)
     LocalModels.shared().compute = options
 
 

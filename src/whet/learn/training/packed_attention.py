@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import flexible
 from .cache import View
 from .packing import Layout, attend
 
@@ -57,8 +56,18 @@ def _forward(
         attended = whet_view.attend(module.layer_idx, q, scaling)
         return attended.view(1, len(q), q.shape[1], -1), None
     assert whet_layout is not None
-    along = flexible.attend if flexible.usable(q, k) else attend
-    return along(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
+    return _along(q, k)(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
+
+
+def _along(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
+    """What attends along a Layout here: one kernel on a GPU where it can, else bands."""
+    if q.device.type != "cuda":
+        return attend
+    try:
+        from . import flexible
+    except ImportError:
+        return attend
+    return flexible.attend if flexible.usable(q, k) else attend
 
 
 def inputs(layout: Layout) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -40,10 +40,9 @@ def placed(options: ComputeOptions) -> Placement:
         InputError: there is no such device.
         MissingExtra: four bits are asked for, and bitsandbytes is not installed.
     """
-    name = options.device
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
+    if options.device == "auto":
+        options = replace(options, device=os.environ.get("WHET_DEVICE") or _fastest())
+    device = torch.device(options.device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(
             f"there is no device {options.device} here: torch {torch.__version__} sees "
@@ -62,6 +61,10 @@ def placed(options: ComputeOptions) -> Placement:
     if options.four_bit:
         _require_bitsandbytes()
     return Placement(device, dtype, options.recompute, options.four_bit)
+
+
+def _fastest() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _require_bitsandbytes() -> None:
