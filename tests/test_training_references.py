@@ -1,4 +1,4 @@
-"""KTO, WebRL, GLAM and the pieces of PPO against references written down from their papers' formulas, in numpy or plain torch.
+"""KTO, WebRL, GLAM and PPO's pieces against references written down from their papers' formulas.
 
 Nothing of a method's own is used on the reference's side.  Values and gradients agree to 1e-6, and where a whole
 float32 network is between to 1e-6 and 1e-5 of a gradient's size: the reference is transformers' forward in float64.
