@@ -57,7 +57,9 @@ def _adviser(seed: int, greedy: float) -> Callable[[ModelRequest], str]:
     def answer(request: ModelRequest) -> str:
         if rng.random() < 0.5:
             return rng.choice(USELESS)
-        line = next((old for old in (_LINE, *USEFUL) if old in request.text), _LINE)
+        # That of the program that is to be changed, and not of others that are shown beside it.
+        program = request.text.partition("# The program")[2].partition("\n# ")[0]
+        line = next((old for old in (_LINE, *USEFUL, GREEDY) if old in program), _LINE)
         new = GREEDY if rng.random() < greedy else rng.choice(USEFUL)
         return f"<<<<<<< SEARCH\n{line}\n=======\n{new}\n>>>>>>> REPLACE"
 
