@@ -1,6 +1,6 @@
 """The collected parts of an import: spans, notes on their runs, opinions and tasks, and whatever was not read.
 
-They wait in a database of their own (`waiting.py`), so that a file may be larger than the memory.
+They wait in a database of their own (`spool.py`), so that a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....types import Json, Span, digest
 from ...columns import GROUP
 from ...rows import row
 from ...tracing.dialects.values import parsed, structure
-from .waiting import Waiting
+from .spool import ImportSpool
 
 _NOTES = 256
 """Notes that are at hand: the records of a trace mostly stand together."""
@@ -74,7 +74,7 @@ class Holdings:
 
     def __init__(self, product: str) -> None:
         self.product = product
-        self.waiting = Waiting()
+        self.spool = ImportSpool()
         self.values: dict[str, set[float]] = {}
         """Name of an opinion → its different numbers, of which no more than four are kept."""
         self.unread: Counter[str] = Counter()
@@ -85,32 +85,32 @@ class Holdings:
 
     def close(self) -> None:
         """Forget all of it."""
-        self.waiting.close()
+        self.spool.close()
 
     def note(self, trace: str) -> TraceNote:
         """What is said of a trace, to be added to before much else is read."""
         key = trace_bytes(trace)
         note = self._notes.pop(key, None)
         if note is None:
-            note = self.waiting.note(key, TraceNote) or TraceNote()
+            note = self.spool.note(key, TraceNote) or TraceNote()
             if len(self._notes) >= _NOTES:
                 oldest = next(iter(self._notes))
-                self.waiting.put_note(oldest, self._notes.pop(oldest))
+                self.spool.put_note(oldest, self._notes.pop(oldest))
         self._notes[key] = note
         return note
 
     def noted(self, trace: bytes) -> TraceNote:
         """What was said of a trace, once nothing more comes."""
-        return self.waiting.note(trace, TraceNote) or TraceNote()
+        return self.spool.note(trace, TraceNote) or TraceNote()
 
-    def complete(self) -> Waiting:
+    def complete(self) -> ImportSpool:
         """All that was read, once nothing more comes."""
         for key, note in self._notes.items():
-            self.waiting.put_note(key, note)
+            self.spool.put_note(key, note)
         self._notes.clear()
         # LangSmith's runs: the root has the id of its trace.
-        self.waiting.complete(lambda span: trace_bytes(span) if "-" in span else None)
-        return self.waiting
+        self.spool.complete(lambda span: trace_bytes(span) if "-" in span else None)
+        return self.spool
 
     def opinion(self, opinion: Opinion) -> None:
         """Add a score, an annotation or feedback."""
@@ -118,7 +118,7 @@ class Holdings:
             values = self.values.setdefault(opinion.name, set())
             if len(values) < _VALUES:
                 values.add(float(opinion.value))
-        self.waiting.put_opinion(
+        self.spool.put_opinion(
             trace_bytes(opinion.trace) if opinion.trace else None,
             opinion.span,
             opinion.at,
@@ -154,7 +154,7 @@ class Holdings:
         body = msgspec.json.encode({"attributes": _pairs(attributes), **failed})
         above = b"" if not parent else span_bytes(parent)
         span = Span(trace_bytes(trace), span_bytes(id), above, started, ended, name, body, "span+json")
-        self.waiting.put_span(id, span)
+        self.spool.put_span(id, span)
 
     def task(
         self,
@@ -184,7 +184,7 @@ class Holdings:
             },
             id=digest([self.product, dataset, id], 24),
         )
-        self.waiting.put_task(item.id, item)
+        self.spool.put_task(item.id, item)
 
     def unknown(self, record: Mapping[str, Json], known: Iterable[str]) -> None:
         """Count the fields of a record that nothing reads, where they hold something."""

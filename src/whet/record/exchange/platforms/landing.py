@@ -23,7 +23,7 @@ from ...rows import as_text
 from ...store import Store
 from ...tracing.dialects import survey
 from .holdings import Holdings, Opinion, TraceNote, lone, span_bytes
-from .waiting import Waiting
+from .spool import ImportSpool
 
 _PEOPLE = re.compile(r"thumb|feedback|user|human|vote|like", re.IGNORECASE)
 """Names that people's opinions go by, where the product does not say whose they are."""
@@ -94,17 +94,17 @@ class Landed:
 def land(holdings: Holdings, store: Store, rules: ThumbRules) -> Landed:
     """Record everything that was read, some traces at a time."""
     landed = Landed()
-    waiting = holdings.complete()
+    spool = holdings.complete()
     opinions = _Opinions(holdings, rules, landed)
     before = {table: store.count(table) for table in ("trajectories", "feedback", "tasks")}
-    for runs in _runs(holdings, waiting):
-        scored = [opinions.on(run, waiting.opinions(bytes.fromhex(run.id), Opinion)) for run in runs]
+    for runs in _runs(holdings, spool):
+        scored = [opinions.on(run, spool.opinions(bytes.fromhex(run.id), Opinion)) for run in runs]
         _record(scored, opinions.taken(), store, landed)
-    for others in batched(waiting.others(Opinion)):
+    for others in batched(spool.others(Opinion)):
         for trace, opinion in others:
             opinions.elsewhere(opinion, trace)
         _record([], opinions.taken(), store, landed)
-    for tasks in batched(waiting.tasks(Task)):
+    for tasks in batched(spool.tasks(Task)):
         landed.tasks += len(tasks)
         landed.answered_tasks += sum(task.answer_known for task in tasks)
         with store.batch() as batch:
@@ -138,16 +138,16 @@ def batched(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield portion
 
 
-def _runs(holdings: Holdings, waiting: Waiting) -> Iterator[list[Trajectory]]:
+def _runs(holdings: Holdings, spool: ImportSpool) -> Iterator[list[Trajectory]]:
     """The trajectories of the spans, with what is said of each; and of traces without spans."""
-    for spans in waiting.portions():
+    for spans in spool.portions():
         runs = {run.id: run for run in survey(spans).trajectories}
         traces = dict.fromkeys(span.trace for span in spans)
         told = [_told(run, holdings.noted(bytes.fromhex(run.id)), holdings.product) for run in runs.values()]
         yield told + [
             run for trace in traces if trace.hex() not in runs and (run := _bare(trace, holdings)) is not None
         ]
-    for portion in batched(waiting.bare()):
+    for portion in batched(spool.bare()):
         yield [run for trace in portion if (run := _bare(trace, holdings)) is not None]
 
 

@@ -34,7 +34,7 @@ _SPANS_AT_ONCE = 5_000
 _TRACES_AT_ONCE = 500
 
 
-class Waiting:
+class ImportSpool:
     """The parts by trace: a trace is its 16 bytes."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Waiting:
         return (trace for (trace,) in rows)
 
     def opinions(self, trace: bytes, type: type[Part]) -> list[Part]:
-        """The opinions on a trace, the last one last; they are not waiting any more."""
+        """The opinions on a trace, the last one last; they are not in it any more."""
         rows = self._database.execute(
             "SELECT body FROM opinions WHERE trace = ? ORDER BY at, id", (trace,)
         ).fetchall()
@@ -125,7 +125,7 @@ class Waiting:
         return [_part(body, type) for (body,) in rows]
 
     def others(self, type: type[Part]) -> Iterator[tuple[bytes | None, Part]]:
-        """The opinions that still wait, each with its trace."""
+        """The opinions that are left, each with its trace."""
         for trace, body in self._database.execute("SELECT trace, body FROM opinions ORDER BY at, id"):
             yield trace, _part(body, type)
 
