@@ -162,4 +162,4 @@ def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, line: bytes) -> N
     file.write_bytes(b"\n" + line)
     for reader in (from_jsonl, read_trajectories):
         with pytest.raises(InputError, match=r"rows\.jsonl, line 2: "):
-            reader(file)
+            list(reader(file))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ from test_improve_thumbs import AGENT, PROMPT, adviser, chance_of, desk, questio
 from whet.cli.products import FromProduct, import_product
 from whet.errors import InputError, WhetError
 from whet.models.fakes import ScriptedServer
+from whet.record.exchange.platforms.files import records
 from whet.record.store import Store
 from whet.record.tables import read_table
 from whet.record.tracing.dialects import form
@@ -185,6 +188,89 @@ def test_a_folder_and_gzipped_files_in_the_names_of_the_blob_export_are_read(tmp
         (tmp_path / "export" / name / "one.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
     assert bring("langfuse", tmp_path / "export", store=tmp_path / "runs.db") == 0
     assert [note.value for note in runs_of(tmp_path / "runs.db")["ada"].feedback] == [1.0]
+
+
+def test_a_score_of_a_run_that_names_neither_trace_nor_parent_reaches_the_root_of_its_trace(
+    tmp_path: Path,
+) -> None:
+    runs, notes = (objects("langsmith", name) for name in ("runs.jsonl", "feedback.jsonl"))
+    roots = [row["id"] for row in runs if row["id"] == row["trace_id"]]
+    judged = [note | {"trace_id": None, "run_id": roots[0], "id": "root"} for note in notes[:1]]
+    file = tmp_path / "notes.jsonl"
+    file.write_text("\n".join(map(json.dumps, judged)))
+    late, together = tmp_path / "late.db", tmp_path / "together.db"
+    bring("langsmith", FOLDER / "langsmith" / "runs.jsonl", file, store=together)
+    bring("langsmith", FOLDER / "langsmith" / "runs.jsonl", store=late)
+    bring("langsmith", file, store=late)
+    opinions = []
+    for path in (together, late):
+        with Store(path) as store:
+            opinions.append([(note.run, note.kind, note.value) for note in store.feedback()])
+    assert opinions[0] == opinions[1] == [(opinions[0][0][0], "thumb", 1.0)]
+
+
+def test_an_array_is_read_member_by_member_up_to_where_it_is_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = objects("langfuse", "observations.jsonl")
+    rows[0]["input"] = "é" * 100_000  # longer than what is read at once
+    whole, cut = tmp_path / "whole.json", tmp_path / "cut.json"
+    text = json.dumps(rows, ensure_ascii=False, indent=1)
+    whole.write_text(f"\ufeff {text}", "utf-8")
+    cut.write_text(text[:-60], "utf-8")
+    assert bring("langfuse", whole, store=tmp_path / "whole.db") == 0
+    assert list(runs_of(tmp_path / "whole.db")) == ["ada", "bob", "cleo", "dan"]
+    assert bring("langfuse", cut, store=tmp_path / "cut.db") == 1
+    assert f"not read: {cut}, number {len(rows)}: not JSON" in capsys.readouterr().err
+    assert list(runs_of(tmp_path / "cut.db")) == ["ada", "bob", "cleo", "dan"]
+
+
+def copies(traces: int) -> list[str]:
+    """The first observations of an export, of each trace the root and forty within it."""
+    root, inner = objects("langfuse", "observations.jsonl")[:2]
+    return [
+        json.dumps(row | {"traceId": f"{number:032x}", "id": f"{row['id']}-{copy}"})
+        for number in range(traces)
+        for copy, row in enumerate([root | {"id": inner["parentObservationId"]}, *[inner] * 40])
+    ]
+
+
+IMPORT = """
+import sys
+from pathlib import Path
+from whet.cli.products import FromProduct, import_product
+
+assert import_product("langfuse", sys.argv[1:2], Path(sys.argv[2]), FromProduct()) == 0
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="says no peak of its memory")
+def test_an_import_takes_no_more_memory_for_a_larger_file(tmp_path: Path) -> None:
+    def peak(traces: int) -> int:
+        """Kilobytes."""
+        file = tmp_path / f"{traces}.jsonl"
+        file.write_text("\n".join(copies(traces)))
+        words = [sys.executable, "-c", IMPORT, str(file), str(tmp_path / f"{traces}.db")]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+        assert f"{traces:,} runs recorded" in done.stdout
+        return int(done.stdout.splitlines()[-1])
+
+    # The caches of the two databases fill at first; all spans at once were 80 MB more.
+    assert peak(900) < peak(300) + 40_000
+
+
+def test_a_large_array_is_never_held_whole(tmp_path: Path) -> None:
+    import tracemalloc
+
+    file = tmp_path / "array.json"
+    file.write_text(f"[{','.join(copies(100))}]")
+    tracemalloc.start()
+    number = sum(1 for record in records(file) if record.object)
+    (_, most) = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert number == 4_100
+    assert most < file.stat().st_size / 4
 
 
 @pytest.mark.parametrize("product", ["langfuse", "langsmith", "phoenix", "mlflow"])

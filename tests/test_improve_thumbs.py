@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -170,6 +171,12 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
         assert live["gateway.system_prompt"].content == report["after"]
         # Candidates' runs are no evidence of what people asked for.
         assert sum(run.meta.get("function") == "answer" for run in store.trajectories()) == 240
+    # The next improvement goes on from there.
+    assert people_ask(folder, agent) == {report["after"]}
+    code, plan, err = improve(folder, servers, "--release", "--dry-run")
+    assert code == 0, f"{plan}\n{err}"
+    assert "the gateway serves a released prompt in its place" in plan
+    assert live["gateway.system_prompt"].id in plan
     assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
     assert (folder / "desk.py").read_text() == AGENT
     assert (folder / "whet_output" / "agent.patch").read_text() in out
@@ -190,6 +197,55 @@ def test_a_prompt_that_a_framework_writes_more_around_goes_live_as_a_passage_of_
         (release,) = store.history()
         assert not release.unproven
     assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
+
+
+TRAFFIC = """import os
+
+import whet
+
+os.environ["DESK_URL"] = os.environ["OPENAI_BASE_URL"]
+import desk
+
+for number in range(3):
+    with whet.run(subject="person-1"):
+        whet.trace(desk.answer)(f"Where is my order {4100 + number}?")
+"""
+
+
+def people_ask(folder: Path, agent: ScriptedServer) -> set[str]:
+    """The system prompts that reach the model while people ask through the gateway."""
+    (folder / "traffic.py").write_text(TRAFFIC)
+    agent.requests.clear()
+    behind = ["run", "--store", "runs.db", "--upstream", agent.base_url, "--", sys.executable, "traffic.py"]
+    asked = whet_command(*behind, folder=folder)
+    assert asked.returncode == 0, asked.stderr
+    prompts = {str(request.body["messages"][0]["content"]) for request in agent.requests}
+    agent.requests.clear()
+    return prompts
+
+
+@pytest.mark.parametrize("role", ["", "You are a clerk with tools. "])
+def test_an_improvement_begins_with_the_prompt_that_is_live(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer], role: str
+) -> None:
+    folder, (agent, _) = record(role=role), servers
+    live = f"{PROMPT} Be brief."
+    (folder / "live.json").write_text(json.dumps({"passages": {PROMPT: live}} if role else live))
+    release = ["release", "gateway.system_prompt", "live.json", "--store", "runs.db", "--unproven"]
+    assert whet_command(*release, folder=folder).returncode == 0
+    assert people_ask(folder, agent) == {role + live}
+    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    assert code == 0, f"{out}\n{err}"
+    assert f"the gateway serves a released prompt in its place ({len(live)} characters" in out
+    assert str(agent.requests[0].body["messages"][0]["content"]) == role + live
+    report = json.loads((folder / "whet_output" / "verdict.json").read_text())
+    assert report["before"] == live
+    assert report["after"].startswith(live)
+    assert f'-SYSTEM_PROMPT = "{PROMPT}"' in report["diff"], "the patch is for the file as it is"
+    with Store(folder / "runs.db") as store:
+        (_, release_of_after) = store.history()
+        content = {"passages": {PROMPT: report["after"]}} if role else report["after"]
+        assert release_of_after.bundle["gateway.system_prompt"].content == content
 
 
 def test_shuffled_thumbs_are_refused_before_anything_is_spent(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ..record.exchange.tracking import TrackedRun
     from ..types import Preference, Task, Trajectory
 
+_AT_ONCE = 500
+"""Trajectories that are read and recorded at once."""
 Format = Literal["whet", "published", "trl-sft", "trl-kto", "trl-dpo", "trl-prompts", "verl"]
 
 
@@ -155,24 +159,27 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
 
     if not files:
         raise InputError("name at least one file with a trajectory as JSON on each line")
-    # All of them first: a bad line records nothing.
+    # All of them first, and none kept: a bad line records nothing.
     tasks = _tasks(store)
-    runs = [run for file in files for run in read_trajectories(file, tasks)]
-    if not runs:
+    count = sum(1 for file in files for _ in read_trajectories(file, tasks))
+    if not count:
         named = ", ".join(map(str, files))
         raise InputError(f"{named}: no trajectory; give one as JSON on each line")
+    redacted: Counter[str] = Counter()
     with Store(store) as opened:
         before = opened.count("trajectories")
-        with opened.batch() as batch:
-            batch.put(*runs)
+        runs = (run for file in files for run in read_trajectories(file, tasks))
+        while portion := list(islice(runs, _AT_ONCE)):
+            with opened.batch() as batch:
+                batch.put(*portion)
+            redacted += batch.redacted
         new = opened.count("trajectories") - before
     if json:
-        result = {"read": len(runs), "recorded": new, "redacted": batch.redacted}
-        print_json(result)
+        print_json({"read": count, "recorded": new, "redacted": redacted})
     else:
-        stored = f", {len(runs) - new} already stored" if new < len(runs) else ""
+        stored = f", {count - new} already stored" if new < count else ""
         print(f"{store}: {counted(new, 'trajectory')} recorded{stored}", file=sys.stdout)
-        say_redacted(batch.redacted)
+        say_redacted(redacted)
     return 0
 
 

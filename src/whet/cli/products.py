@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,17 +61,21 @@ def import_product(product: str, sources: Sequence[str], store: Path, options: F
         raise InputError(f"name the files that {product} exported, or the address of its server")
     rules = ThumbRules.of(options.thumbs)
     reader = importlib.import_module(f"..record.exchange.platforms.{product}", __package__)
-    holdings = Holdings(product)
-    servers: list[Any] = []
-    for source in sources:
-        for record in _records(reader, source, product, store, options, servers):
-            _read(reader, record, holdings)
-    with Store(store) as opened:
-        landed = land(holdings, opened, rules)
+    with closing(Holdings(product)) as holdings:
+        servers: list[Any] = []
+        for source in sources:
+            for record in _records(reader, source, product, store, options, servers):
+                _read(reader, record, holdings)
+        with Store(store) as opened:
+            landed = land(holdings, opened, rules)
     for server in servers:
         landed.redacted += server.redacted
         server.forget()
-    if options.json:
+    return _say(store, landed, holdings, json=options.json)
+
+
+def _say(store: Path, landed: Landed, holdings: Holdings, *, json: bool) -> int:
+    if json:
         print_json(_plain(landed, holdings))
     else:
         for line in _sentences(store, landed, holdings):
@@ -131,7 +136,7 @@ def _read(reader: Any, record: Record, holdings: Holdings) -> None:
         if not reader.read(record.object, holdings):
             fields = ", ".join(sorted(record.object)[:8])
             holdings.refused.append(f"{record.where}: nothing of {holdings.product} has the fields {fields}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         holdings.refused.append(f"{record.where}: {why}")
 

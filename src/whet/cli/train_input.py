@@ -349,7 +349,7 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     if (data is None) == (store is None):
         raise InputError("give the trajectories either as --data FILE or as --store FILE")
     if data is not None:
-        return formats.read_trajectories(data)
+        return list(formats.read_trajectories(data))
     assert store is not None
     with Store(existing(store)) as opened:
         # Sessions may have gone on with no server running: what they show is read before the runs are judged.

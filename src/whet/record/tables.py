@@ -32,6 +32,8 @@ DELIMITED = {".csv": "", ".tsv": "\t", ".tab": "\t", ".psv": "|"}
 """Suffix → delimiter of such a file; "" where it is found out."""
 SUFFIXES = (*DELIMITED, ".json", ".jsonl", ".ndjson", ".parquet")
 _DELIMITERS = ",;\t|"
+_BATCH = 1000
+"""Rows of Parquet that are read at once."""
 _SAMPLED = 200
 """Records by which a delimiter is chosen."""
 _SHOWN = 5
@@ -210,19 +212,30 @@ def _recorded(path: Path) -> RowTable:
 
 
 def _parquet(path: Path) -> RowTable:
+    lines = list(parquet_rows(path))
+    return RowTable(path, lines, _names(lines), unit="row")
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Json]]]:
+    """The rows of a Parquet file as they go by, each with its number.
+
+    Raises:
+        InputError: it cannot be read.
+        MissingExtra: pyarrow is not installed.
+    """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise MissingExtra("pyarrow", "parquet") from None
+    number = 0
     try:
-        rows = parquet.read_table(path).to_pylist()
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, {name: plain_value(value) for name, value in row.items()}
     except (ArrowException, OSError) as error:
         raise InputError(f"cannot read rows from {path}: {error}") from error
-    lines = [
-        (number, {name: plain_value(value) for name, value in row.items()})
-        for number, row in enumerate(rows, 1)
-    ]
-    return RowTable(path, lines, _names(lines), unit="row")
 
 
 def plain_value(value: Any) -> Json:

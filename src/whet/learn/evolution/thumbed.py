@@ -36,7 +36,7 @@ from ...repository.scan import scan
 from ...sandbox import Pool
 from ...ship.releasing import record, release
 from ...stats import gain_for
-from ...types import Budget, Bundle, Score, Split, Trajectory, Verdict, Version, digest
+from ...types import Budget, Bundle, Score, Split, Trajectory, Verdict, digest
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Improvement
@@ -45,6 +45,7 @@ from .agent import RepositoryAgent
 from .agent_prompt import entry_of, holds, placed, prompt_of, system_prompts
 from .candidates import ProgramCodec
 from .holding import OpenCandidate
+from .live_prompt import LivePrompts
 from .networked import Networked
 from .outside import Targets
 from .pieces import patch
@@ -149,11 +150,13 @@ class AgentPlan:
     """By which a judge marks answers, where the thumbs alone do not tell enough."""
     passage: bool = False
     """The recorded system prompts hold the prompt among what a framework writes around it."""
+    served: str = ""
+    """The released prompt that the gateway serves in the place of the one in the file; "" where there is none."""
 
     @property
     def text(self) -> str:
-        """The prompt as it stands."""
-        return self.agent.pieces[0].text
+        """The prompt as it stands: what is live, else what the file says."""
+        return self.served or self.agent.pieces[0].text
 
     @property
     def rollouts(self) -> int:
@@ -173,9 +176,14 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         hear(store)
         runs = list(store.trajectories())
         rubric = read_rubric(store)
+        released = LivePrompts.of(store)
     entry = settings.entry or entry_of(found, path, root, module, runs)
-    prompts = [found_prompt for found_prompt in found.prompts if (root / found_prompt.path).suffix == ".py"]
-    used = Counter(text for run in runs for text in set(system_prompts(run)))
+    prompts = [
+        replace(literal, text=released.source(literal.text))
+        for literal in found.prompts
+        if (root / literal.path).suffix == ".py"
+    ]
+    used = Counter(released.source(text) for run in runs for text in set(system_prompts(run)))
     name, others = prompt_of(settings.prompt, module, prompts, used)
     agent = RepositoryAgent(root, [name], entry, network=True)
     assert agent.entry is not None
@@ -191,8 +199,10 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     most = int(_PROOF * settings.calls / 2)
     rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
     text = agent.pieces[0].text
-    alone = bool(used) and set(used) == {text}
-    passage = any(holds(prompt, text) for prompt in used)
+    source = released.source(text)
+    alone = bool(used) and all(prompt == source or released.by_hand(prompt) for prompt in used)
+    passage = any(holds(prompt, source) for prompt in used)
+    served = released.served(text, alone=alone)
     resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
     thumbs = evidence.thumbs
     agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
@@ -202,6 +212,7 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
         + (f"; not changed: {', '.join(others)}" if others else ""),
+        *([released.sentence(served)] if served != text else []),
         evidence.sentence,
         *(precision.sentence for precision in evidence.signs),
     ]
@@ -211,7 +222,19 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         sentences.append(
             f"that is not enough, so answers are judged by the rubric in the record: {rubric.sentence}"
         )
-    plan = AgentPlan(agent, resource, evidence, rows, agreed, settings, sentences, refused, rubric, passage)
+    plan = AgentPlan(
+        agent,
+        resource,
+        evidence,
+        rows,
+        agreed,
+        settings,
+        sentences,
+        refused,
+        rubric,
+        passage,
+        served if served != text else "",
+    )
     if not refused:
         sentences += [_standing(rows), _cost(plan, runs)]
         if settings.release and resource != GATEWAY_PROMPT and not passage:
@@ -417,6 +440,8 @@ async def improve_agent(
             progress=progress,
         )
         start = codec.baseline
+        if plan.served:
+            start = start.put(replace(start[plan.resource], content=plan.served, id=""))
         await _runs(experiment, start)
         options = ReflectOptions(
             rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
@@ -512,7 +537,7 @@ def _release(
         experiment.release(verdict, reason=reason)
         return
     new = str(improvement.bundle[plan.resource].content)
-    bundle = Bundle([Version(resource=GATEWAY_PROMPT, content={"passages": {plan.text: new}}, kind="prompt")])
+    bundle = Bundle([LivePrompts.of(store).with_passage(plan.agent.pieces[0].text, new)])
     note = f"{plan.resource} was judged; it goes live as a passage of the system prompt, at the gateway"
     verdict = replace(verdict, candidate=bundle.id, reasons=(*verdict.reasons, note))
     release(store, bundle, record(store, verdict, [bundle], experiment=experiment.name), reason=reason)
@@ -524,11 +549,16 @@ def _written(result: ImprovedAgent, improvement: Improvement, codec: ProgramCode
     for name in ("agent.patch", "refused.patch", BUNDLE_FILE):
         (output / name).unlink(missing_ok=True)
     repository = plan.agent.repository
-    text = patch(
-        plan.agent.pieces,
-        codec.program(improvement.bundle),
-        repository.written,
-        folder_in_git(repository.root),
+    unchanged = improvement.bundle == improvement.parent
+    text = (
+        ""
+        if unchanged  # what is live may differ from the file all the same
+        else patch(
+            plan.agent.pieces,
+            codec.program(improvement.bundle),
+            repository.written,
+            folder_in_git(repository.root),
+        )
     )
     written = None
     if text:

@@ -203,4 +203,4 @@ def _file(path: Path) -> Any:
     if stored:
         with Store(path) as store:
             return _given(store, "", "", "")
-    return formats.read_trajectories(path)
+    return list(formats.read_trajectories(path))

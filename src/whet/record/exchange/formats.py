@@ -10,7 +10,7 @@ cannot be trained on (the capture check says so).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,8 +212,8 @@ def _as_episode(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
     return [*steps, replace(last, reward=actions[0].reward, done=actions[0].done) if actions else last]
 
 
-def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> list[Trajectory]:
-    """The trajectories of a file.
+def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> Iterator[Trajectory]:
+    """The trajectories of a file, as they go by.
 
     Args:
         tasks: id → Task; the published shape has a task's id alone.
@@ -224,7 +224,6 @@ def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> li
     """
     if not path.is_file():
         raise NotFoundError(f"there is no file {path}; give one with a trajectory as JSON on each line")
-    trajectories = []
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -235,14 +234,14 @@ def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> li
                     raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
                 # Only the published shape has a task's id alone; a stored trajectory holds its whole task.
                 published = "task_id" in fields
-                trajectories.append(
+                trajectory = (
                     trajectory_from_json(fields, tasks) if published else decode(whole(line), Trajectory)
                 )
             except (msgspec.DecodeError, InputError, StoreError, TypeError, ValueError) as error:
                 # The codec speaks of a store there, which a file is not.
                 why = str(error).partition(". It was not written")[0]
                 raise InputError(f"{path}, line {number}: not a trajectory: {why}") from error
-    return trajectories
+            yield trajectory
 
 
 def write_trajectories(path: Path, trajectories: Iterable[Trajectory]) -> int:

@@ -1,4 +1,7 @@
-"""The collected parts of an import: spans, notes on their runs, opinions and tasks, and whatever was not read."""
+"""The collected parts of an import: spans, notes on their runs, opinions and tasks, and whatever was not read.
+
+They wait in a database of their own (`spool.py`), so that a file may be larger than the memory.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,16 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from ....types import Json, Span, Task, digest
+from ....types import Json, Span, digest
 from ...columns import GROUP
 from ...rows import row
 from ...tracing.dialects.values import parsed, structure
+from .spool import ImportSpool
 
+_NOTES = 256
+"""Notes that are at hand: the records of a trace mostly stand together."""
+_VALUES = 4
+"""One more than the different numbers that thumbs may have."""
 By = Literal["person", "judge", "unsaid"]
 """Who gave an opinion: a person, a program or model, or nobody says."""
 
@@ -57,26 +65,66 @@ class TraceNote:
     output: Json = None
 
 
-@dataclass(slots=True)
 class Holdings:
-    """Everything that an import has read so far."""
+    """Everything that an import has read so far.
 
-    product: str
-    spans: list[Span] = field(default_factory=list)
-    notes: dict[str, TraceNote] = field(default_factory=dict)
-    """Trajectory id → what is said of it."""
-    opinions: list[Opinion] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    traces: dict[str, str] = field(default_factory=dict)
-    """The product's id of a span → that of its trace."""
-    unread: Counter[str] = field(default_factory=Counter)
-    """Field that nothing here reads → how many records have it."""
-    refused: list[str] = field(default_factory=list)
-    """Records that could not be read: where, and why."""
+    Args:
+        product: whose it is.
+    """
+
+    def __init__(self, product: str) -> None:
+        self.product = product
+        self.spool = ImportSpool()
+        self.values: dict[str, set[float]] = {}
+        """Name of an opinion → its different numbers, of which no more than four are kept."""
+        self.unread: Counter[str] = Counter()
+        """Field that nothing here reads → how many records have it."""
+        self.refused: list[str] = []
+        """Records that could not be read: where, and why."""
+        self._notes: dict[bytes, TraceNote] = {}
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self.spool.close()
 
     def note(self, trace: str) -> TraceNote:
-        """What is said of a trace, to be added to."""
-        return self.notes.setdefault(trace_bytes(trace).hex(), TraceNote())
+        """What is said of a trace, to be added to before much else is read."""
+        key = trace_bytes(trace)
+        note = self._notes.pop(key, None)
+        if note is None:
+            note = self.spool.note(key, TraceNote) or TraceNote()
+            if len(self._notes) >= _NOTES:
+                oldest = next(iter(self._notes))
+                self.spool.put_note(oldest, self._notes.pop(oldest))
+        self._notes[key] = note
+        return note
+
+    def noted(self, trace: bytes) -> TraceNote:
+        """What was said of a trace, once nothing more comes."""
+        return self.spool.note(trace, TraceNote) or TraceNote()
+
+    def complete(self) -> ImportSpool:
+        """All that was read, once nothing more comes."""
+        for key, note in self._notes.items():
+            self.spool.put_note(key, note)
+        self._notes.clear()
+        # LangSmith's runs: the root has the id of its trace.
+        self.spool.complete(lambda span: trace_bytes(span) if "-" in span else None)
+        return self.spool
+
+    def opinion(self, opinion: Opinion) -> None:
+        """Add a score, an annotation or feedback."""
+        if isinstance(opinion.value, int | float) and not isinstance(opinion.value, bool):
+            values = self.values.setdefault(opinion.name, set())
+            if len(values) < _VALUES:
+                values.add(float(opinion.value))
+        self.spool.put_opinion(
+            trace_bytes(opinion.trace) if opinion.trace else None,
+            opinion.span,
+            opinion.at,
+            opinion.id,
+            opinion,
+        )
 
     def span(
         self,
@@ -105,10 +153,8 @@ class Holdings:
             }
         body = msgspec.json.encode({"attributes": _pairs(attributes), **failed})
         above = b"" if not parent else span_bytes(parent)
-        self.traces[id] = trace
-        self.spans.append(
-            Span(trace_bytes(trace), span_bytes(id), above, started, ended, name, body, "span+json")
-        )
+        span = Span(trace_bytes(trace), span_bytes(id), above, started, ended, name, body, "span+json")
+        self.spool.put_span(id, span)
 
     def task(
         self,
@@ -138,7 +184,7 @@ class Holdings:
             },
             id=digest([self.product, dataset, id], 24),
         )
-        self.tasks.append(item)
+        self.spool.put_task(item.id, item)
 
     def unknown(self, record: Mapping[str, Json], known: Iterable[str]) -> None:
         """Count the fields of a record that nothing reads, where they hold something."""

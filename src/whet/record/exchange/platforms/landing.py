@@ -1,4 +1,4 @@
-"""Holdings parts → the record: trajectories, scores, feedback and tasks, written once however often they are read.
+"""Parts of an import → the record: trajectories, scores, feedback and tasks, written once however often they are read.
 
 A person's thumb becomes Feedback, a number of a judge or of a scale becomes a Score, a label stays in `meta`, and what
 should have been answered becomes a correction.  Nobody's opinion is made up: where it is not said who gave it, only a
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
 
 from msgspec import UNSET
 
 from ....errors import InputError
-from ....types import Feedback, Json, Score, Split, Step, Task, Trajectory, digest
+from ....types import Feedback, Json, Score, Step, Task, Trajectory, digest
 from ...rows import as_text
 from ...store import Store
 from ...tracing.dialects import survey
-from .holdings import Holdings, Opinion, TraceNote, lone, span_bytes, trace_bytes
+from .holdings import Holdings, Opinion, TraceNote, lone, span_bytes
+from .spool import ImportSpool
 
 _PEOPLE = re.compile(r"thumb|feedback|user|human|vote|like", re.IGNORECASE)
 """Names that people's opinions go by, where the product does not say whose they are."""
@@ -37,6 +40,7 @@ _WORDS = {
 }
 _RULE = re.compile(r"(?P<name>.+?)(?:\s*>=\s*(?P<least>-?\d+(?:\.\d+)?))?")
 _AT_ONCE = 500
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,47 +92,71 @@ class Landed:
 
 
 def land(holdings: Holdings, store: Store, rules: ThumbRules) -> Landed:
-    """Record everything that was holdings."""
+    """Record everything that was read, some traces at a time."""
     landed = Landed()
-    runs = {run.id: run for run in _runs(holdings)}
-    opinions = _Opinions(holdings, runs, rules, landed)
-    runs = {id: opinions.on(run) for id, run in runs.items()}
-    landed.runs, landed.feedback, landed.tasks = len(runs), len(opinions.feedback), len(holdings.tasks)
-    landed.answered_tasks = sum(task.answer_known for task in holdings.tasks)
+    spool = holdings.complete()
+    opinions = _Opinions(holdings, rules, landed)
     before = {table: store.count(table) for table in ("trajectories", "feedback", "tasks")}
-    ids = list(runs)
-    for start in range(0, len(ids), _AT_ONCE):
-        portion = ids[start : start + _AT_ONCE]
-        stored = {run.id: run for run in store.trajectories(ids=portion)}
+    for runs in _runs(holdings, spool):
+        scored = [opinions.on(run, spool.opinions(bytes.fromhex(run.id), Opinion)) for run in runs]
+        _record(scored, opinions.taken(), store, landed)
+    for others in batched(spool.others(Opinion)):
+        for trace, opinion in others:
+            opinions.elsewhere(opinion, trace)
+        _record([], opinions.taken(), store, landed)
+    for tasks in batched(spool.tasks(Task)):
+        landed.tasks += len(tasks)
+        landed.answered_tasks += sum(task.answer_known for task in tasks)
         with store.batch() as batch:
-            for id in portion:
-                run = runs[id]
-                if id not in stored:
-                    batch.put(run)
-                elif (merged := _merged(stored[id], run)) is not None:
-                    batch.put(merged, replace=True)
-                    landed.updated_runs += 1
+            batch.put_tasks(*_fresh(tasks, store))
         landed.redacted += batch.redacted
-    with store.batch() as batch:
-        batch.add_feedback(*opinions.feedback)
-        batch.put_tasks(*_fresh(holdings.tasks, store))
-    landed.redacted += batch.redacted
     landed.new_runs = store.count("trajectories") - before["trajectories"]
     landed.new_feedback = store.count("feedback") - before["feedback"]
     landed.new_tasks = store.count("tasks") - before["tasks"]
     return landed
 
 
-def _runs(holdings: Holdings) -> Iterator[Trajectory]:
+def _record(runs: Sequence[Trajectory], feedback: Sequence[Feedback], store: Store, landed: Landed) -> None:
+    landed.runs += len(runs)
+    landed.feedback += len(feedback)
+    stored = {run.id: run for run in store.trajectories(ids=[run.id for run in runs])} if runs else {}
+    with store.batch() as batch:
+        for run in runs:
+            if run.id not in stored:
+                batch.put(run)
+            elif (merged := _merged(stored[run.id], run)) is not None:
+                batch.put(merged, replace=True)
+                landed.updated_runs += 1
+        batch.add_feedback(*feedback)
+    landed.redacted += batch.redacted
+
+
+def batched(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Lists of some of them at a time."""
+    rest = iter(parts)
+    while portion := list(islice(rest, _AT_ONCE)):
+        yield portion
+
+
+def _runs(holdings: Holdings, spool: ImportSpool) -> Iterator[list[Trajectory]]:
     """The trajectories of the spans, with what is said of each; and of traces without spans."""
-    spoken = set()
-    for run in survey(holdings.spans).trajectories:
-        spoken.add(run.id)
-        yield _told(run, holdings.notes.get(run.id, TraceNote()), holdings.product)
-    for id, note in holdings.notes.items():
-        if id not in spoken and (note.input is not None or note.output is not None):
-            run = Trajectory(id=id, task=Task(), trace_ids=(id,), started=0.0)
-            yield _told(run, note, holdings.product)
+    for spans in spool.portions():
+        runs = {run.id: run for run in survey(spans).trajectories}
+        traces = dict.fromkeys(span.trace for span in spans)
+        told = [_told(run, holdings.noted(bytes.fromhex(run.id)), holdings.product) for run in runs.values()]
+        yield told + [
+            run for trace in traces if trace.hex() not in runs and (run := _bare(trace, holdings)) is not None
+        ]
+    for portion in batched(spool.bare()):
+        yield [run for trace in portion if (run := _bare(trace, holdings)) is not None]
+
+
+def _bare(trace: bytes, holdings: Holdings) -> Trajectory | None:
+    """A trace without a step, if it is said what went in or came out."""
+    note, id = holdings.noted(trace), trace.hex()
+    if note.input is None and note.output is None:
+        return None
+    return _told(Trajectory(id=id, task=Task(), trace_ids=(id,), started=0.0), note, holdings.product)
 
 
 def _told(run: Trajectory, note: TraceNote, product: str) -> Trajectory:
@@ -164,54 +192,46 @@ def _merged(stored: Trajectory, run: Trajectory) -> Trajectory | None:
 
 
 def _fresh(tasks: Sequence[Task], store: Store) -> list[Task]:
-    """Each task once, with the split that the record may have given it already."""
-    latest = {task.id: task for task in tasks}
-    splits: dict[str, Split | None] = {}
-    ids = list(latest)
-    for start in range(0, len(ids), _AT_ONCE):
-        splits |= {task.id: task.split for task in store.tasks(ids=ids[start : start + _AT_ONCE])}
-    return [replace(task, split=splits.get(id, task.split)) for id, task in latest.items()]
+    """Tasks with the split that the record may have given them already."""
+    splits = {task.id: task.split for task in store.tasks(ids=[task.id for task in tasks])}
+    return [replace(task, split=splits.get(task.id, task.split)) for task in tasks]
 
 
 class _Opinions:
     """Opinions by the run that they are on, as scores, labels and feedback."""
 
-    def __init__(
-        self, holdings: Holdings, runs: Mapping[str, Trajectory], rules: ThumbRules, landed: Landed
-    ) -> None:
+    def __init__(self, holdings: Holdings, rules: ThumbRules, landed: Landed) -> None:
         self._product, self._rules, self._landed = holdings.product, rules, landed
-        self._steps = {
-            run.id: {span: step for step in run.steps for span in step.info.get("span_ids", ())}
-            for run in runs.values()
-        }
-        self.feedback: list[Feedback] = []
-        self._scores: dict[str, dict[str, Score]] = defaultdict(dict)
-        self._labels: dict[str, dict[str, Json]] = defaultdict(dict)
-        values: dict[str, set[Json]] = defaultdict(set)
-        for opinion in holdings.opinions:
-            if isinstance(opinion.value, int | float) and not isinstance(opinion.value, bool):
-                values[opinion.name].add(float(opinion.value))
-        self._values = values
-        # The last one of a name counts.
-        for opinion in sorted(holdings.opinions, key=lambda opinion: (opinion.at, opinion.id)):
-            self._take(opinion, holdings.traces)
+        self._values = holdings.values
+        self._feedback: list[Feedback] = []
+        self._scores: dict[str, Score] = {}
+        self._labels: dict[str, Json] = {}
 
-    def on(self, run: Trajectory) -> Trajectory:
-        """The run with its scores and labels."""
-        scored = run.scored(*self._scores.get(run.id, {}).values())
-        if labels := self._labels.get(run.id):
-            scored = replace(scored, meta={**run.meta, "labels": labels})
-        return scored
+    def on(self, run: Trajectory, opinions: Sequence[Opinion]) -> Trajectory:
+        """The run with its scores and labels; the last one of a name counts."""
+        if not opinions:
+            return run
+        self._scores, self._labels = {}, {}
+        steps = {span: step for step in run.steps for span in step.info.get("span_ids", ())}
+        for opinion in opinions:
+            self._take(opinion, run.id, steps)
+        scored = run.scored(*self._scores.values())
+        return replace(scored, meta={**run.meta, "labels": self._labels}) if self._labels else scored
 
-    def _take(self, opinion: Opinion, traces: Mapping[str, str]) -> None:
-        trace = opinion.trace or traces.get(opinion.span, "")
-        if not trace and opinion.span and "-" in opinion.span:
-            trace = opinion.span  # LangSmith's runs: the root has the id of its trace
-        if not trace and not opinion.session:
+    def elsewhere(self, opinion: Opinion, trace: bytes | None) -> None:
+        """Take one that is on no run of this import: on a session, or on a run that is stored."""
+        if trace is None and not opinion.session:
             self._landed.left_out["on a span that is in none of these files: give its trace, too"] += 1
             return
-        run = trace_bytes(trace).hex() if trace else ""
-        step = self._steps.get(run, {}).get(span_bytes(opinion.span).hex()) if opinion.span else None
+        self._take(opinion, "" if trace is None else trace.hex(), {})
+
+    def taken(self) -> list[Feedback]:
+        """The feedback since it was taken last."""
+        feedback, self._feedback = self._feedback, []
+        return feedback
+
+    def _take(self, opinion: Opinion, run: str, steps: Mapping[str, Step]) -> None:
+        step = steps.get(span_bytes(opinion.span).hex()) if opinion.span else None
         thumb = self._thumb(opinion)
         told: list[tuple[str, float | None, Json]] = []
         if thumb is not None:
@@ -225,7 +245,7 @@ class _Opinions:
         if not told and opinion.comment and _a_persons(opinion):
             told.append(("comment", None, UNSET))
         for number, (kind, value, correction) in enumerate(told):
-            self.feedback.append(
+            self._feedback.append(
                 Feedback(
                     run=run,
                     session=None if run else opinion.session,
@@ -264,14 +284,14 @@ class _Opinions:
             try:
                 value = float(value)
             except ValueError:
-                self._labels[run][name] = value
+                self._labels[name] = value
                 return
         if value is not None and not isinstance(value, bool | int | float):
-            self._labels[run][name] = value
+            self._labels[name] = value
             return
         number = None if value is None or not math.isfinite(value) else float(value)
         reason = opinion.error or opinion.comment
-        self._scores[run][name] = Score(name, number, reason, f"{self._product}:{who}")
+        self._scores[name] = Score(name, number, reason, f"{self._product}:{who}")
         self._landed.scores[name] += 1
         if opinion.by != "judge":
             self._landed.scales[opinion.name] += 1
@@ -297,7 +317,7 @@ class _Opinions:
             return _WORDS.get(re.sub(r"[\s_-]", "", value).lower())
         if not isinstance(value, int | float | str):
             return None
-        values = self._values[opinion.name] | {float(value)}
+        values = self._values.get(opinion.name, set()) | {float(value)}
         if values == {1.0} and _THUMB.search(opinion.name) is None:
             return None  # as well the lowest of five stars
         if values <= {0.0, 1.0}:

@@ -158,7 +158,7 @@ def _score(record: Mapping[str, Json], holdings: Holdings) -> None:
         value = text
     elif type == "BOOLEAN":
         value = value if isinstance(value, bool) else str(value).lower() in ("1", "1.0", "true")
-    holdings.opinions.append(
+    holdings.opinion(
         Opinion(
             id=str(record["id"]),
             name=str(record["name"]),

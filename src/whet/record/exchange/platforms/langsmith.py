@@ -136,7 +136,7 @@ def _feedback(record: Mapping[str, Json], holdings: Holdings) -> None:
     score, value = record.get("score"), record.get("value")
     if isinstance(value, dict | list):  # LangGraph's own, of several parts
         value = None
-    holdings.opinions.append(
+    holdings.opinion(
         Opinion(
             id=str(record["id"]),
             name=str(record["key"]),

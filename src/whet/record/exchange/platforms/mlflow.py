@@ -155,7 +155,7 @@ def _assessment(trace: str, stated: Mapping[str, Json], holdings: Holdings) -> N
             return
         correction = wanted
     error = _object(feedback.get("error"))
-    holdings.opinions.append(
+    holdings.opinion(
         Opinion(
             id=str(stated.get("assessment_id") or f"{trace}:{name}"),
             name=name,

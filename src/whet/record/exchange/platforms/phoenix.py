@@ -144,7 +144,7 @@ def _annotation(record: Mapping[str, Json], holdings: Holdings) -> None:
     if by == "person" and name.lower() in _CORRECTION and comment and told.get("score") is None:
         correction, comment = comment, ""
     score = told.get("score")
-    holdings.opinions.append(
+    holdings.opinion(
         Opinion(
             id=str(
                 record.get("id") or msgspec.json.encode(dict(record), order="sorted", enc_hook=str).decode()
