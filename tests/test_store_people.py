@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 import threading
 import time
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -327,3 +329,17 @@ def test_reading_goes_on_while_old_segments_are_taken_out(tmp_path: Path) -> Non
         stop.set()
         reader.join()
         assert failures == []
+
+
+def test_some_feedback_is_read_without_reading_all_of_it(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        store.add_feedback(*[Feedback(run=f"run-{number}", value=1.0) for number in range(5_000)])
+        some, every = [], []
+        for count, asked in ((20, some), (5_000, every)):
+            tracemalloc.start()
+            asked += [*itertools.islice(store.feedback(), count)]
+            asked.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert len(every) == 5_001
+        assert [noun.run for noun in some[:20]] == [f"run-{number}" for number in range(20)]
+        assert some[-1] < every[-1] / 4

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PAGE = 500
 
-Noun = TypeVar("Noun", Task, Version, Preference)
+Noun = TypeVar("Noun", Task, Version, Preference, Feedback)
 
 
 def read_trajectories(
@@ -116,14 +116,6 @@ def read_all(
     while page := reader.rows(query, [last, *values]):
         for last, body in page:  # noqa: B007 - `last` is where the next page begins
             yield decode(body, noun)
-
-
-def read_feedback(reader: DatabaseReader, run: str | None, session: str | None) -> Iterator[Feedback]:
-    """See `Store.feedback`."""
-    equal = {column: key for column, key in (("run", run), ("session", session)) if key is not None}
-    where = f"WHERE {' AND '.join(f'{column} = ?' for column in equal)} " if equal else ""
-    for (body,) in reader.rows(f"SELECT body FROM feedback {where}ORDER BY seq", list(equal.values())):
-        yield decode(body, Feedback)
 
 
 def _feedback(reader: DatabaseReader, runs: set[str]) -> dict[str, list[Feedback]]:

@@ -39,7 +39,7 @@ from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
-from .queries import clashing, read_all, read_feedback, read_trajectories
+from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
 from .retention import KEEP, PORTION
@@ -285,7 +285,7 @@ class Store:
 
     def feedback(self, run: str | None = None, *, session: str | None = None) -> Iterator[Feedback]:
         """Feedback on one run or session or on all, in the order in which it was recorded."""
-        return read_feedback(self.database, run, session)
+        return read_all(self.database, Feedback, "feedback", run=run, session=session)
 
     def revisions(self, id: str) -> list[Trajectory]:
         """The contents of a trajectory before it was overwritten, oldest first; empty if it never was."""
