@@ -84,3 +84,34 @@ def test_dollars_of_a_gateway_call_are_shown_and_hold_a_candidate_back(
     assert f"1 model call of {MODEL}, 2,000 + 1,000 tokens, ${short:.4f}" in shown
     assert f"Guardrail cost fails: {short - wordy:.4g} over" in worse, worse
     assert f"Guardrail cost holds: +{wordy - short:.4g} over" in better, better
+
+
+def test_a_guardrail_on_dollars_that_no_rollout_states_says_how_to_state_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHET_PRICES", raising=False)
+    silent = AGENT.replace("        step.usage =", "        told_usage =").replace(
+        "step.info =", "told_info ="
+    )
+    (tmp_path / "shop.py").write_text(silent)
+    rows = [{"instruction": f"Is {n} so?", "group": f"person {n}", "answer": "yes"} for n in range(30)]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with Store(tmp_path / "runs.db") as store:
+        store.put_bundle(costly := Bundle([Version(resource="style", content="long")]))
+    words = [
+        "gate",
+        "none",
+        costly.id,
+        "--entry",
+        "shop:reply",
+        "--store",
+        "runs.db",
+        "--data",
+        "tasks.jsonl",
+    ]
+    words += ["--reward", "exact", "--reward", "cost", "--not-lower", "cost:0.0001"]
+    with ScriptedServer(model, models=[MODEL]) as server:
+        judged = whet(*words, folder=tmp_path, OPENAI_BASE_URL=server.base_url)
+    said = judged.stdout + judged.stderr
+    assert "Guardrail cost fails: no pair has it." in said, said
+    assert "step.usage = whet.types.Usage(prompt_tokens=..., output_tokens=...)" in " ".join(said.split())

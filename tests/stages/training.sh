@@ -7,11 +7,12 @@
 #: --episodes 100 -> --episodes 60 --steps 24 --optim.learning-rate 0.02
 #: --answer-tokens 4 -> --answer-tokens 1
 # Commands that are not run here, and why:
-#! accelerate launch --config_file fsdp.yaml -- tests/test_training_processes.py starts several processes
-#! whet train sft --store runs.db --reward-function reader:right -- tests/test_weights_journey.py plays this block
-#! whet gate out/first --entry reader:answer -- tests/test_weights_journey.py plays this block
+#! accelerate launch --config_file fsdp.yaml -m whet train grpo --store runs.db --model models/qwen --output out/second -- tests/test_training_processes.py starts several processes
+#! whet train sft --store runs.db --reward-function reader:right --model base --output out/first -- tests/test_weights_journey.py plays this block
+#! whet gate out/first --entry reader:answer --reward reader:right --store runs.db --data unseen.jsonl -- tests/test_weights_journey.py plays this block
 #! whet release out/first --store runs.db -- tests/test_weights_journey.py plays this block
-#! whet train grpo --env world:env -- tests/test_training_journey.py learns in an Env by this command
+#! whet train grpo --env world:env --policy world:policy --tasks-file tasks.jsonl --model out/cloned --round-tasks 32 --max-rollouts 50000 --output out/fresh -- tests/test_training_journey.py learns in an Env by this command
+#! whet train grpo --env world:env --tasks-file tasks.jsonl --model models/qwen --lora-rank 16 --rollouts vllm --rollouts-options "--gpu-memory-utilization 0.4" --asynchronous --max-staleness 2 --output out/beside -- it takes vLLM and a GPU; tests/test_training_engines.py plays its parts with a scripted engine
 export OMP_NUM_THREADS=1
 PORT=$(python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 python - <<'PY'

@@ -14,6 +14,14 @@ MAX_EXCLUDED = 0.1
 """Share of pairs that may be left out for an infrastructure error; a side that breaks more often chose its sample."""
 
 _LOW = frozenset({"hallucination", "hallucinations", "error", "errors", "error_rate", "toxicity", "refusal"})
+_WAYS = {
+    "cost": (
+        " A call that only a gateway records is not a rollout's own: have the agent state it, inside "
+        "whet.step(kind='llm') as step, by step.usage = whet.types.Usage(prompt_tokens=..., output_tokens=...) and "
+        "step.info = {'model': ...}, of a model that has a price (WHET_PRICES adds one)."
+    )
+}
+"""Metric → what to do where no run has it."""
 _EITHER = frozenset({"cost", "dollars", "latency", "seconds", "tokens", "steps"})
 
 
@@ -147,7 +155,7 @@ class RailEvidence:
     def sentence(self) -> str:
         rail = self.guardrail
         if not self._slack.n:
-            return f"Guardrail {rail.metric} fails: no pair has it."
+            return f"Guardrail {rail.metric} fails: no pair has it.{_WAYS.get(rail.metric, '')}"
         allowed = f"{rail.margin:.3g}" + (" of the baseline's mean" if rail.relative else "")
         text = (
             f"Guardrail {rail.metric} {'holds' if self.holds() else 'fails'}: {self._raw.mean:+.3g} over "
