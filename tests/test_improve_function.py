@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import whet
 from whet.errors import InputError
 from whet.learn.evolution.reports import EvolutionReport
 from whet.models import ScriptedModel
+from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
 
 SOURCE = '''\
@@ -72,6 +74,25 @@ def test_with_a_model_the_function_is_proven_better_and_no_empty_row_is_broken(f
     patch = folder / "whet_output" / "agent.patch"
     subprocess.run(["git", "apply", patch], cwd=folder, check=True, capture_output=True)
     assert "total|sum" in (folder / "bills.py").read_text()
+
+
+def test_a_model_is_not_asked_to_repair_what_an_edit_broke(folder: Path) -> None:
+    texts: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        texts.append(request.text)
+        return "I would need to see more of your bills."
+
+    with ScriptedServer(answer) as server:
+        done = improve(folder, "--model", "scripted", "--base-url", server.base_url)
+    assert done.returncode == 1, done.stderr
+    asked = [text.partition("# The program\nScore ")[2] for text in texts]
+    assert len(asked) > 10
+    start = float(asked[0].split()[0])
+    assert all(float(text.split()[0]) >= start for text in asked)
+    # They are there, and are shown beside it.
+    beside = [score for text in asked for score in re.findall(r"\nScore ([0-9.]+)", text)]
+    assert any(float(score) < start for score in beside)
 
 
 def test_a_patch_that_answers_where_nothing_is_right_is_not_promoted(folder: Path) -> None:

@@ -334,13 +334,24 @@ class Search:
             allowed = [name for name in self._bandit.arms if draw.donor is not None or name not in _PAIRED]
             name = self._bandit.choose(rng, self._side(allowed, turn))
             if name in self._models:
-                return _Child(number, name, draw, None, _CHEAP + self._models[name].price)
+                return _Child(number, name, self._asked_for(draw), None, _CHEAP + self._models[name].price)
             child = self.moves[name](draw, rng) if name in self.moves else self._edited(name, draw, rng)
             # Not `_shapes`, which grows while proposals are under way, and so with the pace of the workers.
             if child is not None and child.shape() not in self._committed:
                 return _Child(number, name, draw, child)
             draw = self.population.draw(number, rng)
         return _Child(number, name, draw, None)
+
+    def _asked_for(self, draw: Draw) -> Draw:
+        """What a model is asked to change: the best, where the parent drawn is worse than the start.
+
+        An edit that costs nothing may set out from anywhere; a call that is paid for does not repair what one broke.
+        """
+        if draw.parent.score >= self._members[0].score:
+            return draw
+        best = max(self.population.members(), key=lambda judged: judged.score)
+        others = tuple(judged for judged in draw.inspirations if judged.number != best.number)
+        return replace(draw, parent=best, inspirations=others)
 
     def _side(self, allowed: Sequence[str], turn: str) -> Sequence[str]:
         """The proposers or the edits, by turns.
