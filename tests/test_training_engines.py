@@ -15,8 +15,9 @@ from whet.cli import app
 from whet.errors import InputError, MissingExtra, ModelError
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
 from whet.learn.training import engines, huggingface, model
+from whet.learn.training.compute import ComputeOptions
 from whet.learn.training.engines import EnginePlan, engine, found
-from whet.learn.training.local import LocalModels, adopted
+from whet.learn.training.local import LocalModels, adopted, use_compute
 from whet.learn.training.remote import RemoteModels
 from whet.learn.training.sampler import Sampler
 from whet.models import Retry
@@ -258,6 +259,18 @@ def test_the_commands_of_vllm_and_sglang_are_those_that_they_document(tmp_path, 
     command, _ = engines._COMMANDS["sglang"](replace(plan, where="sglang", lora_rank=0), 81, tmp_path, "k")
     assert command[:4] == ["/bin/sglang", "serve", "--model-path", "Qwen/Qwen3-0.6B"]
     assert "--enable-lora" not in command
+
+
+def test_device_and_dtype_reach_the_trainer_and_the_policy_server_alike(tmp_path):
+    asked = ComputeOptions(device="cpu", dtype="bfloat16")
+    plan = EnginePlan(where="policy", model="m", device=asked.device, dtype=asked.dtype)
+    command, _ = engines._COMMANDS["policy"](plan, 81, tmp_path, "k")
+    assert command[-4:] == ["--device", "cpu", "--dtype", "bfloat16"]
+    version = adopted("policy", downloaded(tmp_path / "m"), tmp_path)
+    use_compute(asked)
+    with RemoteModels(VLLM("http://127.0.0.1:9/v1", "m"), tmp_path / "handed").as_shared():
+        weights = LocalModels.shared().decoder(version).weights()
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
 
 
 @pytest.fixture

@@ -127,7 +127,20 @@ def test_nothing_is_loaded_and_torch_is_not_imported_for_a_device_that_is_elsewh
     assert not (seven / "out").exists()
 
 
+def test_a_reference_and_conversations_count_where_they_are_kept(seven, capsys):
+    _, plain = on_a_gpu(capsys, seven, "--plan-for", 200)
+    _, watched = on_a_gpu(capsys, seven, "--plan-for", 200, "--alarms.max-kl", 1.0)
+    assert "reference" not in plain["bytes"]
+    assert watched["bytes"]["reference"] == plain["bytes"]["weights"]
+    _, here = on_a_gpu(capsys, seven, "--plan-for", 200, "--env", "world:env")
+    _, there = on_a_gpu(capsys, seven, "--plan-for", 200, "--env", "world:env", "--rollouts", "vllm")
+    assert "open conversations" in here["bytes"]
+    assert "open conversations" not in there["bytes"]
+
+
 def test_what_cannot_be_planned_is_said(tmp_path, capsys):
+    with pytest.raises(InputError, match="webrl may hold others"):
+        run("train", "webrl", "--model", tmp_path, "--output", tmp_path / "o", "--plan")
     with pytest.raises(InputError, match="for a pretrained model"):
         run("train", "sft", "--output", tmp_path / "o", "--plan")
     (tmp_path / "empty").mkdir()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..learn.training.planning import MemoryPlan, ModelSizes
 
 GIB = 1 << 30
+SEVERAL = ("webrl", "rlhf")
+"""Methods that hold a critic, or a reward model and a reference, beside the policy."""
 FACTORS = 16
 """Rank of the factors in what is suggested."""
 
@@ -25,7 +27,7 @@ def plan(name: str, method: Method, options: Any, common: TrainArguments) -> int
         0 if it fits or nothing is known of the device, 1 if it does not.
 
     Raises:
-        InputError: there is no pretrained model to plan for.
+        InputError: there is no pretrained model to plan for, or the method holds several.
         NotFoundError: the model is not within reach.
     """
     from ..learn.training.planning import sizes_of  # there where the extra `train` is installed
@@ -33,6 +35,10 @@ def plan(name: str, method: Method, options: Any, common: TrainArguments) -> int
     if common.model in ("", "tiny"):
         raise InputError(
             "--plan is for a pretrained model: give one with --model; a tiny one fits everywhere"
+        )
+    if method.plugin or name in SEVERAL:
+        raise InputError(
+            f"--plan counts one network that is trained, and {name} may hold others; plan for sft or grpo"
         )
     model = sizes_of(common.model)
     device, dtype, free = _device(common)
@@ -121,7 +127,7 @@ def _planned(
 
     rounds = isinstance(options, RoundOptions)
     compares = rounds and (
-        options.kl_coefficient > 0 or options.kl_every is not None or bool(common.lora_rank)
+        options.kl_coefficient > 0 or options.measured_every(full=not common.lora_rank) is not None
     )
     return planned(
         model,
@@ -134,7 +140,7 @@ def _planned(
         part_tokens=getattr(options, "part_tokens", None),
         muon=bool(getattr(options, "optim", None) and options.optim.muon),
         reference=compares,
-        samples=common.env is not None,
+        samples=common.env is not None and common.rollouts is None and not common.asynchronous,
         best=not rounds and getattr(options, "validation_share", 0) > 0,
         free=free,
     )

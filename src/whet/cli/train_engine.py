@@ -49,6 +49,8 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
         resource=getattr(options, "resource", "policy"),
         lora_rank=common.lora_rank,
         options=common.rollouts_options,
+        device=common.device,
+        dtype=common.dtype,
     )
     handed = folder / "engine"
     with engine(plan, handed) as server:

@@ -58,6 +58,9 @@ class EnginePlan:
     """Rank of the factors that will be handed over; 0 for full weights."""
     options: str = ""
     """Further options of the engine's own command."""
+    device: str = "auto"
+    """Where `policy` computes; vllm and sglang have options of their own."""
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         if self.where in _COMMANDS or self.where.startswith(("http://", "https://")):
@@ -158,6 +161,7 @@ def _rank(plan: EnginePlan) -> int:
 def _policy(plan: EnginePlan, port: int, folder: Path, key: str) -> tuple[list[str], Mapping[str, str]]:
     command = [sys.executable, "-m", "whet", "serve-policy", "--model", served_model(plan), "--name", NAME]
     command += ["--port", str(port), "--allow-weights", str(folder.resolve())]
+    command += ["--device", plan.device, "--dtype", plan.dtype]
     return command, {"WHET_TOKEN": key}
 
 

@@ -69,6 +69,10 @@ LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 """Names of the layers that get LoRA factors; those a model does not have are passed over."""
 
 
+KL_EVERY = 10
+"""Rounds between measurements of the divergence, where none are asked for and a reference costs little."""
+
+
 class LearningRates(NamedTuple):
     """The learning rates of a method where none is asked for, by what is trained."""
 
@@ -471,6 +475,15 @@ class RoundOptions:
     """Random seed, of the order of minibatches."""
     optim: OptimOptions = field(default_factory=OptimOptions)
     """Options of the optimizer of weights."""
+
+    def measured_every(self, *, full: bool) -> int | None:
+        """Rounds between measurements of the divergence, for which the first weights are kept; None for none.
+
+        Args:
+            full: all weights of a pretrained model are trained.
+        """
+        unasked = full and self.alarms.max_kl is None
+        return self.kl_every if self.kl_every is not None or unasked else KL_EVERY
 
     def __post_init__(self) -> None:
         one_or_more(self, "steps", "group_size", "passes", "minibatch", "checkpoint_every", "kl_every")

@@ -120,8 +120,12 @@ class RemoteModels(LocalModels):
 
     @contextmanager
     def as_shared(self) -> Iterator[None]:
-        """Be the process's own models while this is entered: policies and optimizers sample on the server."""
+        """Be the process's own models while this is entered: policies and optimizers sample on the server.
+
+        Weights compute here where those of the models before did (`use_compute`).
+        """
         before = LocalModels._shared
+        self.compute = LocalModels.shared().compute
         LocalModels._shared = self
         try:
             yield

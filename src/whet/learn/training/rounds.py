@@ -48,8 +48,6 @@ Validate = Callable[[Bundle], Awaitable[float]]
 
 
 Options = TypeVar("Options", bound=RoundOptions)
-KL_EVERY = 10
-"""Rounds between measurements of the divergence, where none are asked for and a reference costs little."""
 
 
 @dataclass(kw_only=True)
@@ -290,9 +288,7 @@ class Rounds(Trainable, Generic[Options]):
         self._entropy_bonus = options.entropy_bonus
         if self._entropy_bonus is None:
             self._entropy_bonus = 0.0 if pretrained(network) else options.fresh_entropy_bonus
-        self._kl_every = options.kl_every
-        if self._kl_every is None and not (full and options.alarms.max_kl is None):
-            self._kl_every = KL_EVERY
+        self._kl_every = options.measured_every(full=full)
 
     @property
     def _compares(self) -> bool:
