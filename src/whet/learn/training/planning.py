@@ -113,10 +113,9 @@ def planned(
     reference: bool = False,
     samples: bool = False,
     best: bool = False,
-    processes: int = 1,
     free: int | None = None,
 ) -> MemoryPlan:
-    """The memory that training takes in each process.
+    """The memory that training takes in one process that holds the whole model.
 
     Args:
         device: `cpu`, `cuda` or `mps`.
@@ -128,7 +127,6 @@ def planned(
         reference: a second copy of what is trained is kept.
         samples: conversations are sampled in this process.
         best: the best weights so far are kept for early stopping.
-        processes: that share the layers (FSDP).
         free: bytes at hand.
 
     Raises:
@@ -151,17 +149,9 @@ def planned(
         parts["LoRA factors"] = 4 * trained
         parts["gradients"], parts["moments"] = 4 * trained, 8 * trained
     else:
-        if processes > 1:
-            # Shares are float32 and their own masters; two layers are gathered at once.
-            parts["weights"] = 4 * model.count
-        elif size == 2:
+        if size == 2:
             parts["float32 masters"] = 4 * trained
         parts["gradients"], parts["moments"] = 4 * trained, moments
-        if processes > 1:
-            alone = 1 - model.in_layers / model.count
-            parts = {name: int(value * (alone + (1 - alone) / processes)) for name, value in parts.items()}
-            layers = max(1, int(model.config.get("num_hidden_layers", 1)))
-            parts["gathered layers"] = 2 * size * model.in_layers // layers
     if reference:
         parts["reference"] = trained * (4 if lora_rank else size)
     if samples:
