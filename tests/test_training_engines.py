@@ -320,6 +320,9 @@ def test_what_an_engine_needs_is_said_before_it_is_started(world, tmp_path):
         run("train", "grpo", "--rollouts", "vllm", "--output", tmp_path / "out")
     with pytest.raises(InputError, match="how many there may be is --max-rollouts 40"):
         run("train", "grpo", *world, "--rollouts", 40, "--output", tmp_path / "out")
+    words = [*world, "--lora-rank", 2, "--four-bit", "--rollouts", "policy", "--output", tmp_path / "four"]
+    with pytest.raises(InputError, match="beside rounded ones"):
+        run("train", "grpo", *words)
 
 
 def a_gpu_and(name):

@@ -43,6 +43,11 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
         raise InputError(
             "--rollouts and --asynchronous are for one process: each of several would hand over weights of its own"
         )
+    if common.four_bit and common.rollouts in (None, "policy"):
+        raise InputError(
+            "the policy server holds frozen weights whole, and --four-bit trains beside rounded ones, which would not "
+            "have said the same: sample in this process, or leave --four-bit out"
+        )
     plan = EnginePlan(
         where=common.rollouts or "policy",
         model=common.model,
