@@ -100,6 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     rated.add_argument(
         "--here", action="store_true", help="commands run in this environment, not in a bare one"
     )
+    unfooled = command("no-false-win", "What is not better must not win: gate, judges, rewards and data.")
+    unfooled.add_argument("--lines", default="", help="these alone, with commas between")
+    unfooled.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -205,6 +208,11 @@ def main() -> int:
                     here=options.here,
                 )
             )
+        case "no-false-win":
+            from no_false_win import LINES, no_false_win
+
+            lines = [name for name in LINES if not options.lines or name in options.lines.split(",")]
+            return int(not no_false_win(options.data, folder / "no-false-win", lines=lines))
         case "out-of-fold":
             from out_of_fold import out_of_fold
 

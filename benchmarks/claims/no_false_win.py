@@ -1,0 +1,38 @@
+"""What is not better must not win: the gate, judges, rewards and data, on recordings that nobody here made.
+
+Each line is a module of its own with `measure(data, folder)`: it takes the folder of the data sets and one to work in,
+and gives back what it noted, with each bar that has to be reached.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from newcomers_shell import Noted, report
+
+LINES: dict[str, str] = {}
+"""Name of a line → its module."""
+
+
+def no_false_win(data: Path, folder: Path, *, lines: Sequence[str]) -> bool:
+    """Measure these lines, and publish a section each; True if no bar was missed.
+
+    Args:
+        data: the data sets; a line says which of them it takes.
+        folder: where it works.
+    """
+    reached = True
+    for name in lines:
+        module = importlib.import_module(LINES[name])
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        noted: list[Noted] = module.measure(data, place)
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        reached &= report(
+            f"No false win: {name}", (module.__doc__ or "").partition("\n")[0], noted, page=True
+        )
+    return reached
