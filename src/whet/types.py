@@ -179,6 +179,9 @@ class Step:
 BY_WORKER = "worker:"
 """How the evaluator of a score begins that the worker of a rollout reported: learned from on request, and no proof."""
 
+UNCALIBRATED = "uncalibrated:"
+"""How the evaluator of a score begins that a judge gave whom no reliability card admits: it promotes nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -194,6 +197,11 @@ class Score:
     def by_worker(self) -> bool:
         """True if the worker that ran the rollout reported it: no gate takes it for a judge's."""
         return self.evaluator.startswith(BY_WORKER)
+
+    @property
+    def uncalibrated(self) -> bool:
+        """True if a judge gave it that nobody has measured on labels: no gate promotes by it."""
+        return self.evaluator.startswith(UNCALIBRATED)
 
     @property
     def broke(self) -> bool:

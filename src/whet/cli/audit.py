@@ -12,6 +12,8 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
+from .judges import JudgeAudit, audit_rubric, audit_verdicts
+from .named import is_rubric
 
 ACCOUNT = "account.json"
 """What whet generate-training-data writes beside the rows of a target."""
@@ -32,32 +34,65 @@ def audit(
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
     seconds: float = 20.0,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_env: KeyVariable = "OPENAI_API_KEY",
+    store: Path | None = None,
+    output: Path | None = None,
+    show: tuple[str, ...] = (),
+    structured: bool = False,
+    without_answer: bool = False,
     json: Print = False,
 ) -> int:
-    """Test whether an evaluator can be trusted, in the sandbox.
+    """Test whether an evaluator can be trusted: code in the sandbox, a judge on labelled answers.
 
-    It must rank known-good answers above mutated, constant, empty, crashing, keyword-stuffed and over-long variants,
+    Code must rank known-good answers above mutated, constant, empty, crashing, keyword-stuffed and over-long variants,
     and above ones that are wrong in one place; give every answer a finite score, whatever its type; score the same
-    twice and in any order; reveal no expected answer; and agree with people's labels. Prints the table of checks;
-    exits 0 if the evaluator is admitted, otherwise 1.
+    twice and in any order; reveal no expected answer; and agree with people's labels. Prints the table of checks.
+
+    A judge gets a reliability card: accuracy and kappa on --labels beside simple rules, and how far position, length,
+    padding, its own model, an injection and time move it: whet audit rubric.md --labels pairs.jsonl --model NAME
+    --base-url URL --store runs.db. Verdicts that were recorded (JSON Lines with judge and winner) give a card for each
+    judge, and a panel.
+
+    Exits 0 if what is audited is admitted, otherwise 1.
 
     Parameters
     ----------
     evaluator
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
-        trajectory, or an answer as output, expected and input.
+        trajectory, or an answer as output, expected and input. Or a judge's rubric (.md or .txt), or recorded
+        verdicts of judges (.jsonl).
     target
         A known-good example: a Python program (a file, file.py:function or module:function), or JSON Lines with
         input, output and expected.
     labels
-        People's labels: JSON Lines with input, output, expected and label (above 0 is good).
+        People's labels: JSON Lines with input, output, expected and label (above 0 is good). For judges also pairs:
+        input, output_1, output_2 and label (1 or 2, the better one), with kind, model_1 and model_2 where known.
     invariant
         A change of an answer that must not change its score: whitespace or case. May be repeated.
     path
         A further file or folder that the evaluator may read or import from. May be repeated.
     seconds
         Time limit of one evaluation, in seconds.
+    store
+        For a rubric: the store that keeps the judge's card, where whet gate looks for it, and its answers.
+    output
+        For judges: a folder for each card as JSON and as an SVG badge, and for the panel.
+    show
+        For a rubric: what the judge sees beside question and answer, steps or images. May be repeated.
+    structured
+        For a rubric: have the endpoint keep to a JSON schema.
+    without_answer
+        For a rubric: do not show the judge the expected answer.
     """
+    judges = JudgeAudit(
+        labels, model, base_url, api_key_env, store, output, show, structured, without_answer, json
+    )
+    if is_rubric(evaluator):
+        return audit_rubric(Path(evaluator), judges)
+    if Path(evaluator).suffix == ".jsonl":
+        return audit_verdicts(Path(evaluator), judges)
     from ..judge import evaluator as evaluators
     from ..judge.proof import prove
     from ..record.rows import read_rows

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import InputError
@@ -12,11 +14,15 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from ..judge import Reward
+    from ..judge.card import ReliabilityCard
+    from ..models import Model
     from ..record.store import Store
     from ..types import Trajectory
 
 RUBRIC = "rubric"
 """Name of the reward that reads the record's rubric."""
+RUBRICS = (".md", ".txt")
+"""Endings of a file that holds a rubric."""
 AT_ONCE = 16
 """Trajectories judged together, for a reward that waits for something, such as a model."""
 
@@ -49,33 +55,97 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
 async def opened_rewards(
     names: Sequence[str], store: Store, base_url: str | None, stack: AsyncExitStack
 ) -> list[Reward]:
-    """The same, and `rubric`: a judge who reads the record's proven rubric, asked at `base_url`.
+    """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, and files of rubrics.
 
     Raises:
-        InputError: as above, or the record holds no such rubric.
+        InputError: as above, or the record holds no such rubric, or no card that admits a file's judge.
     """
+    from ..judge.judge import judge_of
     from ..judge.rubric import RubricReward, recorded
+
+    rewards: list[Reward] = []
+    for name in names:
+        if name == RUBRIC:
+            rubric = recorded(store)
+            if rubric is None:
+                raise InputError(
+                    f"{store.path} holds no rubric that agreed with people: have one drafted and proven with whet "
+                    f"label --rubric --store {store.path} --model NAME --base-url URL"
+                )
+            asked = await recorded_model(rubric.model, store, base_url, stack)
+            rewards.append(RubricReward(RUBRIC, rubric, asked))
+        elif is_rubric(name):
+            text = rubric_text(Path(name))
+            card = _admitting(store, name, text)
+            asked = await recorded_model(card.model, store, base_url, stack)
+            rewards.append(judge_of(text, asked, card.settings, name=card.judge, card=card))
+        else:
+            rewards += named_rewards([name])
+    return rewards
+
+
+def is_rubric(name: str) -> bool:
+    """True for the name of a file that holds a rubric."""
+    return Path(name).suffix.lower() in RUBRICS
+
+
+def rubric_text(path: Path) -> str:
+    """The rubric of a file.
+
+    Raises:
+        InputError: it cannot be read, or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the rubric {path}: {error}") from error
+    if not text:
+        raise InputError(f"the rubric {path} is empty")
+    return text
+
+
+def _admitting(store: Store, name: str, rubric: str) -> ReliabilityCard:
+    """The card that admits the judge of a rubric.
+
+    Raises:
+        InputError: there is none; it says what would clear the judge.
+    """
+    from ..judge.card import MARKS, recorded_card
+
+    card = recorded_card(store, rubric)
+    if card is None:
+        raise InputError(
+            f"{name} is the rubric of a judge without a reliability card: it may steer, and promotes nothing. Measure "
+            f"it on labelled answers: whet audit {name} --model NAME --base-url URL --labels FILE --store {store.path}"
+        )
+    if not card.admitted:
+        raise InputError(card.refusal)
+    if card.form != MARKS:
+        raise InputError(
+            f"the card of {name} is of {card.form}, and a gate has single answers marked: audit it on labelled single "
+            "answers (input, output, label)"
+        )
+    return card
+
+
+async def recorded_model(
+    model: str,
+    store: Store,
+    base_url: str | None,
+    stack: AsyncExitStack,
+    *,
+    key_variable: str = "OPENAI_API_KEY",
+) -> Model:
+    """A judge's model by its name, whose answers the record keeps: none is bought twice."""
     from ..learn.evolution.in_one_call import Endpoints
     from ..models import RecordedModel
     from ..models.budget import Meter
     from ..record.store import Log
 
-    rewards: list[Reward] = []
-    for name in names:
-        if name != RUBRIC:
-            rewards += named_rewards([name])
-            continue
-        rubric = recorded(store)
-        if rubric is None:
-            raise InputError(
-                f"{store.path} holds no rubric that agreed with people: have one drafted and proven with whet label "
-                f"--rubric --store {store.path} --model NAME --base-url URL"
-            )
-        judge, _, _ = await Endpoints(model=rubric.model, base_url=base_url).open(stack, Meter())
-        assert judge is not None
-        asked = RecordedModel(judge, Log(store, f"judge/{rubric.model}"))
-        rewards.append(RubricReward(RUBRIC, rubric, asked))
-    return rewards
+    endpoints = Endpoints(model=model, base_url=base_url, api_key=os.environ.get(key_variable))
+    opened, _, _ = await endpoints.open(stack, Meter())
+    assert opened is not None
+    return RecordedModel(opened, Log(store, f"judge/{model}"))
 
 
 def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:

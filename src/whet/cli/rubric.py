@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from .app import existing
+from .named import rubric_text
 from .terminal import Read, keys
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def label_rubric(run: RubricRun) -> int:
 
     if run.model is None or run.base_url is None:
         raise InputError("a judge has to read the rubric: give --model NAME and --base-url URL")
-    written = _text(run.file) if run.file is not None else None
+    written = rubric_text(run.file) if run.file is not None else None
 
     async def work() -> int:
         async with AsyncExitStack() as stack:
@@ -68,16 +69,6 @@ def label_rubric(run: RubricRun) -> int:
                 return await sitting.work(read)
 
     return asyncio.run(work())
-
-
-def _text(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the rubric {path}: {error}") from error
-    if not text:
-        raise InputError(f"the rubric {path} is empty")
-    return text
 
 
 def _said(store: Store) -> tuple[list[Rated], dict[str, list[str]]]:

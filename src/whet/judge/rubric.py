@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from ..errors import ContractError
+from ..errors import ContractError, ModelError
 from ..models import Model
 from ..record.store import Store
 from ..stats import ClusterMean, Interval
@@ -24,6 +23,7 @@ from .base import ascore
 from .check import acheck_reward
 from .fitted import Rated, length_rule
 from .judge import Judge
+from .votes import dividing_mark
 
 KEY = "judge/rubric"
 """The key in the record under which the rubric stands that was proven last."""
@@ -207,7 +207,8 @@ class RubricReward:
     def __init__(self, name: str, rubric: ProvenRubric, model: Model) -> None:
         self.name, self._threshold = name, rubric.threshold
         self._judge = Judge(model, rubric.text, name=name, show_answer=False)
-        self.version = digest([self._judge.version, rubric.threshold], 12)
+        # Proven on people's thumbs, which is what a card would show.
+        self.version = digest([self._judge.key, rubric.threshold], 12)
 
     async def __call__(self, trajectory: Trajectory) -> Score:
         """In [0, 1]; 0 where the agent failed or answered nothing."""
@@ -232,13 +233,21 @@ async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> Pro
         ModelError: the judge cannot be asked.
     """
     judge = Judge(model, text, show_answer=False)
-    marks: dict[tuple[str, str], float] = {}
+    asked: dict[tuple[str, str], float | None] = {}
     for thumb in (*evidence.shown, *evidence.held_out):
         key = (thumb.input, thumb.answer)
-        if key not in marks:
-            # No mark that can be read is no praise.
-            marks[key] = (await ascore(judge, _run(*key))).value or 0.0
-    threshold = _threshold([(marks[thumb.input, thumb.answer], thumb.up) for thumb in evidence.shown])
+        if key not in asked:
+            asked[key] = (await ascore(judge, _run(*key))).value
+    # What the judge failed on proves nothing of it, either way.
+    evidence = replace(
+        evidence,
+        shown=[thumb for thumb in evidence.shown if asked[thumb.input, thumb.answer] is not None],
+        held_out=[thumb for thumb in evidence.held_out if asked[thumb.input, thumb.answer] is not None],
+    )
+    marks = {key: mark for key, mark in asked.items() if mark is not None}
+    if not (evidence.shown and evidence.held_out):
+        raise ModelError(f"{model.name} gave no mark that can be read: nothing was proven")
+    threshold = dividing_mark([(marks[thumb.input, thumb.answer], thumb.up) for thumb in evidence.shown])
     longest, short, long = length_rule(evidence.shown)
     right = [(marks[thumb.input, thumb.answer] >= threshold) is thumb.up for thumb in evidence.held_out]
     # The majority of those who prove: the draft shows as many liked answers as disliked ones.
@@ -273,16 +282,6 @@ async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> Pro
 
 def _run(input: str, answer: str) -> Trajectory:
     return Trajectory(task=Task(instruction=input), output=answer)
-
-
-def _threshold(marked: Sequence[tuple[float, bool]]) -> float:
-    """The mark that divides liked from disliked answers best; of equal ones that nearest to the middle."""
-    marks = sorted({mark for mark, _ in marked})
-    between = [(low + high) / 2 for low, high in pairwise(marks)] or [0.5]
-    return min(
-        between,
-        key=lambda border: (sum((mark >= border) is not up for mark, up in marked), abs(border - 0.5)),
-    )
 
 
 async def _taken_in(judge: Judge, marks: Mapping[tuple[str, str], float]) -> str:

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, pvariance
 
 
@@ -135,3 +136,13 @@ def agreement_distance(
     distance = fmean(abs(here[pair][0] - there[pair][0]) for pair in both)
     # All pairs of families are of the same items, so their errors do not average out.
     return distance, 1.96 * fmean(math.hypot(here[pair][1], there[pair][1]) for pair in both)
+
+
+def dividing_mark(marked: Sequence[tuple[float, bool]]) -> float:
+    """The mark that divides liked from disliked answers best; of equal ones that nearest to the middle."""
+    marks = sorted({mark for mark, _ in marked})
+    between = [(low + high) / 2 for low, high in pairwise(marks)] or [0.5]
+    return min(
+        between,
+        key=lambda border: (sum((mark >= border) is not up for mark, up in marked), abs(border - 0.5)),
+    )

@@ -43,6 +43,8 @@ class TaskResult:
     outcome: Outcome = Outcome.UNKNOWN
     tainted: str = ""
     """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
+    uncalibrated: Collection[str] = ()
+    """Metrics that a judge gave whom no reliability card admits."""
 
     def value(self, metric: str) -> float | None:
         """The metric; where no score of that name exists, `success` is read off the outcome.
@@ -198,6 +200,7 @@ class Comparison:
         self._unscored, self._broke = [0, 0], [0, 0]
         """Answers of the baseline and of the candidate without a score, and such that broke their evaluator."""
         self._tainted: list[str] = []
+        self._uncalibrated = 0
 
     @property
     def n(self) -> int:
@@ -225,6 +228,7 @@ class Comparison:
         self._seen.add(pair.task)
         if pair.candidate.tainted:
             self._tainted.append(pair.candidate.tainted)
+        self._uncalibrated += self.metric in {*pair.candidate.uncalibrated, *pair.baseline.uncalibrated}
         if pair.broken:
             self._broken += 1
             return False
@@ -333,6 +337,7 @@ class Comparison:
         # The cheap tests first: this runs after every pair.
         return (
             not self._tainted
+            and not self._uncalibrated
             and self.e_value >= 1 / self.alpha
             # Both, where groups are shared: with 8 groups whose effects differ by 20 points betting on pairs
             # alone promoted 23 % of useless candidates (docs/decisions/020-the-gate.md).
@@ -402,6 +407,12 @@ class Comparison:
             yield (
                 f"{len(self._tainted)} of {len(self._seen)} answers were made {self._tainted[0]}: such a score "
                 "promotes nothing."
+            )
+        if self._uncalibrated:
+            yield (
+                f"{self._uncalibrated} of {len(self._seen)} pairs were judged by {self.metric}, a judge that no "
+                "reliability card admits: it may steer, and promotes nothing. Measure it on labelled answers and "
+                "record its card: whet audit RUBRIC --model NAME --base-url URL --labels FILE --store STORE."
             )
         for rail in self._rails.values():
             yield rail.sentence()
@@ -483,6 +494,7 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
     broke = {
         name for run in unbroken for name, score in run.scores.items() if score.broke and not score.by_worker
     }
+    uncalibrated = {name for run in unbroken for name, score in run.scores.items() if score.uncalibrated}
     names = {name for run in outcomes for name in run.scores} | {"success"}
     scores: dict[str, float | None] = {}
     for name in sorted(names):
@@ -496,6 +508,7 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         scores=scores,
         broke=frozenset(broke),
         tainted=tainted,
+        uncalibrated=frozenset(uncalibrated),
     )
 
 

@@ -1,0 +1,169 @@
+"""`whet audit` of judges: a rubric asked at an endpoint, or verdicts that were recorded, each with its card."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import InputError
+from .app import existing, print_json
+from .named import recorded_model, rubric_text
+
+if TYPE_CHECKING:
+    from ..judge.card import ReliabilityCard
+    from ..judge.labelled import LabelledItem
+    from ..judge.panel import Panel
+    from ..models import Model
+    from ..record.store import Store
+
+
+@dataclass(frozen=True)
+class JudgeAudit:
+    """The options of `whet audit` that judges have."""
+
+    labels: Path | None
+    model: str | None
+    base_url: str | None
+    api_key_env: str
+    store: Path | None
+    output: Path | None
+    show: tuple[str, ...]
+    structured: bool
+    without_answer: bool
+    json: bool
+
+
+def audit_rubric(path: Path, options: JudgeAudit) -> int:
+    """Measure the judge that reads a rubric, record its card; 0 if it may decide at a gate."""
+    from ..judge.calibration import ask_all, card_of
+    from ..judge.card import recorded_card, save_card
+    from ..judge.judge import Judge
+    from ..record.store import Store
+
+    rubric, items = rubric_text(path), _items(options, f"{path} is the rubric of a judge")
+    if options.model is None or options.base_url is None:
+        raise InputError(f"{path} is the rubric of a judge: give --model NAME and --base-url URL to ask it")
+    model_name = options.model
+
+    async def measured() -> ReliabilityCard:
+        async with AsyncExitStack() as stack:
+            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            model = await _model(options, store, stack)
+            judge = Judge(
+                model,
+                rubric,
+                show=options.show,
+                structured=options.structured,
+                show_answer=not options.without_answer,
+                name=path.stem,
+            )
+            card = card_of(
+                path.stem,
+                await ask_all(judge, items),
+                evaluator=judge.key,
+                model=model_name,
+                settings=judge.settings,
+                earlier=recorded_card(store, rubric),
+            )
+            save_card(store, rubric, card)
+            return card
+
+    card = asyncio.run(measured())
+    _write(options.output, [card])
+    _tell(options, [card])
+    if options.store is None and not options.json:
+        print("  note: give --store to record the card where whet gate looks for it")
+    return int(not card.admitted)
+
+
+async def _model(options: JudgeAudit, store: Store, stack: AsyncExitStack) -> Model:
+    assert options.model is not None
+    return await recorded_model(
+        options.model, store, options.base_url, stack, key_variable=options.api_key_env
+    )
+
+
+def audit_verdicts(path: Path, options: JudgeAudit) -> int:
+    """A card for each judge whose verdicts a file holds, and a panel of all; 0 if one of them may be believed."""
+    from ..judge.calibration import ballots_of, card_of, recorded_verdicts
+    from ..judge.panel import fit_panel
+    from ..judge.votes import model_of
+    from ..record.rows import numbered
+
+    items = _items(options, f"{path} holds verdicts of judges")
+    rows = [line for _, _, line in numbered(path)]
+    verdicts = recorded_verdicts(items, rows)
+    cards = [
+        card_of(judge, own, model=model_of(judge)) for judge, own in sorted(verdicts.items()) if own.votes
+    ]
+    if not cards:
+        raise InputError(f"{path} holds no verdict on the items of {options.labels}")
+    panel = fit_panel(ballots_of(verdicts)) if len(cards) > 1 else None
+    _write(options.output, cards, panel)
+    _tell(options, cards, panel)
+    believed = any(card.admitted for card in cards) or (panel is not None and not panel.refusal)
+    return int(not believed)
+
+
+def _items(options: JudgeAudit, what: str) -> list[LabelledItem]:
+    from ..judge.labelled import read_labelled
+
+    if options.labels is None:
+        raise InputError(
+            f"{what}: give --labels with labelled pairs (input, output_1, output_2, label 1 or 2) or answers (input, "
+            "output, label)"
+        )
+    return read_labelled(options.labels)
+
+
+def _tell(options: JudgeAudit, cards: list[ReliabilityCard], panel: Panel | None = None) -> None:
+    if options.json:
+        shown = [
+            {**msgspec.to_builtins(card), "admitted": card.admitted, "reasons": card.reasons}
+            for card in cards
+        ]
+        print_json({"cards": shown, "panel": None if panel is None else msgspec.to_builtins(panel)})
+        return
+    if len(cards) == 1:
+        print("\n".join(cards[0].lines()))
+    else:
+        for card in sorted(cards, key=lambda card: -card.accuracy):
+            low, high = card.accuracy_interval
+            verdict = "admitted" if card.admitted else f"refused: {card.reasons[0]}"
+            print(f"{card.judge:32} {card.accuracy:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
+    if panel is not None:
+        print(_panel_line(panel))
+
+
+def _panel_line(panel: Panel) -> str:
+    kinds = (
+        f"{len(panel.kinds)} kinds, each read without its labels"
+        if len(panel.kinds) > 1
+        else "halves of the items"
+    )
+    figures = f"panel {panel.accuracy:.3f}, best judge chosen elsewhere {panel.single_accuracy:.3f} ({kinds})"
+    if panel.refusal:
+        return f"{figures}; refused: {panel.refusal}"
+    sure = [kind or "any other kind" for kind in panel.thresholds]
+    return f"{figures}; " + (
+        f"sure of {', '.join(sure)}" if sure else "sure of nothing yet: label more of one kind"
+    )
+
+
+def _write(folder: Path | None, cards: list[ReliabilityCard], panel: Panel | None = None) -> None:
+    """Cards as JSON and badges, and the panel, in a folder."""
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for card in cards:
+        name = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in card.judge)
+        content = {**msgspec.to_builtins(card), "admitted": card.admitted, "reasons": card.reasons}
+        (folder / f"{name}.card.json").write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+        (folder / f"{name}.badge.svg").write_text(card.badge(), encoding="utf-8")
+    if panel is not None:
+        (folder / "panel.json").write_bytes(msgspec.json.encode(panel))
