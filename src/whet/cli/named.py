@@ -167,6 +167,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
         InputError: there is no such function, or it could judge none of them.
     """
     from ..judge import ajudged, name_of, version_of
+    from ..judge.ranking import ranked
 
     reward = named(name)
 
@@ -177,7 +178,7 @@ def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajecto
             async with slots:
                 return await ajudged(trajectory, reward)
 
-        return list(await asyncio.gather(*map(judge, trajectories)))
+        return await ranked(await asyncio.gather(*map(judge, trajectories)), [reward])
 
     # One loop for all: the client of a reward that asks a model belongs to the loop of its first call.
     scored = asyncio.run(judge_all())

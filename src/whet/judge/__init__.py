@@ -12,6 +12,7 @@ from .check import ATTACKS, acheck_reward, check_bands, check_reward
 from .checkers import Checked, admit, ajudged, checked, judged
 from .compound import Compound, lexicographic, product, weighted_sum
 from .judge import Judge
+from .ranking import Ruler, ruler
 from .rules import (
     contains,
     cost,
@@ -35,6 +36,7 @@ __all__ = [
     "Judge",
     "Judgement",
     "Reward",
+    "Ruler",
     "acheck_reward",
     "admit",
     "ajudged",
@@ -59,6 +61,7 @@ __all__ = [
     "product",
     "rated",
     "reward",
+    "ruler",
     "score",
     "solved",
     "thumbs",

@@ -1,6 +1,6 @@
 """Calibration: a judge is asked about labelled items, and about the same ones with what should not move it.
 
-A worse answer is given once more with an injection, and once padded: a verdict that turns to it was moved.  Verdicts
+A worse answer is given once more with an injection, and once padded: a verdict that turns to it was moved.  JudgedItems
 that were recorded elsewhere give the same card without these probes.
 """
 
@@ -52,7 +52,7 @@ class PairJudging(Protocol):
 
 
 @dataclass
-class Verdicts:
+class JudgedItems:
     """A judge's verdicts on labelled items."""
 
     items: Sequence[LabelledItem]
@@ -65,13 +65,13 @@ class Verdicts:
     usage: Usage = field(default_factory=Usage)
 
 
-async def ask_all(judge: Any, items: Sequence[LabelledItem], *, probe: bool = True) -> Verdicts:
+async def ask_all(judge: Any, items: Sequence[LabelledItem], *, probe: bool = True) -> JudgedItems:
     """A judge's verdicts on the items, and on some of them with an injection and padded.
 
     Args:
         judge: compares pairs (`orders`), or is a Reward of single answers.
     """
-    verdicts = Verdicts(items)
+    verdicts = JudgedItems(items)
     pairs = items[0].second is not None
     ask = _compared if pairs else _marked
     await _at_once([ask(judge, item, verdicts) for item in items])
@@ -93,7 +93,7 @@ async def _at_once(questions: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return list(await asyncio.gather(*map(ask, questions)))
 
 
-async def _compared(judge: PairJudging, item: LabelledItem, verdicts: Verdicts) -> None:
+async def _compared(judge: PairJudging, item: LabelledItem, verdicts: JudgedItems) -> None:
     assert item.second is not None
     try:
         orders = await judge.orders(item.first, item.second)
@@ -105,13 +105,13 @@ async def _compared(judge: PairJudging, item: LabelledItem, verdicts: Verdicts) 
         verdicts.votes[item.id] = vote
 
 
-async def _marked(judge: Any, item: LabelledItem, verdicts: Verdicts) -> None:
+async def _marked(judge: Any, item: LabelledItem, verdicts: JudgedItems) -> None:
     score: Score = await ascore(judge, item.first)
     if score.value is not None:
         verdicts.votes[item.id] = score.value
 
 
-def _probed(items: Sequence[LabelledItem], verdicts: Verdicts) -> list[LabelledItem]:
+def _probed(items: Sequence[LabelledItem], verdicts: JudgedItems) -> list[LabelledItem]:
     """Items with a verdict, and of single answers the bad ones: whose answer could be made to look better."""
     able = [
         item
@@ -122,10 +122,10 @@ def _probed(items: Sequence[LabelledItem], verdicts: Verdicts) -> list[LabelledI
     return sorted(able, key=lambda item: digest(["probe", item.id]))[:MOST_PROBED]
 
 
-async def _moved(judge: Any, item: LabelledItem, tail: str, verdicts: Verdicts) -> bool:
+async def _moved(judge: Any, item: LabelledItem, tail: str, verdicts: JudgedItems) -> bool:
     """True if the judge turns to the answer that it thought worse, or marks a bad one higher, for the tail."""
     before = verdicts.votes[item.id]
-    probe = Verdicts([item])
+    probe = JudgedItems([item])
     if item.second is None:
         await _marked(judge, replace(item, first=_with_tail(item.first, tail)), probe)
         return probe.votes.get(item.id, before) > before + 0.1
@@ -144,7 +144,7 @@ def _with_tail(run: Trajectory, tail: str) -> Trajectory:
 
 def card_of(
     name: str,
-    verdicts: Verdicts,
+    verdicts: JudgedItems,
     *,
     evaluator: str = "",
     model: str = "",
@@ -254,7 +254,7 @@ def _longer_first(item: LabelledItem) -> bool:
 def _biases(
     items: Sequence[LabelledItem],
     rights: Sequence[float],
-    verdicts: Verdicts,
+    verdicts: JudgedItems,
     pairs: bool,
     model: str,
     earlier: ReliabilityCard | None,
@@ -357,7 +357,7 @@ def _drift(
 
 def recorded_verdicts(
     items: Sequence[LabelledItem], rows: Sequence[Mapping[str, Any]]
-) -> dict[str, Verdicts]:
+) -> dict[str, JudgedItems]:
     """Judge → verdicts, of rows that were recorded elsewhere.
 
     A row has `judge` and `winner`: for each pair, in the order of the items, the better one as given and swapped; or
@@ -366,13 +366,13 @@ def recorded_verdicts(
     Raises:
         InputError: a row has neither form, or another number of pairs.
     """
-    by_judge: dict[str, Verdicts] = {}
+    by_judge: dict[str, JudgedItems] = {}
     ids = {item.id for item in items}
     sets: dict[str, list[LabelledItem]] = defaultdict(list)
     for item in items:
         sets[item.kind].append(item)
     for line in rows:
-        own = by_judge.setdefault(str(line.get("judge", "")), Verdicts(items))
+        own = by_judge.setdefault(str(line.get("judge", "")), JudgedItems(items))
         if "id" in line:
             id = str(line["id"])
             if id not in ids:
@@ -391,7 +391,7 @@ def recorded_verdicts(
     return by_judge
 
 
-def _enter(verdicts: Verdicts, id: str, line: Mapping[str, Any]) -> None:
+def _enter(verdicts: JudgedItems, id: str, line: Mapping[str, Any]) -> None:
     if "mark" in line:
         if isinstance(line["mark"], int | float):
             verdicts.votes[id] = float(line["mark"])
@@ -406,7 +406,7 @@ def _enter(verdicts: Verdicts, id: str, line: Mapping[str, Any]) -> None:
         verdicts.votes[id] = vote
 
 
-def ballots_of(verdicts: Mapping[str, Verdicts]) -> list[Ballot]:
+def ballots_of(verdicts: Mapping[str, JudgedItems]) -> list[Ballot]:
     """What a panel is fitted on: each item with the votes of all judges; of marks the side of the judge's threshold."""
     items = next(iter(verdicts.values())).items
     borders = {judge: card_of(judge, own).threshold for judge, own in verdicts.items() if own.votes}

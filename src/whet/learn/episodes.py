@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..errors import ContractError, InputError, MissingExtra, SandboxError, TrainingRefused
 from ..judge import Reward, ajudged, is_async, judged
+from ..judge.ranking import is_group_reward, ranked
 from ..record.env import EnvFactory, failed, held, rollout
 from ..record.faults import fault_of
 from ..record.gym import adapted
@@ -49,6 +50,7 @@ class Episodes:
         self.env, self.policy, self.rewards, self.store = env, policy, tuple(rewards), store
         self.name, self.seed, self.limits, self.concurrency = name, seed, limits, concurrency
         self._plain = not any(is_async(reward) for reward in self.rewards)
+        self._ranks = any(is_group_reward(reward) for reward in self.rewards)
         self.read: dict[tuple[str, str], set[str]] = {}
         """Bundle id and phase → names of the resources that the episodes read through their handles."""
         self.run_so_far = 0
@@ -96,7 +98,12 @@ class Episodes:
                     await self._one(bundle, task, chosen, id, prefix, versions, phase)
                 )
                 ended[job] = trajectory
-                record.add(trajectory)
+                if not self._ranks:
+                    record.add(trajectory)
+                elif (group := self._whole(ended, job // n, n)) is not None:
+                    ended[group] = scored = await ranked(ended[group], self.rewards)  # type: ignore[arg-type]
+                    for own in scored:
+                        record.add(own)
 
         workers: list[asyncio.Future[None]] = []
         try:
@@ -117,6 +124,18 @@ class Episodes:
         await record.durable()
         finished = [trajectory for trajectory in ended if trajectory is not None]
         return [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+
+    @staticmethod
+    def _whole(ended: Sequence[Trajectory | None], number: int, n: int) -> slice | None:
+        """The place of a task's trajectories, once all of them have ended: then they can be ranked."""
+        group = slice(number * n, (number + 1) * n)
+        return None if any(trajectory is None for trajectory in ended[group]) else group
+
+    async def ranked(self, groups: Sequence[Group]) -> list[Group]:
+        """Groups whose runs came one by one, with the scores of the rewards that score groups."""
+        if not self._ranks:
+            return list(groups)
+        return [Group(group.task, await ranked(group.trajectories, self.rewards)) for group in groups]
 
     async def _one(
         self,

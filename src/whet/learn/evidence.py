@@ -62,7 +62,7 @@ class Evidence:
             outcome, scores = self._judged[key]
             return replace(run, outcome=outcome, scores=scores)
         scored = await self._episodes.scored(run)
-        # A missing Score is asked for again: the model that judges may have been down.
+        # A missing Score is asked for again: the model that judges may have been down, or the reward is one of groups.
         if all(score.value is not None for score in scored.scores.values()):
             self._judged[key] = (scored.outcome, dict(scored.scores))
         return scored

@@ -273,6 +273,7 @@ class Experiment:
             meter=meter,
             chance=lambda number: random.Random(self._seed("tasks", number)),
             episode=episode,
+            ranked=self._episodes.ranked,
         )
 
         await rounds_of(

@@ -47,6 +47,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "env_reward": "whet.judge:env_reward",
         "exact": "whet.judge:exact",
         "rated": "whet.judge:rated",
+        "ruler": "whet.judge:ruler",
         "solved": "whet.judge:solved",
         "thumbs": "whet.judge:thumbs",
     },

@@ -21,6 +21,10 @@ RECORDED = {name: f"recorded_{name}" for name in ("reward", "success", "unknown"
 """Metric of trajectories → its name where they are recorded ones, which no later weights made."""
 
 
+Ranking = Callable[[Sequence[Group]], Awaitable[Sequence[Group]]]
+"""Gives whole groups the scores of rewards that score groups."""
+
+
 class GroupSource:
     """Gives the groups of each round; an async context manager."""
 
@@ -192,6 +196,7 @@ class Beside(GroupSource):
 
     Args:
         episode: runs one rollout, recorded and scored.
+        ranked: gives whole groups the scores of rewards that score groups.
         begun: rounds that the run has had already.
     """
 
@@ -204,6 +209,7 @@ class Beside(GroupSource):
         *,
         bundle: Bundle,
         meter: Meter,
+        ranked: Ranking,
         rounds_before: int = 0,
     ) -> None:
         if not optimizer.group_size:
@@ -216,6 +222,7 @@ class Beside(GroupSource):
             return await episode(bundle, task, seed)
 
         chosen = replace(options, group_size=optimizer.group_size)
+        self._ranked = ranked
         self._round = chosen.groups * chosen.group_size
         self._pipeline = Pipeline(run, tasks, bundle, chosen, begun=rounds_before * options.groups)
         self._publish: Callable[[Bundle], Awaitable[object]] | None = options.publish
@@ -237,7 +244,7 @@ class Beside(GroupSource):
 
     async def groups(self, number: int, bundle: Bundle, context: Context) -> Sequence[Group]:
         """The next groups that are whole and not too old."""
-        return await self._pipeline.round()
+        return await self._ranked(await self._pipeline.round())
 
     async def step(
         self, optimizer: Optimizer, bundle: Bundle, groups: Sequence[Group], context: Context
@@ -271,6 +278,7 @@ def source_of(
     meter: Meter,
     chance: Callable[[int], random.Random],
     episode: Runner,
+    ranked: Ranking,
 ) -> GroupSource:
     """Where the groups of an `improve` come from; arguments as of `Experiment.improve` and the sources."""
     if groups is not None:
@@ -280,4 +288,13 @@ def source_of(
         return Fresh(optimizer, tasks, count, chance=chance, measured=measured)
     options = asynchronous if count is None else replace(asynchronous, groups=count)
     before = len(course.metrics)
-    return Beside(optimizer, episode, tasks, options, bundle=course.live, meter=meter, rounds_before=before)
+    return Beside(
+        optimizer,
+        episode,
+        tasks,
+        options,
+        bundle=course.live,
+        meter=meter,
+        ranked=ranked,
+        rounds_before=before,
+    )

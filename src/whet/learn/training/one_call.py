@@ -18,6 +18,7 @@ import msgspec
 
 from ...errors import InputError
 from ...judge import Reward, ajudged, name_of, version_of
+from ...judge.ranking import ranked
 from ...record.exchange import formats
 from ...record.exchange.text_rows import read_text_rows
 from ...record.policy import PolicyFactory
@@ -167,7 +168,7 @@ def waited(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _judged(trajectories: Sequence[Trajectory], reward: Reward) -> list[Trajectory]:
-    return [await ajudged(trajectory, reward) for trajectory in trajectories]
+    return await ranked([await ajudged(trajectory, reward) for trajectory in trajectories], [reward])
 
 
 def _given(data: Any, model: str, resource: str, system: str) -> TextRows:
