@@ -11,6 +11,7 @@ from .base import Judgement, Reward, ascore, is_async, name_of, reward, score, v
 from .check import ATTACKS, acheck_reward, check_bands, check_reward
 from .checkers import Checked, admit, ajudged, checked, judged
 from .compound import Compound, lexicographic, product, weighted_sum
+from .grounding import Grounded
 from .judge import Judge
 from .ranking import Ruler, ruler
 from .rules import (
@@ -33,6 +34,7 @@ __all__ = [
     "ATTACKS",
     "Checked",
     "Compound",
+    "Grounded",
     "Judge",
     "Judgement",
     "Reward",
