@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
-from .judges import JudgeAudit, audit_rubric, audit_verdicts
+from .judges import JudgeAudit, audit_imported, audit_rubric, audit_verdicts
 from .named import is_rubric
 
 ACCOUNT = "account.json"
@@ -53,7 +53,9 @@ def audit(
     A judge gets a reliability card: accuracy and kappa on --labels beside simple rules, and how far position, length,
     padding, its own model, an injection and time move it: whet audit rubric.md --labels pairs.jsonl --model NAME
     --base-url URL --store runs.db. Verdicts that were recorded (JSON Lines with judge and winner) give a card for each
-    judge, and a panel.
+    judge, and a panel. Judges that another product defined (.json: OpenAI Evals and the output items of their runs, an
+    MLflow scorer, a Langfuse evaluator, a Phoenix classification evaluator) get a card each; a run's recorded results
+    are measured without asking anything.
 
     Exits 0 if what is audited is admitted, otherwise 1.
 
@@ -61,8 +63,8 @@ def audit(
     ----------
     evaluator
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
-        trajectory, or an answer as output, expected and input. Or a judge's rubric (.md or .txt), or recorded
-        verdicts of judges (.jsonl).
+        trajectory, or an answer as output, expected and input. Or a judge's rubric (.md or .txt), recorded
+        verdicts of judges (.jsonl), or judges of another product (.json).
     target
         A known-good example: a Python program (a file, file.py:function or module:function), or JSON Lines with
         input, output and expected.
@@ -91,6 +93,8 @@ def audit(
     )
     if is_rubric(evaluator):
         return audit_rubric(Path(evaluator), judges)
+    if Path(evaluator).suffix == ".json":
+        return audit_imported(Path(evaluator), judges)
     if Path(evaluator).suffix == ".jsonl":
         return audit_verdicts(Path(evaluator), judges)
     from ..judge import evaluator as evaluators

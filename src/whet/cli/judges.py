@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import existing, print_json
+from .app import counted, existing, print_json
 from .named import recorded_model, rubric_text
 
 if TYPE_CHECKING:
     from ..judge.card import ReliabilityCard
+    from ..judge.imported_audit import GraderAudit
     from ..judge.labelled import LabelledItem
     from ..judge.panel import Panel
     from ..models import Model
@@ -110,6 +112,62 @@ def audit_verdicts(path: Path, options: JudgeAudit) -> int:
     return int(not believed)
 
 
+def audit_imported(path: Path, options: JudgeAudit) -> int:
+    """A card for each judge that another product's files define or recorded; 0 if one of them may be believed."""
+    from ..judge.imported import read_judges
+    from ..judge.imported_audit import audit_graders, labelled_items
+    from ..record.store import Store
+    from ..sandbox import Pool
+
+    judges = read_judges(path)
+    if options.labels is None:
+        raise InputError(
+            f"{path} defines {counted(len(judges.specs), 'judge')}: give --labels with labelled answers (input, "
+            "output, label, and the columns that they read), or of a run id and label"
+        )
+    items = labelled_items(judges, options.labels)
+
+    async def measured() -> GraderAudit:
+        async with AsyncExitStack() as stack:
+            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            pool = None
+            if any(spec.runs_code for spec in judges.specs):
+                pool = await stack.enter_async_context(Pool())
+
+            async def model_of(name: str) -> Model | None:
+                if options.base_url is None or not (options.model or name):
+                    return None
+                asked = options.model or name
+                return await recorded_model(
+                    asked, store, options.base_url, stack, key_variable=options.api_key_env
+                )
+
+            return await audit_graders(judges, items, model_of=model_of, pool=pool)
+
+    audited = asyncio.run(measured())
+    _write(options.output, audited.cards)
+    if options.json:
+        _tell(options, audited.cards, unmeasured=audited.unmeasured, skipped=judges.skipped)
+    else:
+        print(f"{counted(len(items), 'labelled answer')}; trust those that are admitted:")
+        if audited.cards:
+            print(_table(audited.cards))
+        for name, why in audited.unmeasured.items():
+            print(f"{name:32} not measured: {why}")
+        for note in [*audited.notes, *(f"left out: {place}" for place in judges.skipped)]:
+            print(f"  note: {note}")
+    return int(not any(card.admitted for card in audited.cards))
+
+
+def _table(cards: list[ReliabilityCard]) -> str:
+    lines = []
+    for card in sorted(cards, key=lambda card: -card.accuracy):
+        low, high = card.accuracy_interval
+        verdict = "admitted" if card.admitted else f"refused: {card.reasons[0]}"
+        lines.append(f"{card.judge:32} {card.accuracy:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
+    return "\n".join(lines)
+
+
 def _items(options: JudgeAudit, what: str) -> list[LabelledItem]:
     from ..judge.labelled import read_labelled
 
@@ -121,21 +179,20 @@ def _items(options: JudgeAudit, what: str) -> list[LabelledItem]:
     return read_labelled(options.labels)
 
 
-def _tell(options: JudgeAudit, cards: list[ReliabilityCard], panel: Panel | None = None) -> None:
+def _tell(
+    options: JudgeAudit,
+    cards: list[ReliabilityCard],
+    panel: Panel | None = None,
+    **more: Mapping[str, str] | Sequence[str],
+) -> None:
     if options.json:
         shown = [
             {**msgspec.to_builtins(card), "admitted": card.admitted, "reasons": card.reasons}
             for card in cards
         ]
-        print_json({"cards": shown, "panel": None if panel is None else msgspec.to_builtins(panel)})
+        print_json({"cards": shown, "panel": None if panel is None else msgspec.to_builtins(panel), **more})
         return
-    if len(cards) == 1:
-        print("\n".join(cards[0].lines()))
-    else:
-        for card in sorted(cards, key=lambda card: -card.accuracy):
-            low, high = card.accuracy_interval
-            verdict = "admitted" if card.admitted else f"refused: {card.reasons[0]}"
-            print(f"{card.judge:32} {card.accuracy:.3f} [{low:.3f}, {high:.3f}]  {verdict}")
+    print("\n".join(cards[0].lines()) if len(cards) == 1 else _table(cards))
     if panel is not None:
         print(_panel_line(panel))
 

@@ -52,6 +52,22 @@ def read_labelled(path: Path) -> list[LabelledItem]:
     return items
 
 
+def label_rows(path: Path) -> dict[str, tuple[Mapping[str, Any], bool]]:
+    """Item → its row and label: rows with `id` and `label`, for answers that stand elsewhere.
+
+    Raises:
+        NotFoundError: there is no such file.
+        InputError: a row has no label that is one.
+    """
+    labels: dict[str, tuple[Mapping[str, Any], bool]] = {}
+    for where, number, line in numbered(path):
+        label = read_columns({"output": None, **line}, where)["label"]
+        if label is None:
+            raise InputError(f"{where}: it has no label; it has {', '.join(line)}")
+        labels[str(line.get("id", number))] = line, label > 0
+    return labels
+
+
 def _labelled(line: Mapping[str, Any], where: str, id: str) -> LabelledItem:
     kind = str(line.get("kind") or line.get("set") or "")
     names = next((pair for pair in _PAIR_COLUMNS if all(name in line for name in pair)), None)
