@@ -269,7 +269,25 @@ def test_recorded_verdicts_of_many_judges_get_cards_and_a_panel(tmp_path: Path) 
     assert re.search(r"strong/a +0\.9.* admitted", told.stdout)
     assert re.search(r"coin/a .* refused", told.stdout)
     assert "3 kinds, each read without its labels" in told.stdout
-    assert (tmp_path / "cards" / "panel.json").exists()
+    unlabelled = [{**line, "set": "new"} for line in verdicts if line["set"] == "hard"]
+    strange = [
+        {**line, "set": "strange", "winner": [[drawn.choice((1, 2))] * 2 for _ in range(80)]}
+        for line in unlabelled
+    ]
+    (tmp_path / "new.jsonl").write_text("\n".join(map(json.dumps, unlabelled + strange)))
+    read = whet("audit", "new.jsonl", "--panel", "cards/panel.json", "--output", "cards", folder=tmp_path)
+    assert read.returncode == 0, read.stdout + read.stderr
+    assert re.search(r"new +80 pairs decided by panel", read.stdout)
+    assert re.search(
+        r"strange +80 pairs decided by strong/a, 0 of them surely\n +the panel refused: the judges agree",
+        read.stdout,
+    )
+    decided = [
+        json.loads(line) for line in (tmp_path / "cards" / "panel_verdicts.jsonl").read_text().splitlines()
+    ]
+    right = {row["id"].removeprefix("hard"): row["label"] for row in labels if row["kind"] == "hard"}
+    hits = [row["winner"] == right[row["id"].rpartition("_")[2]] for row in decided if row["kind"] == "new"]
+    assert sum(hits) > 0.85 * len(hits)
 
 
 def test_labels_that_are_none_are_named_by_line(tmp_path: Path) -> None:

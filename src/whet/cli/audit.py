@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
-from .judges import JudgeAudit, audit_imported, audit_rubric, audit_verdicts
+from .judges import JudgeAudit, audit_imported, audit_rubric, audit_verdicts, read_by_panel
 from .named import is_rubric
 
 ACCOUNT = "account.json"
@@ -42,6 +42,7 @@ def audit(
     show: tuple[str, ...] = (),
     structured: bool = False,
     without_answer: bool = False,
+    panel: Path | None = None,
     json: Print = False,
 ) -> int:
     """Test whether an evaluator can be trusted: code in the sandbox, a judge on labelled answers.
@@ -87,16 +88,19 @@ def audit(
         For a rubric: have the endpoint keep to a JSON schema.
     without_answer
         For a rubric: do not show the judge the expected answer.
+    panel
+        For recorded verdicts without labels: the panel.json of an earlier audit, which decides the pairs, or says of
+        which kinds it was not calibrated.
     """
     judges = JudgeAudit(
-        labels, model, base_url, api_key_env, store, output, show, structured, without_answer, json
+        labels, model, base_url, api_key_env, store, output, show, structured, without_answer, panel, json
     )
     if is_rubric(evaluator):
         return audit_rubric(Path(evaluator), judges)
     if Path(evaluator).suffix == ".json":
         return audit_imported(Path(evaluator), judges)
     if Path(evaluator).suffix == ".jsonl":
-        return audit_verdicts(Path(evaluator), judges)
+        return (audit_verdicts if panel is None else read_by_panel)(Path(evaluator), judges)
     from ..judge import evaluator as evaluators
     from ..judge.proof import prove
     from ..record.rows import read_rows

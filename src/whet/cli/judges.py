@@ -37,6 +37,7 @@ class JudgeAudit:
     show: tuple[str, ...]
     structured: bool
     without_answer: bool
+    panel: Path | None
     json: bool
 
 
@@ -110,6 +111,47 @@ def audit_verdicts(path: Path, options: JudgeAudit) -> int:
     _tell(options, cards, panel)
     believed = any(card.admitted for card in cards) or (panel is not None and not panel.refusal)
     return int(not believed)
+
+
+def read_by_panel(path: Path, options: JudgeAudit) -> int:
+    """A panel's verdicts on pairs without labels, by recorded verdicts of its judges; 0 if it decided on any kind."""
+    from ..judge.calibration import unlabelled_ballots
+    from ..judge.panel import Panel
+    from ..record.rows import numbered
+
+    assert options.panel is not None
+    try:
+        panel = msgspec.json.decode(existing(options.panel).read_bytes(), type=Panel)
+    except msgspec.DecodeError as error:
+        raise InputError(f"{options.panel} is no panel that whet audit wrote: {error}") from error
+    ballots = unlabelled_ballots([line for _, _, line in numbered(path)])
+    readings = panel.read(ballots)
+    rows = [
+        {"id": ballot.id, "kind": kind, "winner": {True: 1, False: 2, None: None}[verdict.first]}
+        | {"sure": verdict.sure, "decided_by": reading.decided_by}
+        for kind, reading in readings.items()
+        for ballot, verdict in zip(
+            [one for one in ballots if one.kind == kind], reading.verdicts, strict=True
+        )
+    ]
+    if options.output is not None:
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "panel_verdicts.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    if options.json:
+        print_json(
+            {
+                "verdicts": rows,
+                "refused": {kind: one.refusal for kind, one in readings.items() if one.refusal},
+            }
+        )
+    for kind, reading in () if options.json else readings.items():
+        sure = sum(verdict.sure for verdict in reading.verdicts)
+        print(
+            f"{kind or 'all':16} {len(reading.verdicts)} pairs decided by {reading.decided_by}, {sure} of them surely"
+        )
+        if reading.refusal:
+            print(f"  the panel refused: {reading.refusal}")
+    return int(all(reading.refusal for reading in readings.values()))
 
 
 def audit_imported(path: Path, options: JudgeAudit) -> int:

@@ -391,19 +391,51 @@ def recorded_verdicts(
     return by_judge
 
 
+def unlabelled_ballots(rows: Sequence[Mapping[str, Any]]) -> list[Ballot]:
+    """What a panel reads: recorded verdicts of pairs that nobody labelled; rows as of `recorded_verdicts`.
+
+    Raises:
+        InputError: a row has neither form.
+    """
+    votes: dict[tuple[str, str], dict[str, float]] = {}
+    for line in rows:
+        judge, winner = str(line.get("judge", "")), line.get("winner")
+        kind = str(line.get("set") or line.get("kind") or "")
+        if "id" in line:
+            winners = {str(line["id"]): winner}
+        elif isinstance(winner, list):
+            winners = {f"{kind}_{number}": one for number, one in enumerate(winner)}
+        else:
+            raise InputError(f"a verdict of {judge!r} has neither an id nor a list of winners")
+        for id, one in winners.items():
+            vote = pair_vote(*_orders(id, one))
+            own = votes.setdefault((kind, id), {})
+            if vote is not None:
+                own[judge] = vote
+    return [Ballot(own, None, kind, id) for (kind, id), own in votes.items()]
+
+
 def _enter(verdicts: JudgedItems, id: str, line: Mapping[str, Any]) -> None:
     if "mark" in line:
         if isinstance(line["mark"], int | float):
             verdicts.votes[id] = float(line["mark"])
         return
-    winner = line.get("winner")
+    verdicts.orders[id] = _orders(id, line.get("winner"))
+    vote = pair_vote(*verdicts.orders[id])
+    if vote is not None:
+        verdicts.votes[id] = vote
+
+
+def _orders(id: str, winner: Any) -> tuple[int | None, int | None]:
+    """The better answer as given and with swapped places, each 1, 2 or None.
+
+    Raises:
+        InputError: it is none of these.
+    """
     forwards, backwards = winner if isinstance(winner, list) and len(winner) == 2 else (winner, winner)
     if forwards not in (1, 2, None) or backwards not in (1, 2, None):
         raise InputError(f"the winner of {id} is {winner!r}; it is 1, 2 or null, or two of these")
-    verdicts.orders[id] = forwards, backwards
-    vote = pair_vote(forwards, backwards)
-    if vote is not None:
-        verdicts.votes[id] = vote
+    return forwards, backwards
 
 
 def ballots_of(verdicts: Mapping[str, JudgedItems]) -> list[Ballot]:

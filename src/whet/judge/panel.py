@@ -43,6 +43,9 @@ _FEWEST = 20
 """Labelled items below which neither a kind nor a threshold says anything."""
 _FAMILIES = 3
 """Two judges that disagree do not tell which of them errs."""
+_FURTHER = 2.0
+"""How much further than the furthest of its kinds from their nearest a new kind may be: one more kind of few would
+exceed the furthest itself one time in five."""
 _ROUNDS = 5
 _ALMOST = 0.9
 """The strongest signed accuracy that a family is credited with: a few hundred labels prove no more."""
@@ -92,7 +95,7 @@ class PanelReading:
     nearest: str = ""
     """The kind that was fitted on and agrees most like this one."""
     distance: float = 0.0
-    """Mean difference of the agreements between families from those of that kind."""
+    """Root mean square difference of the agreements between families from those of that kind, without sampling's."""
     reach: float = 0.0
     """The distance beyond which the panel refuses."""
 
@@ -202,7 +205,7 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 for own_name, own in self.kinds.items()
             )
-        return nearest, distance, spread + noise
+        return nearest, math.sqrt(max(0.0, distance)), math.sqrt(_FURTHER**2 * max(0.0, spread) + noise)
 
     def _weighed(
         self, kind: str, votes: Mapping[str, Sequence[float]]

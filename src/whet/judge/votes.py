@@ -129,13 +129,18 @@ def error_correlations(ballots: Sequence[Ballot], votes: Mapping[str, Sequence[f
 def agreement_distance(
     here: Mapping[str, tuple[float, float]], there: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
-    """Mean difference of two kinds' agreements, and the difference that two samples of one kind stay within."""
+    """Mean squared difference of two kinds' agreements without that of sampling, and what sampling adds at most.
+
+    The first is 0 on average, and may be below, where both are samples of one kind.
+    """
     both = [pair for pair in here if pair in there]
     if not both:
         return 0.0, 0.0
-    distance = fmean(abs(here[pair][0] - there[pair][0]) for pair in both)
-    # All pairs of families are of the same items, so their errors do not average out.
-    return distance, 1.96 * fmean(math.hypot(here[pair][1], there[pair][1]) for pair in both)
+    noise = [here[pair][1] ** 2 + there[pair][1] ** 2 for pair in both]
+    squares = [(here[pair][0] - there[pair][0]) ** 2 for pair in both]
+    # The pairs share families: as many of their errors are independent as there are families.
+    families = (1 + math.sqrt(1 + 8 * len(both))) / 2
+    return fmean(squares) - fmean(noise), 2 * math.sqrt(2 / families) * fmean(noise)
 
 
 def dividing_mark(marked: Sequence[tuple[float, bool]]) -> float:
