@@ -88,6 +88,8 @@ class TrainingJob:
     """Run the rollouts beside training; where they are sampled must not be the weights that are being changed."""
     gate: bool = False
     """End with the gate, on the world's tasks that nothing learned from."""
+    metric: str = "success"
+    """Score by which the gate judges."""
     ids_only: bool = False
     """True if the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
@@ -258,7 +260,7 @@ async def _gated(job: TrainingJob, experiment: Experiment, done: Improvement) ->
         if greedy >= (experiment.baseline or {}).get("success", 0.0):
             judge = likeliest
     try:
-        return await judge.gate(done), ""
+        return await judge.gate(done, metric=job.metric), ""
     except GateError as error:
         # The weights are trained all the same; they are released with --unproven or gated on other tasks.
         return None, str(error)
