@@ -164,7 +164,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
-    _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
+    _replace(job.output / RECORD, {**record, "settled": _settled(job, done), **_ended(status, done.reason)})
     metrics = done.metrics[-1] if done.metrics else {}
     return Trained(done.bundle, metrics, done.rounds, done.reason, surveyed, verdict, ungated)
 
@@ -432,6 +432,13 @@ def _recorded(job: TrainingJob) -> dict[str, Json]:
     record |= {"ended": None, "status": "running", "reason": ""}
     _replace(path, record)
     return record
+
+
+def _settled(job: TrainingJob, done: Improvement) -> dict[str, Json]:
+    """The options that were omitted, as they were settled by what was trained."""
+    version = done.bundle.get(job.resource)
+    optim = version.meta.get("optim") if version is not None else None
+    return {f"optim.{name}": value for name, value in optim.items()} if isinstance(optim, dict) else {}
 
 
 def _ended(status: str, reason: str) -> dict[str, Json]:
