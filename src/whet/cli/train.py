@@ -72,7 +72,7 @@ METHODS = {
         "PPO",
         "PPO with one pass, unclipped.",
         REINFORCE,
-        preset="a2c",
+        options="A2COptions",
         rl=True,
         own=True,
     ),
@@ -233,7 +233,7 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
         kind = getattr(
             import_module("whet.learn.training.options"), method.options or f"{method.optimizer}Options"
         )
-        defaults = getattr(kind, method.preset)() if method.preset else kind()
+        defaults = kind()
 
     def train(*, common: TrainArguments, **of_method: Any) -> int:
         return _run(name, method, of_method.get("options"), common)

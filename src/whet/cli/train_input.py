@@ -41,8 +41,6 @@ class Method:
     options: str = ""
     """Class in `learn.training.options`; by default the optimizer's name and `Options`."""
     rl: bool = False
-    preset: str = ""
-    """Classmethod of the options that gives the defaults; the constructor if empty."""
     samples: bool = False
     """Its module makes an `environment` of recorded trajectories, for a method that wants to sample."""
     labels: bool = False
