@@ -21,6 +21,7 @@ from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
+from ...models.trial import trial_address
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...types import Json
@@ -85,7 +86,7 @@ class Endpoints:
             if named not in opened:
                 opened[named] = await stack.enter_async_context(
                     OpenAIModel(
-                        self.base_url,
+                        trial_address(self.base_url),
                         named,
                         api_key=self.api_key or os.environ.get("OPENAI_API_KEY"),
                         meter=meter,
