@@ -16,9 +16,9 @@ ANSWER = "It is 22 degrees in Paris, and Chez Paul has no table."
 CORRECTED = "It is 22 degrees in Paris. Chez Paul is full; shall I try another place?"
 PROMPT = "You are the desk of a hotel. Be brief."
 FILES = {
-    "langfuse": ("observations.jsonl", "scores.jsonl", "dataset_items.jsonl"),
-    "langsmith": ("runs.jsonl", "feedback.jsonl", "examples.jsonl"),
-    "langsmith, second API": ("runs_v2.jsonl", "feedback.jsonl", "examples.jsonl"),
+    "langfuse": ("observations.jsonl", "scores.jsonl", "score_configs.jsonl", "dataset_items.jsonl"),
+    "langsmith": ("runs.jsonl", "feedback.jsonl", "feedback_configs.jsonl", "examples.jsonl"),
+    "langsmith, second API": ("runs_v2.jsonl", "feedback.jsonl", "feedback_configs.jsonl", "examples.jsonl"),
     "phoenix": ("spans.jsonl", "annotations.jsonl", "dataset.jsonl"),
     "phoenix, tables": ("spans.parquet", "annotations_table.jsonl", "dataset.csv"),
     "phoenix, API": ("api_spans.json", "annotations.jsonl", "dataset.jsonl"),

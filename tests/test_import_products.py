@@ -368,6 +368,7 @@ class Langfuse:
         names = {
             "observations": "observations.jsonl",
             "scores": "scores.jsonl",
+            "score-configs": "score_configs.jsonl",
             "dataset-items": "dataset_items.jsonl",
         }
         rows = objects("langfuse", names[path.rpartition("/")[2]])
@@ -474,3 +475,39 @@ def test_a_rating_of_one_star_alone_is_not_taken_for_a_thumb_up(tmp_path: Path) 
     stars.write_text(json.dumps(one | {"name": "thumb"}))
     bring("langfuse", stars, observations, store=tmp_path / "thumb.db")
     assert [note.value for note in runs_of(tmp_path / "thumb.db")["cleo"].feedback] == [1.0]
+
+
+@pytest.mark.parametrize("product", ["langfuse", "langsmith"])
+def test_a_rating_is_its_share_of_the_scale_that_the_product_declares(
+    product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(product, *exported(product, tmp_path), store=tmp_path / "runs.db")
+    said_of_it = capsys.readouterr().out
+    assert "rating is declared from 1 to 5, and recorded as its share of that, in 0 to 1" in said_of_it
+    rating = runs_of(tmp_path / "runs.db")["bob"].scores["rating"]
+    assert (rating.value, rating.reason) == (0.75, "4 on a scale from 1 to 5; nearly")
+    assert runs_of(tmp_path / "runs.db")["cleo"].scores["stars"].value == 2.0, "nothing declares its scale"
+
+
+@pytest.mark.parametrize("product", ["langfuse", "langsmith"])
+@pytest.mark.parametrize(("value", "share"), [(1, 0.0), (5, 1.0), (6, None), (0.5, None)])
+def test_a_rating_outside_of_its_scale_is_told_and_the_lowest_one_is_no_thumb(
+    product: str, value: float, share: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"langfuse": ("scores.jsonl", "value"), "langsmith": ("feedback.jsonl", "score")}
+    name, field = names[product]
+    changed = tmp_path / name
+    rows = [
+        row | ({field: value} if row.get("name", row.get("key")) == "rating" else {})
+        for row in objects(product, name)
+    ]
+    changed.write_text("\n".join(map(json.dumps, rows)))
+    files = [changed if path.name == name else path for path in exported(product, tmp_path)]
+    bring(product, *files, store=tmp_path / "runs.db")
+    bob = runs_of(tmp_path / "runs.db")["bob"]
+    assert [note.value for note in bob.feedback if note.kind == "thumb"] == [-1.0]
+    if share is None:
+        assert "rating" not in bob.scores
+        assert "left out: 1 x rating that is not from 1 to 5, as it is declared" in capsys.readouterr().out
+    else:
+        assert bob.scores["rating"].value == share

@@ -164,6 +164,8 @@ def _sentences(store: Path, landed: Landed, holdings: Holdings) -> Iterator[str]
         yield "scores: " + ", ".join(
             f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items()
         )
+    for name, scale in landed.rescaled.items():
+        yield f"{name} is declared {scale}, and recorded as its share of that, in 0 to 1"
     for name, count in landed.scales.items():
         if name not in landed.thumbs_by:
             yield f"{name} is a scale ({count}): if people gave it, --thumbs '{name}>=NUMBER' makes thumbs of it"
