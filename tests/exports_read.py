@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ FILES = {
     "mlflow": ("traces.jsonl", "dataset.jsonl"),
     "mlflow, table": ("table.jsonl", "dataset.jsonl"),
     "mlflow, database": ("mlflow.db",),
+    "mlflow, folder": ("mlruns", "dataset.jsonl"),
 }
 """Product and form → its files."""
 RUNS = {
@@ -44,7 +46,12 @@ def exported(form: str, folder: Path) -> list[Path]:
     paths = []
     for name in FILES[form]:
         path = FOLDER / product_of(form) / name
-        if not path.exists():
+        packed_folder = path.with_name(f"{name}.tar.gz")
+        if packed_folder.exists():
+            with tarfile.open(packed_folder) as archive:
+                archive.extractall(folder, filter="data")
+            path = folder / name
+        elif not path.exists():
             packed = gzip.decompress((FOLDER / product_of(form) / f"{name}.gz").read_bytes())
             path = folder / name
             path.write_bytes(packed)

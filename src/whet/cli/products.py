@@ -103,7 +103,10 @@ def _records(
         if api.resumed:
             print(f"{counted(api.resumed, 'page')} had been read before it was interrupted", file=sys.stderr)
         return
-    for file in files_of(Path(source)):
+    folders = reader.traces_in(Path(source)) if hasattr(reader, "traces_in") else []
+    for folder in folders:
+        yield Record(str(folder), reader.stored(folder))
+    for file in [] if folders else files_of(Path(source)):
         if is_database(file):
             if not hasattr(reader, "database"):
                 raise InputError(f"{file} is a database, which is not read; give what {product} exported")
