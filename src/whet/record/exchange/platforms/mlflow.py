@@ -111,7 +111,8 @@ def _span(trace: str, span: Mapping[str, Json], holdings: Holdings) -> None:
     attributes.setdefault("mlflow.spanType", "UNKNOWN")
     attributes.pop("mlflow.traceRequestId", None)
     status = span.get("status")
-    told = status if isinstance(status, dict) else {"code": span.get("status_code", status), "message": ""}
+    beside = {"code": span.get("status_code", status), "message": span.get("status_message")}
+    told = status if isinstance(status, dict) else beside
     failed = str(told.get("code")).rpartition("_")[2].upper() in ("ERROR", "2")
     error = error_of(str(told.get("message") or "it failed")) if failed else None
     for event in structure(span.get("events")) or ():
