@@ -113,13 +113,15 @@ def as_gymnasium(
     """A `gymnasium.Env` of an Env, which other libraries can train and test on.
 
     `reset(seed=)` draws one of the tasks, `reset(options={"task": ID})` takes that one.  Rewards of None are 0, for
-    Gymnasium knows no missing ones.
+    Gymnasium knows no missing ones.  Several in a `gymnasium.vector.SyncVectorEnv` or `AsyncVectorEnv` work, too; with
+    observations that are text, the latter takes `shared_memory=False`, for Gymnasium 1.4 loses text in shared memory.
 
     Args:
         env: makes a fresh Env per episode; plain or async.
         tasks: at least one.
-        observation_space: of the observations as they are. If None they become text: JSON if they are not text already.
-        action_space: of the actions as they are given to the Env; any text if None.
+        observation_space: of the observations, whose lists become its arrays. If None they become text: JSON if they
+            are not text already.
+        action_space: of the actions, which are given to the Env as JSON; any text if None.
 
     Raises:
         InputError: no task is given.
@@ -241,6 +243,22 @@ def as_json(value: Any) -> Json:
         f"an observation holds a {type(value).__name__}, which has no JSON form; wrap the environment so that it "
         "gives text, numbers, lists or dicts (gymnasium.ObservationWrapper)"
     )
+
+
+def as_member(space: Any, value: Json) -> Any:
+    """A JSON value as the member of a space: lists as arrays of its kind; what does not fit stays as it is."""
+    kinds = {kind.__name__ for kind in type(space).__mro__}
+    if "Dict" in kinds and isinstance(value, dict):
+        return {
+            key: as_member(space.spaces[key], inner) for key, inner in value.items() if key in space.spaces
+        }
+    if "Tuple" in kinds and isinstance(value, list):
+        return tuple(as_member(inner, item) for inner, item in zip(space.spaces, value, strict=False))
+    if kinds & {"Box", "MultiBinary", "MultiDiscrete"} and isinstance(value, list | int | float):
+        import numpy  # there is an array space, so it is installed
+
+        return numpy.asarray(value, dtype=space.dtype)
+    return value
 
 
 def _info_of(info: Any) -> dict[str, Json]:
