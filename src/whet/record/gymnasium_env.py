@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import InputError
 from ..types import Json, Task
-from .gym import as_json, as_member
+from .spaces import as_json, as_member
 
 LONGEST = 2**20
 """Characters of a text in the default spaces."""
