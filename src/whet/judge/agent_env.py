@@ -161,7 +161,7 @@ class Calls:
         record: Record,
         divergence: Divergence,
         live: Collection[str],
-        model_calls: ModelCalls | None,
+        model_calls: ModelCalls | None = None,
     ) -> None:
         self._model_calls = model_calls
         self.agent, self.divergence, self.live = agent, divergence, live
