@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from pathlib import Path
 from ..errors import GateError, InputError
 from ..judge import Reward, admit
 from ..judge.agent_env import Calls
+from ..judge.hacking import Traits, detect, traits
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.gate import only_errors, refuse_broken
@@ -28,7 +29,7 @@ from ..record.policy import PolicyFactory
 from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
-from ..ship.releasing import record, release
+from ..ship.releasing import record, release, with_findings
 from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
 from .checkpoint import Course, evidence_of
 from .composition import Composition, Contender, beside_fidelity, between_different, judge
@@ -124,6 +125,8 @@ class Experiment:
             )
         self._evaluated: OrderedDict[tuple[str, Split, int], list[Group]] = OrderedDict()
         self._known: dict[str, Bundle] = {}
+        self._traits: dict[str, dict[str, list[Traits]]] = {}
+        """Bundle id → gate task → what its runs show; the runs themselves are abridged."""
 
     @property
     def rollouts(self) -> int:
@@ -181,6 +184,10 @@ class Experiment:
         tasks = {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.GATE: self._gate}[split]
         share = 1.0 if split is Split.GATE else self.record
         groups = await self._episodes.run(bundle, tasks, n, seed=0, phase=split.value, share=share)
+        if split is Split.GATE:
+            self._traits[bundle.id] = {
+                group.task.id: [traits(run) for run in group.trajectories] for group in groups
+            }
         self._evaluated[key] = [
             Group(group.task, tuple(abridged(run) for run in group.trajectories)) for group in groups
         ]
@@ -442,7 +449,22 @@ class Experiment:
         if excluded:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
-        return record(self.store, verdict, (against, *bundles), experiment=self.name)
+        before, after = (self._traits_of(id, excluded) for id in (against.id, verdict.candidate))
+        findings = detect(before, after, metric=metric)
+        verdict = with_findings(verdict, findings)
+        return record(
+            self.store,
+            verdict,
+            (against, *bundles),
+            experiment=self.name,
+            findings=findings,
+            rewards=self.rewards,
+        )
+
+    def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
+        return [
+            run for task, runs in self._traits.get(bundle, {}).items() if task not in excluded for run in runs
+        ]
 
     def _seen_of_gate(self, bundles: Sequence[Bundle]) -> set[str]:
         excluded = set[str]().union(*(learned_from(bundle, self._gate, self.store) for bundle in bundles))
