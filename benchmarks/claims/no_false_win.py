@@ -13,7 +13,10 @@ from pathlib import Path
 
 from newcomers_shell import Noted, report
 
-LINES: dict[str, str] = {"rates": "false_win_rates"}
+LINES: dict[str, str] = {
+    "hacking": "false_win_hacking",
+    "rates": "false_win_rates",
+}
 """Name of a line → its module."""
 
 
