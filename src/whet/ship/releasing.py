@@ -15,9 +15,7 @@ from ..types import Bundle, Verdict
 
 def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdict:
     """The Verdict with what looks like a hacked reward among its reasons; it promotes as before, see `record`."""
-    told = [
-        f"finding, which a release needs cleared: {finding.kind}: {finding.sentence}" for finding in findings
-    ]
+    told = [f"finding, which a release needs cleared: {finding.reason}" for finding in findings]
     return replace(verdict, reasons=(*verdict.reasons, *told)) if told else verdict
 
 

@@ -48,6 +48,11 @@ class RewardFinding:
         return digest([self.kind, self.bundle, dict(self.rewards)], 12)
 
     @property
+    def reason(self) -> str:
+        """Kind and sentence."""
+        return f"{self.kind}: {self.sentence}"
+
+    @property
     def open(self) -> bool:
         """True while it keeps its Bundle from being released."""
         return not self.cleared_by
@@ -94,4 +99,4 @@ def refuse_open(reader: DatabaseReader, bundles: Collection[str]) -> None:
     if blocking:
         first, others = blocking[0], len(blocking) - 1
         more = f" ({others} more: whet findings)" if others else ""
-        raise GateError(f"not released: {first.kind}: {first.sentence}{more}. To clear it, {first.remedy}")
+        raise GateError(f"not released: {first.reason}{more}. To clear it, {first.remedy}")
