@@ -15,9 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import GateError, InputError
-from ..judge import Reward, admit
+from ..judge import Reward, admit, is_async, name_of
 from ..judge.agent_env import Calls
-from ..judge.hacking import Traits, detect, traits
+from ..judge.hacking import GOLD, Traits, detect, traits
+from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.gate import only_errors, refuse_broken
@@ -450,7 +451,7 @@ class Experiment:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
         before, after = (self._traits_of(id, excluded) for id in (against.id, verdict.candidate))
-        findings = detect(before, after, metric=metric)
+        findings = detect(before, after, metric=metric, gold=self._gold(metric))
         verdict = with_findings(verdict, findings)
         return record(
             self.store,
@@ -460,6 +461,11 @@ class Experiment:
             findings=findings,
             rewards=self.rewards,
         )
+
+    def _gold(self, metric: str) -> Sequence[str]:
+        """What is believed before `metric`, and `metric` itself where it compares with known answers."""
+        compares = metric == SCORE and not any(is_async(r) for r in self.rewards if name_of(r) == metric)
+        return (*GOLD, metric) if compares else GOLD
 
     def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
         return [
