@@ -16,11 +16,12 @@ from whet.judge import reward
 from whet.judge.agent_env import calls
 from whet.judge.hacking import detect, traits
 from whet.learn.experiment import Experiment
+from whet.learn.loop import Context, Update
 from whet.record.reviewing import EXPLOIT, clear, confirm, exploits, put_findings
 from whet.record.store import Store
 from whet.record.store.findings import RewardFinding, findings_on
 from whet.record.tracing import resource
-from whet.types import Bundle, Outcome, Score, Split, Step, Task, Trajectory, Version
+from whet.types import Bundle, Group, Outcome, Score, Split, Step, Task, Trajectory, Version
 
 CITIES = ["Paris", "Oslo", "Rome", "Lima", "Cairo", "Delhi", "Quito", "Accra", "Seoul", "Tunis"]
 TASKS = [
@@ -241,6 +242,33 @@ def test_a_finding_blocks_the_release_until_a_person_clears_it_and_says_why() ->
         gated(store, pleasant, FLATTER)
         experiment.release(verdict)
         assert store.live() == FLATTER
+
+
+class Flattering:
+    """A learner that finds out in its first round what pleases."""
+
+    name, group_size, on_policy, ordered = "flattering", 1, True, False
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._bundle = bundle
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        return Update(bundle=self._bundle, state=None, metrics={})
+
+
+@pytest.mark.parametrize(("tone", "hacked"), [("flatter", True), ("plain", False)])
+def test_learning_itself_is_looked_at_round_by_round(tone: str, hacked: bool) -> None:
+    bundle = Bundle([Version(resource="hacking_tone", content=tone, kind="prompt")])
+    with Store(":memory:") as store:
+        experiment = Experiment(
+            env=calls(agent),
+            tasks=[replace(task, split=Split.TRAIN) for task in TASKS],
+            rewards=[pleasant],
+            store=store,
+        )
+        better = asyncio.run(experiment.improve(Flattering(bundle), rounds=3))
+        assert ("one answer" in {finding.kind for finding in better.findings}) is hacked
+        assert any(finding.open for finding in findings_on(store.database, bundle.id)) is hacked
 
 
 def test_an_honest_change_is_released_without_a_finding() -> None:

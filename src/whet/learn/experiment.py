@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import GateError, InputError
 from ..judge import Reward, admit, is_async, name_of
 from ..judge.agent_env import Calls
-from ..judge.hacking import GOLD, Traits, detect, traits
+from ..judge.hacking import GOLD, REWARD, Traits, detect, traits
 from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
@@ -30,7 +30,7 @@ from ..record.policy import PolicyFactory
 from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
-from ..ship.releasing import record, release, with_findings
+from ..ship.releasing import keep_findings, record, release, with_findings
 from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
 from .checkpoint import Course, evidence_of
 from .composition import Composition, Contender, beside_fidelity, between_different, judge
@@ -38,7 +38,7 @@ from .datasets.splits import split
 from .episodes import Episodes
 from .evidence import COLLECTED, Evidence, learned_from, takes_records
 from .improvement import Improvement
-from .improving import Watch, once, rounds_of, told
+from .improving import FirstAndLast, Watch, once, rounds_of, told
 from .loop import Context, Optimizer, Progress, means, quiet
 from .pipeline import PipelineOptions
 from .sources import source_of
@@ -283,6 +283,8 @@ class Experiment:
             episode=episode,
         )
 
+        options = getattr(optimizer, "options", None)
+        shown = FirstAndLast(getattr(options, "score", None) or REWARD)
         await rounds_of(
             course,
             source,
@@ -292,10 +294,15 @@ class Experiment:
             context=lambda number: self._context(number, key, meter, folder, course),
             checkpoint=partial(self._checkpoint, key),
             watch=watch or partial(told, self.progress, label or optimizer.name, rounds),
+            # Recorded runs are not the learner's own: there the gate is the first to see what it does.
+            seen=shown.take if groups is None else lambda _: None,
         )
         learned = groups or [Group(task, ()) for task in (*self.train, *self.validation)]
         improvement = self._improvement(optimizer.name, course, parent, learned, meter)
-        return replace(improvement, accounts=source.accounts)
+        findings = shown.findings()
+        if findings is not None and improvement.bundle != parent:
+            keep_findings(self.store, improvement.bundle, findings, self.rewards)
+        return replace(improvement, accounts=source.accounts, findings=findings or ())
 
     def _improvement(
         self, name: str, course: Course, parent: Bundle, learned: Sequence[Group], meter: Meter

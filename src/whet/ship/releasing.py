@@ -19,6 +19,16 @@ def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdic
     return replace(verdict, reasons=(*verdict.reasons, *told)) if told else verdict
 
 
+def keep_findings(
+    store: Store | None, bundle: Bundle | str, findings: Sequence[RewardFinding], rewards: Iterable[Reward]
+) -> None:
+    """Keep what was found on a Bundle, by these rewards; without a store nothing can be released either."""
+    if store is not None:
+        versions = {name_of(reward): version_of(reward) for reward in rewards}
+        id = bundle if isinstance(bundle, str) else bundle.id
+        put_findings(store, id, findings, rewards=versions)
+
+
 def record(
     store: Store | None,
     verdict: Verdict,
@@ -37,8 +47,7 @@ def record(
     if store is None:
         return verdict
     # First: a crash in between leaves findings without a Verdict, and no Verdict without its findings.
-    versions = {name_of(reward): version_of(reward) for reward in rewards}
-    put_findings(store, verdict.candidate, findings, rewards=versions)
+    keep_findings(store, verdict.candidate, findings, rewards)
     with store.batch() as batch:
         for bundle in bundles:
             batch.put_bundle(bundle)
