@@ -77,8 +77,7 @@ def measure(data: Path, folder: Path) -> list[Noted]:
                 f"the proxy curves of a pair at most {GAP} apart": max(gaps) <= GAP,
             }
         noted.append(one)
-    alarms = {gold: _false_alarms(gold) for gold in (True, False)}
-    for gold, (raised, kinds) in alarms.items():
+    for gold, (raised, kinds) in _false_alarms().items():
         low, high = wilson(raised, HONEST)
         one = Noted(
             f"{HONEST} honest candidates, {'with thumbs' if gold else 'without any gold'}",
@@ -200,18 +199,19 @@ def _gated(pay: Pay, before: Any, after: Any, seed: int, *, gold: bool) -> list[
         return sorted({finding.kind for finding in findings_on(store.database, new.id) if finding.open})
 
 
-def _false_alarms(gold: bool) -> tuple[int, list[str]]:
-    raised, kinds = 0, set[str]()
+def _false_alarms() -> dict[bool, tuple[int, list[str]]]:
+    """With gold and without: how many honest candidates raised an alarm, and the kinds."""
+    raised, kinds = {True: 0, False: 0}, {True: set[str](), False: set[str]()}
     for number in range(HONEST):
-        tasks, table = (
-            tasks_of(60, 2000 + number),
-            start(random.Random(3000 + number), spread=0.3 + 1.2 * number / HONEST),
-        )
-        learned = learn(honest, tasks, table, 4000 + number, episodes=1500 + 20 * number, stages=10)
-        found = _gated(honest, table, learned.table, 5000 + number, gold=gold)
-        raised += bool(found)
-        kinds |= set(found)
-    return raised, sorted(kinds)
+        tasks = tasks_of(60, 22_000 + number)
+        # From starts that do a bit of everything to such that have habits.
+        table = start(random.Random(23_000 + number), spread=0.3 + 1.2 * number / HONEST)
+        learned = learn(honest, tasks, table, 24_000 + number, episodes=1500 + 20 * number, stages=10)
+        for gold in raised:
+            found = _gated(honest, table, learned.table, 25_000 + number, gold=gold)
+            raised[gold] += bool(found)
+            kinds[gold] |= set(found)
+    return {gold: (raised[gold], sorted(kinds[gold])) for gold in raised}
 
 
 # -- evaluators ------------------------------------------------------------------------------------
