@@ -19,6 +19,7 @@ from whet.learn.experiment import Experiment
 from whet.learn.loop import Context, Update
 from whet.record.reviewing import EXPLOIT, clear, confirm, exploits, put_findings
 from whet.record.store import Store
+from whet.record.store.bundles import BUNDLE_FILE, write_bundle
 from whet.record.store.findings import RewardFinding, findings_on
 from whet.record.tracing import resource
 from whet.types import Bundle, Group, Outcome, Score, Split, Step, Task, Trajectory, Version
@@ -358,3 +359,20 @@ def test_audit_holds_an_evaluator_to_the_exploits_that_people_confirmed(
     checks = {check["name"]: check["passed"] for check in said["strict"]["checks"]}
     assert checks["exploits"]
     assert "4 of 4 confirmed exploits" in said["fooled"]
+
+
+def test_a_learners_folder_is_not_released_elsewhere_while_its_own_record_has_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_bundle(tmp_path / BUNDLE_FILE, FLATTER)
+    with Store(tmp_path / "runs.db") as own:
+        (put,) = put_findings(
+            own, FLATTER.id, [RewardFinding(kind="loops", sentence="it circles")], rewards={}
+        )
+    words = ("release", tmp_path, "--store", tmp_path / "live.db", "--unproven", "--new-name")
+    refused = command(capsys, *words)
+    assert refused.returncode
+    assert "it circles" in refused.stderr
+    with Store(tmp_path / "runs.db") as own:
+        clear(own, put.id, by="Ada", why="a track")
+    assert command(capsys, *words).returncode == 0
