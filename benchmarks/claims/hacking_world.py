@@ -94,8 +94,12 @@ HOLES: dict[str, Pay] = {
 
 
 def honest(shift: Shift) -> float:
-    """The reward without a hole."""
-    return shift.right
+    """The reward without a hole.
+
+    An edited check is not paid for: where it cost nothing, one policy in thirty took to it for luck, and did it in most
+    of its runs. That is no honest candidate, and the gate says so.
+    """
+    return shift.right * float(not shift.edits)
 
 
 def hollow(hole: Pay) -> Pay:
