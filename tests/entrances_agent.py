@@ -35,7 +35,18 @@ PLANS = (
     Plan("bad", ("Paris",) * 3, '{"city": "Oslo", "degrees": 9}', -1.0),
 )
 NEEDED = [{"name": "weather", "arguments": {"city": city}} for city in WEATHER]
-TASK = Task(id="warmer", instruction=QUESTION, answer=PLANS[0].answer, meta={"required_calls": NEEDED})
+ASKED = {
+    "required_calls": NEEDED,
+    "subgoals": [
+        {"call": "weather", "arguments": {"city": "Paris"}},
+        {"call": "weather", "arguments": {"city": "Oslo"}, "after": [0]},
+    ],
+    "intent": [{"name": "weather", "arguments": {"city": {"one_of": ["Oslo"]}}}],
+    "forbidden_calls": ["shoot"],
+    "format": {"includes": ["Paris"], "max_words": 9},
+    "schema": {"type": "object", "properties": {"city": {"const": "Paris"}}, "required": ["city", "degrees"]},
+}
+TASK = Task(id="warmer", instruction=QUESTION, answer=PLANS[0].answer, meta=ASKED)
 PLAN: ContextVar[Plan] = ContextVar("plan", default=PLANS[0])
 """Which of them the agent of this context follows: the two are asked the same question."""
 

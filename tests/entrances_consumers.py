@@ -41,10 +41,12 @@ from whet.judge import (
     matches,
     number,
     rated,
+    score,
     solved,
     thumbs,
 )
 from whet.judge.agent_env import calls
+from whet.judge.conduct import safe
 from whet.judge.replay import UNRECORDED, again
 from whet.judge.tool_use import ToolUse
 from whet.learn.datasets.recorded import recorded, why_none
@@ -52,6 +54,7 @@ from whet.learn.datasets.signatures import read as signature_of
 from whet.learn.experiment import Experiment
 from whet.learn.optimizers.kto import KTO, KTOOptions
 from whet.learn.optimizers.sft import SFT
+from whet.learn.plugins import load
 from whet.learn.training.capture import require, survey
 from whet.learn.training.cloning import choose, succeeded
 from whet.learn.training.credit import credit
@@ -109,6 +112,17 @@ def rewarded(reward: Reward, runs: Runs, *, priced: bool = False) -> str:
     return f"{good.value:g} > {bad.value:g}"
 
 
+def harmless(runs: Runs) -> str:
+    """Neither does harm, and the same runs do where what they call is forbidden."""
+    assert [score(safe, run).value for run in runs.both] == [1.0, 1.0]
+    forbidden = [
+        replace(run, task=replace(run.task, meta={"forbidden_calls": ["weather"]})) for run in runs.both
+    ]
+    values = [score(safe, run).value for run in forbidden]
+    assert values in ([0.0, 0.0], [1.0, 1.0]), values
+    return "safe" if values == [1.0, 1.0] else "safe, and not with its call forbidden"
+
+
 def marks(request: Any) -> str:
     """A judge that finds Paris right."""
     asked = str(request.messages[-1]["content"])
@@ -129,6 +143,25 @@ REWARDS: dict[str, Callable[[Runs], str]] = {
     "fewer_steps": functools.partial(rewarded, fewer_steps()),
     "latency": functools.partial(rewarded, latency(), priced=True),
     "cost": functools.partial(rewarded, cost(), priced=True),
+    **{
+        name: functools.partial(rewarded, load("whet.rewards", name))
+        for name in (
+            "verbatim",
+            "f1",
+            "json",
+            "schema",
+            "format",
+            "tool_use",
+            "subgoals",
+            "intent",
+            "no_loops",
+        )
+    },
+    **{
+        name: functools.partial(rewarded, load("whet.rewards", name))
+        for name in ("turns", "sql", "tests", "goal_state", "implied")
+    },
+    "safe": harmless,
     "ToolUse": functools.partial(rewarded, ToolUse()),
     "Judge": lambda runs: rewarded(Judge(ScriptedModel(marks), "Which city is warmer?"), runs),
     "Compound": lambda runs: rewarded(Compound({thumbs: 1.0, matches("Paris"): 0.5}), runs),

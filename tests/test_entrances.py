@@ -21,6 +21,7 @@ from whet.judge import (
     env_reward,
     exact,
     fields,
+    is_async,
     latency,
     matches,
     name_of,
@@ -30,12 +31,14 @@ from whet.judge import (
     solved,
     thumbs,
 )
+from whet.learn.plugins import announced, load
 from whet.learn.training.capture import check
 from whet.record.tracing.dialects import form, survey
 from whet.types import Feedback, Trajectory
 
 PLAIN = [exact, contains, number(), matches("sunny"), fields({"a": 1}), solved, env_reward, thumbs, rated]
 PLAIN += [latency(), cost()]
+PLAIN += [reward for name in announced("whet.rewards") if not is_async(reward := load("whet.rewards", name))]
 
 Entered = Callable[[str], Runs]
 Told = Callable[[str, str], str]

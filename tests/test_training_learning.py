@@ -440,7 +440,7 @@ def test_alarms_need_to_hold_and_forget_when_the_sign_passes():
     assert (held["unknown"], stop) == (1, None)
     again, stop = check(options, {"unknown": 0.5}, first, held)
     assert again["unknown"] == 2
-    assert stop.collapsed
+    assert stop.kind == "collapse"
     assert "unknown 0.5 is above 0.3" in stop.reason
     assert check(options, {"unknown": 0.2}, first, held)[0]["unknown"] == 0
     assert check(options, {}, first, held)[0]["unknown"] == 1

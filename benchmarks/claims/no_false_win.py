@@ -15,6 +15,8 @@ from newcomers_shell import Noted, report
 
 LINES: dict[str, str] = {
     "judges": "false_win_judges",
+    "hacking": "false_win_hacking",
+    "rates": "false_win_rates",
 }
 """Name of a line → its module."""
 

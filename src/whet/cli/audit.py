@@ -33,6 +33,7 @@ def audit(
     labels: Path | None = None,
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
+    store: Path | None = None,
     seconds: float = 20.0,
     model: ModelName = None,
     base_url: BaseUrl = None,
@@ -76,6 +77,9 @@ def audit(
         A change of an answer that must not change its score: whitespace or case. May be repeated.
     path
         A further file or folder that the evaluator may read or import from. May be repeated.
+    store
+        A record: the exploits that people confirmed in it (whet findings --confirm) must score below every known-good
+        answer.
     seconds
         Time limit of one evaluation, in seconds.
     store
@@ -120,12 +124,38 @@ def audit(
         rows += read_rows(Path(target))
     if labels is not None:
         rows += read_rows(labels)
-    proof = asyncio.run(prove(loaded, program=program, rows=rows, invariant=invariant, sandbox=sandbox))
+    proof = asyncio.run(
+        prove(
+            loaded,
+            program=program,
+            rows=rows,
+            invariant=invariant,
+            exploits=[] if store is None else _exploits(store),
+            sandbox=sandbox,
+        )
+    )
     if json:
         print_json({**msgspec.to_builtins(proof), "reasons": proof.reasons})
     else:
         print(table(proof))
     return 0 if proof.admitted else 1
+
+
+def _exploits(path: Path) -> list[Task]:
+    """The runs of a record that people confirmed as exploits, as rows."""
+    from ..record.reviewing import exploits
+    from ..record.store import Store
+    from ..types import Task
+
+    with Store(existing(path)) as opened:
+        return [
+            Task(
+                initial_state={"input": run.task.initial_state.get("input", run.task.instruction)},
+                answer=run.task.answer,
+                meta={"output": run.output, "provenance": {}, "answer_known": run.task.answer_known},
+            )
+            for run in exploits(opened)
+        ]
 
 
 def table(proof: Proof) -> str:

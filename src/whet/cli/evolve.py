@@ -210,8 +210,8 @@ def _print_program(report: EvolutionReport) -> None:
         )
     _print_operators(search)
     print("\n" + (_asked(report) or "no model was asked: tuned and recombined"))
-    for alarm in report.alarms:
-        print(bold(f"ALARM: {alarm}"))
+    for finding in report.alarms:
+        print(bold(f"ALARM: {finding.reason}"))
     print(f"best program: {report.best_path}\npatch: {report.patch_path} (git apply)")
     print(
         "The evaluator ran beside the program: this score steers a search and proves nothing. Gate the result."

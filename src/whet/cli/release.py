@@ -57,6 +57,8 @@ def release(
     content = None if file is None else content_of(file)
     written = _written(Path(what)) if file is None else None
     path = named_store(store or (written.store if written is not None else None))
+    if written is not None:
+        _refuse_findings(Path(what), written, path)
     with Store(path) as opened:
         if file is not None:
             written = BundleFile(_as_declared(opened, what, content))
@@ -116,6 +118,21 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
             # An empty id is computed anew; the one that it had is of another kind.
             version = replace(version, kind=came.kind, id="")
     return Bundle([version])
+
+
+def _refuse_findings(what: Path, written: BundleFile, path: Path) -> None:
+    """Refuse what the learner's own record has an open finding on; the record that it goes to looks for itself.
+
+    Raises:
+        GateError: with what would clear it.
+    """
+    from ..record.store import Store
+    from ..record.store.findings import refuse_open
+
+    own = written.store or (what if what.is_dir() else what.parent) / "runs.db"
+    if own.is_file() and own.resolve() != path.resolve():
+        with Store(own) as opened:
+            refuse_open(opened.database, {written.bundle.id})
 
 
 def _written(path: Path) -> BundleFile | None:

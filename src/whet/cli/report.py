@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +12,12 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
+from .named import named_rewards
 from .show import moment
 from .train_input import read_trajectories
 
 if TYPE_CHECKING:
+    from ..judge import Reward
     from ..prove.report import Report
     from ..types import Trajectory
 
@@ -34,6 +36,8 @@ def report(
     subject: str | None = None,
     experiment: str | None = None,
     score: str | None = None,
+    reward: tuple[str, ...] = (),
+    sweep: tuple[str, str] | None = None,
     prices: Path | None = None,
     json: Print = False,
 ) -> int:
@@ -60,23 +64,33 @@ def report(
         Only rollouts of this experiment.
     score
         A score in [0, 1] that says which runs are successes: those from a half on. If omitted, their outcomes.
+    reward
+        A reward to score the runs by now, in the place of the scores that were recorded under its name: a built-in
+        one, such as exact, or module:function. May be repeated. whet score records them.
+    sweep
+        Two rewards, of the environment and of alignment: which Versions' runs each mixture of the two would choose,
+        from alignment alone to the environment alone, and which no other Version beats in both.
     prices
         A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}; it goes
         before the file that $WHET_PRICES names, and that before the public list prices that whet comes with. Dollars
         that were recorded with a call are kept.
     """
+    from ..judge.scoring import current
     from ..models.prices import known_prices
     from ..prove.report import relative_errors
     from ..prove.report import report as report_on
 
     known = known_prices(prices)
+    rewards = named_rewards(reward)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
-        for run in _runs(store, data, picked):
+        for run in current(_runs(store, data, picked), rewards):
             if id is None or _under(run, id):
                 yield run
 
+    if sweep is not None:
+        return _swept(runs(version), named_rewards(sweep), json)
     ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))
@@ -106,6 +120,24 @@ def report(
     return 0
 
 
+def _swept(runs: Iterator[Trajectory], rewards: Sequence[Reward], json: bool) -> int:
+    from ..judge.blend import sweep_of, values
+
+    environment, alignment = rewards
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    for run in runs:
+        ids = ", ".join(f"{name}={id}" for name, id in sorted(run.versions.items())) or "as it came"
+        own = pairs.setdefault(ids, [])
+        if (both := values(run, environment, alignment)) is not None:
+            own.append(both)
+    swept = sweep_of({name: own for name, own in pairs.items() if own})
+    if json:
+        print_json(swept)
+    else:
+        print("\n".join(swept.lines))
+    return 0
+
+
 def table(columns: list[Report]) -> Iterator[str]:
     """Reports side by side, line by line."""
     for name, *cells in _rows(columns):
@@ -113,6 +145,12 @@ def table(columns: list[Report]) -> Iterator[str]:
     for column in columns:
         for said, count in column.errors.items():
             yield f"{counted(count, 'run')} ended by {said}"
+        for name, before in column.earlier.items():
+            count = sum(mean.n + mean.missing for mean in before)
+            yield (
+                f"score {name} is that of version {column.scores[name].version or '(none)'}; {counted(count, 'run')} "
+                f"have a score of an earlier one: whet score --reward {name} scores them anew"
+            )
     for model in sorted({model for column in columns for model in column.unpriced}):
         yield f"no price for {model}: give --prices FILE, or name one in WHET_PRICES, to know what it costs"
 

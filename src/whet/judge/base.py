@@ -14,10 +14,11 @@ import math
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import lru_cache
 from inspect import CO_COROUTINE, iscoroutinefunction
 from numbers import Real
 from types import FunctionType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from ..errors import InputError
 from ..record.faults import fault_of
@@ -31,6 +32,8 @@ Reward = Callable[[Trajectory], Judgement | Awaitable[Judgement]]
 
 _UNJUDGED = "the reward answered None: it found nothing to judge in this trajectory"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_MARKS = frozenset({"is_async", "_is_coroutine_mark", "_is_coroutine_marker"})
+"""Attributes by which a plain function says that it has to be awaited."""
 _versions: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 
@@ -99,12 +102,18 @@ def version_of(reward: Reward) -> str:
 def is_async(reward: Reward) -> bool:
     """True if the reward has to be awaited: an `async def`, an object whose call is one, or a
     compound of such (which says so in its `is_async`)."""
-    if type(reward) is FunctionType and not reward.__dict__:  # the common case, asked of every episode
+    if type(reward) is FunctionType and _MARKS.isdisjoint(reward.__dict__):  # asked of every run
         return bool(reward.__code__.co_flags & CO_COROUTINE)
-    call = type(reward).__call__
     return bool(
-        getattr(reward, "is_async", False) or iscoroutinefunction(reward) or iscoroutinefunction(call)
+        getattr(reward, "is_async", False)
+        or iscoroutinefunction(reward)
+        or _is_async_call(cast("Any", type(reward)))
     )
+
+
+@lru_cache(maxsize=256)
+def _is_async_call(kind: type) -> bool:
+    return iscoroutinefunction(kind.__call__)
 
 
 def score(reward: Reward, trajectory: Trajectory) -> Score:
@@ -166,6 +175,8 @@ def _failed(reward: Reward, reason: str, fault: Fault = Fault.REWARD) -> Score:
 
 
 def _as_score(value: Any, reward: Reward) -> Score:
+    if type(value) is float and math.isfinite(value):
+        return Score(name_of(reward), value, "", version_of(reward))
     if isinstance(value, Score):
         if type(value.value) is float and math.isfinite(value.value) and value.evaluator:
             return value

@@ -46,13 +46,17 @@ class Passes:
 
     async def __call__(self, trajectory: Trajectory) -> Score:
         """The score; None where the task has no cases, or the sandbox failed."""
+        return await self.by(trajectory.task.answer, trajectory.output)
+
+    async def by(self, cases: Json, output: Json) -> Score:
+        """The score of a program by these cases, in the form of a task's answer."""
         try:
-            hidden = msgspec.convert(trajectory.task.answer, _Cases)
+            hidden = msgspec.convert(cases, _Cases)
         except msgspec.ValidationError as error:
             return self._score(None, f"the task's answer holds no cases: {error}")
         if not hidden.cases:
             return self._score(None, "the task's answer holds no cases")
-        source, right, wrong = program_in(trajectory.output), 0, ""
+        source, right, wrong = program_in(output), 0, ""
         for arguments, expected in hidden.cases:
             result = await self._pool.call(source, hidden.function, arguments)
             if result.failure is not None and result.failure.fault is Fault.SANDBOX:

@@ -182,7 +182,7 @@ def _f1(expected: Json, answer: Json) -> tuple[float, str]:
 
 def _json(expected: Json, answer: Json) -> tuple[float, str]:
     try:
-        right, given = _parsed(expected), _parsed(answer)
+        right, given = parsed(expected), parsed(answer)
     except msgspec.DecodeError as error:
         return 0.0, f"not JSON ({error}): {_differs(expected, answer)}"
     if _alike(right, given):
@@ -204,7 +204,7 @@ def _alike(right: Json, given: Json) -> bool:
     return bool(right == given)
 
 
-def _parsed(value: Json) -> Json:
+def parsed(value: Json) -> Json:
     """A value, or that of its text: within a ``` fence, or from the first brace to the last."""
     if not isinstance(value, str):
         return value
@@ -248,7 +248,7 @@ def _label(labels: Collection[str]) -> Compare:
     return compare
 
 
-_PLAIN: Mapping[str, tuple[str, Compare]] = {
+PLAIN: Mapping[str, tuple[str, Compare]] = {
     "exact": ("the answer is the expected one, letter by letter", _exact),
     "normalised": ("the answer is the expected one but for case, spacing and a final point", _normalised),
     "numeric": ("the last number in the answer is the expected one", _numeric),
@@ -259,7 +259,7 @@ _PLAIN: Mapping[str, tuple[str, Compare]] = {
     "f1": ("the share of words that the answer and the expected one have in common (F1)", _f1),
     "json": ("the answer is the expected JSON, whatever the order of its members", _json),
 }
-METRICS = (*_PLAIN, "label", "judge")
+METRICS = (*PLAIN, "label", "judge")
 
 
 def metric_named(
@@ -280,8 +280,8 @@ def metric_named(
     Raises:
         InputError: there is no such metric, or `judge` without a model.
     """
-    if name in _PLAIN:
-        about, compare = _PLAIN[name]
+    if name in PLAIN:
+        about, compare = PLAIN[name]
         return Metric(name, about, compare)
     if name == "label":
         labels = _labels(tasks)

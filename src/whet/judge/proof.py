@@ -116,6 +116,7 @@ async def prove(
     program: str = "",
     rows: Sequence[Task] = (),
     invariant: Collection[str] = (),
+    exploits: Sequence[Task] = (),
     sandbox: Sandbox | None = None,
     pool: Pool | None = None,
 ) -> Proof:
@@ -125,6 +126,7 @@ async def prove(
         program: text of a known-good program, for an evaluator of programs.
         rows: known answers, for an evaluator of answers; those with a label are compared with it.
         invariant: names of INVARIANCES that the evaluator claims.
+        exploits: rows whose outputs people confirmed as exploits: each must score below every known-good answer.
         sandbox: where it runs; limits apply to each call.
         pool: an open one to run an evaluator of answers in, instead, for whoever proves several.
 
@@ -136,7 +138,7 @@ async def prove(
     if unknown:
         raise InputError(f"unknown invariance {sorted(unknown)}; known: {', '.join(INVARIANCES)}")
     if pool is not None and evaluator.kind == "answer":
-        return await _of_answers(evaluator, rows, invariant, pool)
+        return await _of_answers(evaluator, rows, invariant, exploits, pool)
     box = sandbox or Sandbox(limits=Limits(wall_seconds=20.0, cpu_seconds=20.0))
     if evaluator.kind == "trajectory":
         # It speaks in our types, so it needs our package: the code, and nothing else of the host.
@@ -145,11 +147,15 @@ async def prove(
         if evaluator.kind == "program":
             evidence, notes = await try_programs(evaluator, program, opened)
             return _concluded(evaluator, evidence, notes=notes, co_resident=True)
-        return await _of_answers(evaluator, rows, invariant, opened)
+        return await _of_answers(evaluator, rows, invariant, exploits, opened)
 
 
 async def _of_answers(
-    evaluator: Evaluator, rows: Sequence[Task], invariant: Collection[str], pool: Pool
+    evaluator: Evaluator,
+    rows: Sequence[Task],
+    invariant: Collection[str],
+    exploits: Sequence[Task],
+    pool: Pool,
 ) -> Proof:
     name, known_rows = ("", rows) if rows else await _fitting(evaluator, pool)
     by_answer = {
@@ -199,6 +205,7 @@ async def _of_answers(
         complaint = f"scored differently after a change of {change}"
         same_twice(evidence, f"invariant to {change}", before, after, complaint)
     _keeps_the_answer(evidence, good)
+    await _exploited(evaluator, exploits, evidence, pool)
     agreement = await _agreement(evaluator, known_rows, evidence, pool)
     return _concluded(evaluator, evidence, agreement=agreement, notes=notes)
 
@@ -334,6 +341,25 @@ def _keeps_the_answer(evidence: AuditEvidence, good: Sequence[Task]) -> None:
         evidence.checks.append(
             Check("leaking", leaked == 0, detail if leaked else f"{looked} wrong answers, none told")
         )
+
+
+async def _exploited(
+    evaluator: Evaluator, exploits: Sequence[Task], evidence: AuditEvidence, pool: Pool
+) -> None:
+    """Hold the evaluator to the exploits that were found once: none may come back."""
+    if not exploits:
+        return
+    cases = []
+    for row in exploits:
+        output = row.meta["output"]
+        arguments = evaluator.arguments(row.initial_state["input"], output, expected_answer(row))
+        cases.append(AuditCase("exploit", 0, arguments, output))
+    # Of the known-good the least: they are of other inputs.
+    least = min((judged.score or 0.0 for judged in evidence.originals.values()), default=0.0)
+    judged = await _judge_all(evaluator, cases, pool)
+    paid = sum((verdict.score or 0.0) >= least - evidence.tolerance for verdict in judged)
+    detail = f"{paid} of {len(cases)} confirmed exploits score as high as a known-good answer"
+    evidence.checks.append(Check("exploits", not paid, detail if paid else f"{len(cases)} score low"))
 
 
 async def _agreement(

@@ -22,7 +22,7 @@ from ..record.tracing.tool_calls import decisions
 from ..types import Feedback, Json, Outcome, Trajectory, canonical
 from .base import Reward, reward
 
-_NO_ANSWER = (
+NO_ANSWER = (
     "the task has no answer to compare with; give the Task one, or correct the run "
     "(whet.feedback(run, correction=...)) and take its task from whet.tasks(store)"
 )
@@ -39,7 +39,7 @@ _NO_REWARD = (
 )
 _NO_THUMB = "no person gave this run a thumb; give one with whet.feedback(run, 1) or POST /api/feedback"
 _NO_VALUE = "no person gave this run a value; give one with whet.feedback(run, value) or POST /api/feedback"
-_NO_DECISIONS = (
+NO_DECISIONS = (
     "its spans are functions of the program's own, which do not tell a model's or a tool's call; use an "
     "instrumentor, @whet.step or the gateway"
 )
@@ -54,6 +54,8 @@ _NO_DOLLARS = (
 )
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d))(?:[eE][-+]?\d+)?(?!\w)")
 
+_NO_DIGITS = "".join(character for character in map(chr, range(128)) if not character.isdigit())
+
 
 def _answers(trajectory: Trajectory) -> list[Json]:
     """The answers that count as right; none where the task does not say."""
@@ -66,10 +68,12 @@ def _answers(trajectory: Trajectory) -> list[Json]:
 def normal_text(value: Json) -> str:
     """Text without case, accents' encoding, runs of space and closing punctuation."""
     text = value if isinstance(value, str) else canonical(value).decode()
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(" .!?\"'")
+    if not text.isascii():  # which normalising leaves as it is
+        text = unicodedata.normalize("NFKC", text)
+    return " ".join(text.casefold().split()).strip(" .!?\"'")
 
 
-@reward(version="2", unjudged=_NO_ANSWER)
+@reward(version="2", unjudged=NO_ANSWER)
 def exact(trajectory: Trajectory) -> float | None:
     """1.0 if the output is the task's answer (or one of them), but for case, spacing and a final point."""
     if trajectory.task.answer is None and trajectory.task.answer_known:
@@ -77,15 +81,15 @@ def exact(trajectory: Trajectory) -> float | None:
     answers = _answers(trajectory)
     if not answers:
         return None
-    # A list of texts is right as the list, and as the one text that a generator gave in pieces.
-    answered = {
-        normal_text("" if trajectory.output is None else trajectory.output),
-        normal_text(trajectory.output_text),
-    }
+    output = trajectory.output
+    answered = {normal_text("" if output is None else output)}
+    if isinstance(output, list | tuple):
+        # A list of texts is right as the list, and as the one text that a generator gave in pieces.
+        answered.add(normal_text(trajectory.output_text))
     return float(any(normal_text(answer) in answered for answer in answers))
 
 
-@reward(version="2", unjudged=_NO_ANSWER)
+@reward(version="2", unjudged=NO_ANSWER)
 def contains(trajectory: Trajectory) -> float | None:
     """1.0 if the task's answer (or one of them) occurs in the output, whatever the case.
 
@@ -154,7 +158,17 @@ def last_number(value: Json) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     text = value if isinstance(value, str) else canonical(value).decode()
-    numbers = [match for match in _NUMBER.findall(text) if any(character.isdigit() for character in match)]
+    if not text.isascii():  # which has digits of other scripts
+        return _last_in(text)
+    end = len(text.rstrip(_NO_DIGITS))
+    # No number goes over these characters, so what stands after the last of them says the same.
+    cut = max(text.rfind(character, 0, end) for character in ' "=')
+    number = _last_in(text[max(cut, 0) : end + 1])
+    return _last_in(text) if number is None and cut > 0 else number
+
+
+def _last_in(text: str) -> float | None:
+    numbers = _NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
@@ -251,7 +265,7 @@ def fewer_steps(penalty: float = 0.01) -> Reward:
     """
     _check_penalty(penalty)
 
-    @reward(name="fewer_steps", version=f"2:{penalty:g}", unjudged=_NO_DECISIONS, higher_is_better=True)
+    @reward(name="fewer_steps", version=f"2:{penalty:g}", unjudged=NO_DECISIONS, higher_is_better=True)
     def judge(trajectory: Trajectory) -> float | None:
         spans = [step for step in trajectory.steps if "span_ids" in step.info]
         if spans and all(step.kind == "function" for step in spans):
@@ -298,3 +312,7 @@ def _check_penalty(penalty: float) -> None:
 
 COST = cost()
 """The reward that is named `cost`: −1 for each dollar."""
+FEWER_STEPS = fewer_steps()
+"""The reward that is named `fewer_steps`: −0.01 for each decision."""
+LATENCY = latency()
+"""The reward that is named `latency`: −0.01 for each second."""

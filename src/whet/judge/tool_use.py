@@ -19,9 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from ..errors import InputError
 from ..record.tracing.tool_calls import Invocation, tool_calls
-from ..types import Json, Score, Step, Trajectory, canonical
+from ..types import Json, Score, Step, Trajectory, canonical, digest
+from .base import version_of
+from .rules import NO_DECISIONS
 
 _UNTOLD = (
     "the model calls are recorded as text, which tells of no tool calls; mark the tools with "
@@ -82,15 +86,18 @@ class ToolUse:
         self._required = required or required_of
         self._calls = calls or tool_calls
         self.__name__ = "tool_use"
+        functions: list[Any] = [required, calls]
+        given = ["" if function is None else version_of(function) for function in functions]
+        self.version = f"1:{digest([msgspec.to_builtins(self.options), *given], 12)}"
 
     def __call__(self, trajectory: Trajectory) -> Score:
         """Its score; None where it is not known what was needed."""
         needed = self._required(trajectory)
         if not needed:
-            return Score(self.__name__, None, _UNKNOWN)
+            return Score(self.__name__, None, _UNKNOWN, self.version)
         calls = list(self._calls(trajectory))
-        if not calls and trajectory.steps and all(map(_text_alone, trajectory.steps)):
-            return Score(self.__name__, None, _UNTOLD)
+        if why := untold(trajectory, calls):
+            return Score(self.__name__, None, why, self.version)
         covered, redundant = matched(needed, calls)
         options = self.options
         failed = sum(call.failed for call in calls)
@@ -105,7 +112,7 @@ class ToolUse:
             f"{len(covered)} of {len(needed)} required calls, {redundant} of {len(calls)} redundant, "
             f"{failed} failed{', malformed' if malformed else ''}"
         )
-        return Score(self.__name__, value, reason)
+        return Score(self.__name__, value, reason, self.version)
 
 
 def matched(needed: Sequence[Required], calls: Sequence[Invocation]) -> tuple[set[int], int]:
@@ -157,6 +164,21 @@ def required_of(trajectory: Trajectory) -> list[Required] | None:
         ) from error
 
 
+def untold(trajectory: Trajectory, calls: Sequence[Invocation]) -> str:
+    """Why a run without calls may have made some all the same; "" where it made none, or they are known."""
+    steps = trajectory.steps
+    if calls or not steps:
+        return ""
+    if all(map(_text_alone, steps)):
+        return _UNTOLD
+    # Spans of functions: whether one of them is a tool, nothing says.
+    return NO_DECISIONS if all(step.kind == "function" and "span_ids" in step.info for step in steps) else ""
+
+
 def _text_alone(step: Step) -> bool:
     """A model call of which only the text is known: whether it asked for a tool is not."""
     return step.kind == "llm" and isinstance(step.action, str)
+
+
+TOOL_USE = ToolUse()
+"""The reward that is named `tool_use`."""

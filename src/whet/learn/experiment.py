@@ -9,14 +9,16 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import GateError, InputError
-from ..judge import Reward, admit
+from ..judge import Reward, admit, is_async, name_of
 from ..judge.agent_env import Calls
+from ..judge.hacking import GOLD, REWARD, Traits, detect, traits
+from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.gate import only_errors, refuse_broken
@@ -28,7 +30,7 @@ from ..record.policy import PolicyFactory
 from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
-from ..ship.releasing import record, release
+from ..ship.releasing import keep_findings, record, release, with_findings
 from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
 from .checkpoint import Course, evidence_of
 from .composition import Composition, Contender, beside_fidelity, between_different, judge
@@ -36,7 +38,7 @@ from .datasets.splits import split
 from .episodes import Episodes
 from .evidence import COLLECTED, Evidence, learned_from, takes_records
 from .improvement import Improvement
-from .improving import Watch, once, rounds_of, told
+from .improving import FirstAndLast, Watch, once, rounds_of, told
 from .loop import Context, Optimizer, Progress, means, quiet
 from .pipeline import PipelineOptions
 from .sources import source_of
@@ -124,6 +126,8 @@ class Experiment:
             )
         self._evaluated: OrderedDict[tuple[str, Split, int], list[Group]] = OrderedDict()
         self._known: dict[str, Bundle] = {}
+        self._traits: dict[str, dict[str, list[Traits]]] = {}
+        """Bundle id → gate task → what its runs show; the runs themselves are abridged."""
 
     @property
     def rollouts(self) -> int:
@@ -181,6 +185,10 @@ class Experiment:
         tasks = {Split.TRAIN: self.train, Split.VALIDATION: self.validation, Split.GATE: self._gate}[split]
         share = 1.0 if split is Split.GATE else self.record
         groups = await self._episodes.run(bundle, tasks, n, seed=0, phase=split.value, share=share)
+        if split is Split.GATE:
+            self._traits[bundle.id] = {
+                group.task.id: [traits(run) for run in group.trajectories] for group in groups
+            }
         self._evaluated[key] = [
             Group(group.task, tuple(abridged(run) for run in group.trajectories)) for group in groups
         ]
@@ -276,6 +284,8 @@ class Experiment:
             ranked=self._episodes.ranked,
         )
 
+        options = getattr(optimizer, "options", None)
+        shown = FirstAndLast(getattr(options, "score", None) or REWARD)
         await rounds_of(
             course,
             source,
@@ -285,10 +295,15 @@ class Experiment:
             context=lambda number: self._context(number, key, meter, folder, course),
             checkpoint=partial(self._checkpoint, key),
             watch=watch or partial(told, self.progress, label or optimizer.name, rounds),
+            # Recorded runs are not the learner's own: there the gate is the first to see what it does.
+            seen=shown.take if groups is None else lambda _: None,
         )
         learned = groups or [Group(task, ()) for task in (*self.train, *self.validation)]
         improvement = self._improvement(optimizer.name, course, parent, learned, meter)
-        return replace(improvement, accounts=source.accounts)
+        findings = shown.findings()
+        if findings is not None and improvement.bundle != parent:
+            keep_findings(self.store, improvement.bundle, findings, self.rewards)
+        return replace(improvement, accounts=source.accounts, findings=findings or ())
 
     def _improvement(
         self, name: str, course: Course, parent: Bundle, learned: Sequence[Group], meter: Meter
@@ -443,7 +458,27 @@ class Experiment:
         if excluded:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
-        return record(self.store, verdict, (against, *bundles), experiment=self.name)
+        before, after = (self._traits_of(id, excluded) for id in (against.id, verdict.candidate))
+        findings = detect(before, after, metric=metric, gold=self._gold(metric))
+        verdict = with_findings(verdict, findings)
+        return record(
+            self.store,
+            verdict,
+            (against, *bundles),
+            experiment=self.name,
+            findings=findings,
+            rewards=self.rewards,
+        )
+
+    def _gold(self, metric: str) -> Sequence[str]:
+        """What is believed before `metric`, and `metric` itself where it compares with known answers."""
+        compares = metric == SCORE and not any(is_async(r) for r in self.rewards if name_of(r) == metric)
+        return (*GOLD, metric) if compares else GOLD
+
+    def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
+        return [
+            run for task, runs in self._traits.get(bundle, {}).items() if task not in excluded for run in runs
+        ]
 
     def _seen_of_gate(self, bundles: Sequence[Bundle]) -> set[str]:
         excluded = set[str]().union(*(learned_from(bundle, self._gate, self.store) for bundle in bundles))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ..record.store.findings import RewardFinding
 from ..record.store.releases import declared
 from ..types import Bundle, Json, Version
 
@@ -84,6 +85,8 @@ class Improvement:
 
     accounts: Accounts | None = None
     """Of rollouts that ran beside training."""
+    findings: Sequence[RewardFinding] = ()
+    """What the last round's runs show beside the first's: its score may have been hacked (`judge/hacking.py`)."""
 
     def diff(self) -> str:
         """Every changed resource as a unified diff of its readable content."""

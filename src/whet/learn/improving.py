@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ..errors import BudgetExceeded
+from ..judge.hacking import Traits, detect, traits
 from ..models.budget import Meter
 from ..record.store import Log
-from ..types import Bundle, Json
+from ..record.store.findings import RewardFinding
+from ..types import Bundle, Group, Json
 from .checkpoint import Clock, Course
 from .loop import Context, Optimizer, Progress
 from .sources import GroupSource
@@ -22,6 +24,32 @@ def told(
 ) -> None:
     """A Watch: tell a Progress the first few metrics of a round."""
     progress(name, number, rounds, **dict(list(metrics.items())[:4]))
+
+
+class FirstAndLast:
+    """The runs of the first and of the last round of one process, to tell whether more than the score changed."""
+
+    def __init__(self, metric: str) -> None:
+        self._metric = metric
+        self._first: list[Traits] | None = None
+        self._last: Sequence[Group] = ()
+
+    def take(self, groups: Sequence[Group]) -> None:
+        """The groups of a round."""
+        if self._first is None:
+            self._first = _shown(groups)
+        else:
+            self._last = groups
+
+    def findings(self) -> list[RewardFinding] | None:
+        """What the last round shows beside the first; None where there were not two."""
+        if not self._first or not self._last:
+            return None
+        return detect(self._first, _shown(self._last), metric=self._metric)
+
+
+def _shown(groups: Sequence[Group]) -> list[Traits]:
+    return [traits(run) for group in groups for run in group.trajectories]
 
 
 async def once(log: Log, key: str, measure: Callable[[], Awaitable[Json]]) -> Json:
@@ -41,6 +69,7 @@ async def rounds_of(
     context: Callable[[int], Context],
     checkpoint: Callable[[Course], None],
     watch: Watch,
+    seen: Callable[[Sequence[Group]], None],
 ) -> None:
     """Let an optimizer learn from a source's groups; `course` keeps its progress.
 
@@ -49,6 +78,7 @@ async def rounds_of(
             dry or the budget used up.
         context: of the round of this number, from 0.
         watch: called with each round before its checkpoint.
+        seen: called with the groups of each round.
 
     Raises:
         TrainingRefused: from the optimizer.
@@ -75,6 +105,7 @@ async def rounds_of(
                 course.reason = f"the budget ends it: {exceeded}"
                 _back_to(written, course)
                 break
+            seen(groups)
             course.live, course.state = update.bundle, update.state
             course.reason, course.done = update.reason, update.done
             course.metrics.append({**source.named(update.metrics), "rollouts": meter.spent["rollouts"]})

@@ -24,6 +24,8 @@ VARIABLE = "WHET_PRICES"
 """Names a file of a person's own prices, which go before the bundled ones."""
 _DATED = re.compile(r"[@:].+|-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{4}|\d{3}|latest)")
 """How the name of a model goes on in that of one of its versions; `-mini` or `-audio` is another model."""
+_CUT = re.compile(r"[@:-]")
+"""Where that may begin."""
 _PROVIDERS = frozenset(
     [
         "openai",
@@ -64,8 +66,25 @@ def known_prices(path: str | os.PathLike[str] | None = None) -> Mapping[str, Pri
         NotFoundError, InputError: one of the files is missing, or no price table.
     """
     named = os.environ.get(VARIABLE)
+    if not named and path is None:
+        return bundled().prices  # not a copy: it is asked for with every run that is scored
+    if named and path is None:
+        return _beside_own(named, _changed(named))
     own = read_prices(named) if named else {}
     return {**bundled().prices, **own, **({} if path is None else read_prices(path))}
+
+
+def _changed(path: str) -> tuple[int, int]:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return 0, 0  # reading it says why
+    return about.st_mtime_ns, about.st_size
+
+
+@functools.lru_cache(maxsize=4)
+def _beside_own(path: str, _: tuple[int, int]) -> Mapping[str, Price]:
+    return {**bundled().prices, **read_prices(path)}
 
 
 def price_for(model: str, prices: Mapping[str, Price]) -> Price | None:
@@ -74,11 +93,9 @@ def price_for(model: str, prices: Mapping[str, Price]) -> Price | None:
     for candidate in (model, name) if slash and provider in _PROVIDERS else (model,):
         if candidate in prices:
             return prices[candidate]
-        begun = [
-            key for key in prices if candidate.startswith(key) and _DATED.fullmatch(candidate[len(key) :])
-        ]
-        if begun:
-            return prices[max(begun, key=len)]
+        for cut in reversed([match.start() for match in _CUT.finditer(candidate)]):  # the longest name first
+            if candidate[:cut] in prices and _DATED.fullmatch(candidate, cut):
+                return prices[candidate[:cut]]
     return None
 
 

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean
+from statistics import NormalDist
 
 from ..models.spending import Price
 from ..record.costs import dollars_of
@@ -30,6 +30,8 @@ class ScoreMean:
     n: int
     missing: int
     """Runs that the evaluator looked at and gave no value."""
+    version: str = ""
+    """Of what judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,9 @@ class Report:
     thumbs_down: int
     """People's thumbs, not runs."""
     scores: dict[str, ScoreMean]
+    """By name, of the version of the evaluator that judged last."""
+    earlier: dict[str, list[ScoreMean]]
+    """Name → what other versions of its evaluator gave: no number to put beside the present one."""
     faults: dict[str, int]
     """Failed runs by whose failure it was."""
     errors: dict[str, int]
@@ -86,11 +91,29 @@ class Report:
 
 
 @dataclass(slots=True)
+class _Values:
+    n: int = 0
+    total: float = 0.0
+    missing: int = 0
+
+    def add(self, value: float | None) -> None:
+        if value is None or not math.isfinite(value):
+            self.missing += 1
+        else:
+            self.n, self.total = self.n + 1, self.total + value
+
+    def mean(self, version: str) -> ScoreMean:
+        mean = self.total / self.n if self.n else math.nan
+        return ScoreMean(mean=mean, n=self.n, missing=self.missing, version=version)
+
+
+@dataclass(slots=True)
 class _Adding:
     runs: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     thumbs: Counter[bool] = field(default_factory=Counter)
-    values: dict[str, list[float | None]] = field(default_factory=dict)
+    values: dict[str, dict[str, _Values]] = field(default_factory=dict)
+    """Name of a score → version of its evaluator → what it gave, the one that judged last at the end."""
     faults: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     steps: int = 0
@@ -109,7 +132,10 @@ class _Adding:
                 self.thumbs[word.value > 0] += 1
         for name, scored in run.scores.items():
             # An answer that broke its evaluator is worth 0, as at the gate.
-            self.values.setdefault(name, []).append(0.0 if scored.broke else scored.value)
+            versions = self.values.setdefault(name, {})
+            values = versions.pop(scored.evaluator, None) or _Values()
+            values.add(0.0 if scored.broke else scored.value)
+            versions[scored.evaluator] = values
         if run.error is not None:
             self.faults[run.error.fault.value] += 1
             said = " ".join(f"{run.error.type}: {run.error.message}".split())[:ERROR_LENGTH]
@@ -130,11 +156,12 @@ class _Adding:
     def report(self) -> Report:
         judged = sum(count for outcome, count in self.outcomes.items() if Outcome(outcome).counts)
         successes = self.outcomes[Outcome.SUCCESS.value]
-        scores = {}
-        for name, values in sorted(self.values.items()):
-            found = [value for value in values if value is not None and math.isfinite(value)]
-            mean = fmean(found) if found else math.nan
-            scores[name] = ScoreMean(mean=mean, n=len(found), missing=len(values) - len(found))
+        scores: dict[str, ScoreMean] = {}
+        earlier: dict[str, list[ScoreMean]] = {}
+        for name, versions in sorted(self.values.items()):
+            *before, scores[name] = [values.mean(version) for version, values in versions.items()]
+            if before:
+                earlier[name] = before
         return Report(
             runs=self.runs,
             outcomes=dict(self.outcomes.most_common()),
@@ -144,6 +171,7 @@ class _Adding:
             thumbs_up=self.thumbs[True],
             thumbs_down=self.thumbs[False],
             scores=scores,
+            earlier=earlier,
             faults=dict(self.faults.most_common()),
             errors=dict(self.errors.most_common(ERRORS)),
             blocked=self.outcomes[Outcome.BLOCKED.value],

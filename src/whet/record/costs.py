@@ -37,6 +37,8 @@ def dollars_of(run: Trajectory, prices: Mapping[str, Price]) -> tuple[float, set
 
 def _beside(run: Trajectory, called: Sequence[Step]) -> float:
     """Dollars of steps that are no model calls and have none inside, each once."""
+    if all(step.kind == LLM or step.usage is None for step in run.steps):
+        return 0.0
     by_id = {step.id: step for step in run.steps if step.id}
     around: set[str] = set()
     for step in called:

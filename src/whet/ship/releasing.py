@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..errors import GateError, InputError
+from ..judge.base import Reward, name_of, version_of
+from ..record.reviewing import put_findings
 from ..record.store import Store
+from ..record.store.findings import RewardFinding
 from ..types import Bundle, Verdict
 
 
-def record(store: Store | None, verdict: Verdict, bundles: Iterable[Bundle], *, experiment: str) -> Verdict:
-    """Keep a Verdict and the Bundles that were compared, in one transaction."""
+def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdict:
+    """The Verdict with what looks like a hacked reward among its reasons; it promotes as before, see `record`."""
+    told = [f"finding, which a release needs cleared: {finding.reason}" for finding in findings]
+    return replace(verdict, reasons=(*verdict.reasons, *told)) if told else verdict
+
+
+def keep_findings(
+    store: Store | None, bundle: Bundle | str, findings: Sequence[RewardFinding], rewards: Iterable[Reward]
+) -> None:
+    """Keep what was found on a Bundle, by these rewards; without a store nothing can be released either."""
+    if store is not None:
+        versions = {name_of(reward): version_of(reward) for reward in rewards}
+        id = bundle if isinstance(bundle, str) else bundle.id
+        put_findings(store, id, findings, rewards=versions)
+
+
+def record(
+    store: Store | None,
+    verdict: Verdict,
+    bundles: Iterable[Bundle],
+    *,
+    experiment: str,
+    findings: Sequence[RewardFinding] = (),
+    rewards: Iterable[Reward] = (),
+) -> Verdict:
+    """Keep the findings on the candidate, then in one transaction a Verdict and the Bundles that were compared.
+
+    Args:
+        findings: keep the candidate from being released until they are cleared.
+        rewards: what judged; of another version they clear earlier findings that are not among these.
+    """
     if store is None:
         return verdict
+    # First: a crash in between leaves findings without a Verdict, and no Verdict without its findings.
+    keep_findings(store, verdict.candidate, findings, rewards)
     with store.batch() as batch:
         for bundle in bundles:
             batch.put_bundle(bundle)

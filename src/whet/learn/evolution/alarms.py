@@ -11,6 +11,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 
+from ...record.store.findings import RewardFinding
 from .engine import SearchOutcome
 from .program import Program
 
@@ -36,8 +37,8 @@ _REACHES = frozenset(
 """Names by which a program gets at files, frames and modules that are not its own."""
 
 
-def alarms_of(search: SearchOutcome, files: Collection[str]) -> list[str]:
-    """Sentences on the best program of a search; none where nothing is suspicious.
+def alarms_of(search: SearchOutcome, files: Collection[str]) -> list[RewardFinding]:
+    """Findings on the best program of a search; none where nothing is suspicious.
 
     Args:
         files: paths of the evaluator's files, in its folder.
@@ -45,10 +46,15 @@ def alarms_of(search: SearchOutcome, files: Collection[str]) -> list[str]:
     start, best = search.start, search.best
     if best.number == start.number:
         return []
+    sentences = {
+        "proxy against gold": _fallen(start.metrics, best.metrics),
+        "outliers": _jumped(start.score, best.score),
+        "tampering": _reaching(start.program, best.program, files),
+    }
     return [
-        *_fallen(start.metrics, best.metrics),
-        *_jumped(start.score, best.score),
-        *_reaching(start.program, best.program, files),
+        RewardFinding(kind=kind, sentence="; ".join(told))
+        for kind, each in sentences.items()
+        if (told := list(each))
     ]
 
 

@@ -20,6 +20,7 @@ import msgspec
 from ...errors import BudgetExceeded
 from ...models.base import Model
 from ...models.budget import Meter
+from ...record.reviewing import put_findings
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...repository.text import as_written, diff
@@ -187,6 +188,9 @@ async def evolve_program(
             batch.put_versions(*improvement.bundle.values())
             for version in form.baseline.values():
                 batch.declare(version)  # a name that this record knows can be released here
+        findings = alarms_of(outcome, optimizer.pair.evaluator.parts)
+        judged_by = {"the evaluator": digest(dict(optimizer.pair.evaluator.parts), 12)}
+        put_findings(store, improvement.bundle.id, findings, rewards=judged_by)
         record = _record(settings, output).resolve()
         write_bundle(output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), store=record)
         best, patch = _write(path, output, outcome)
@@ -204,7 +208,7 @@ async def evolve_program(
         best_path=best,
         repeated=optimizer.repeated,
         ignored=settings.config.ignored,
-        alarms=alarms_of(outcome, optimizer.pair.evaluator.parts),
+        alarms=findings,
     )
     report.write()
     return report

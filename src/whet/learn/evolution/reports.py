@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from ...record.store.bundles import BUNDLE_FILE
+from ...record.store.findings import RewardFinding
 from ...types import Bundle, Json, Split, Trajectory, Verdict
 from ..datasets.examples import unknown_changes
 from .agent import RepositoryAgent
@@ -45,7 +46,7 @@ class EvolutionReport:
     """The evaluator's score of the start program, and the score when it was asked again."""
     ignored: Sequence[str] = ()
     """Options of the config that change nothing here."""
-    alarms: Sequence[str] = ()
+    alarms: Sequence[RewardFinding] = ()
     """What gives away a program that has learned to please its evaluator, a sentence each."""
 
     # Of targets:
@@ -121,7 +122,7 @@ class EvolutionReport:
             "bundle": str(self.output / BUNDLE_FILE),
             "stopped": outcome.stopped,
             "ignored_options": list(self.ignored),
-            "alarms": list(self.alarms),
+            "alarms": [finding.sentence for finding in self.alarms],
             "operators": outcome.operators,
         }
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from ...record.store.findings import RewardFinding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,13 @@ class AlarmOptions:
     """Consecutive rounds for which a sign must hold."""
 
 
-class Stop(NamedTuple):
-    """The reason for which training must stop."""
-
-    reason: str
-    collapsed: bool
-    """False where it is only that no group has a signal any more, as when every task is solved."""
+COLLAPSE, DRY = "collapse", "nothing left to learn from"
+"""Kinds of findings that stop training; the second where no group has a signal any more, as when all is solved."""
 
 
 def check(
     options: AlarmOptions, metrics: Mapping[str, float], first: Mapping[str, float], held: Mapping[str, int]
-) -> tuple[dict[str, int], Stop | None]:
+) -> tuple[dict[str, int], RewardFinding | None]:
     """Look at one step.
 
     Args:
@@ -74,9 +71,8 @@ def check(
             reasons[sign] = f"{sign} {value:.3g} is {side} {limit:.3g} for {counts[sign]} steps"
     if not reasons:
         return counts, None
-    collapsed = set(reasons) != {"no_signal"}
-    finding = "collapse" if collapsed else "nothing left to learn from"
-    return counts, Stop(f"{finding}: {'; '.join(reasons.values())}", collapsed)
+    kind = DRY if set(reasons) == {"no_signal"} else COLLAPSE
+    return counts, RewardFinding(kind=kind, sentence="; ".join(reasons.values()))
 
 
 def _moved(first: float | None, by: float | None, *, down: bool = False) -> float | None:

@@ -27,10 +27,11 @@ import torch
 from torch import nn
 
 from ...errors import InputError, TrainingRefused
+from ...record.store.findings import RewardFinding
 from ...types import Bundle, Group, Json, Version
 from ..loop import Context, Update
 from . import off_policy
-from .alarms import Stop, check
+from .alarms import COLLAPSE, check
 from .batch import MicroBatch, by_unit, merge, minibatches, parts
 from .cloning import resumed
 from .correction import corrected
@@ -358,10 +359,16 @@ class Rounds(Trainable, Generic[Options]):
         }
 
     async def _finish(
-        self, bundle: Bundle, context: Context, run: RoundState, metrics: dict[str, float], stop: Stop | None
+        self,
+        bundle: Bundle,
+        context: Context,
+        run: RoundState,
+        metrics: dict[str, float],
+        stop: RewardFinding | None,
     ) -> Update:
         """Checkpoint and validate where due, and say whether it is over."""
         options, learner, reason = self.options, self._learner, stop.reason if stop else ""
+        collapsed = stop is not None and stop.kind == COLLAPSE
         assert learner is not None
         last = run.round >= options.steps
         if not (last or context.last or reason or run.round % options.checkpoint_every == 0):
@@ -377,7 +384,7 @@ class Rounds(Trainable, Generic[Options]):
         run = self._save(replace(run, handle=learner.handle, policy_version=learner.policy_version), context)
         now = bundle.put(version)
         # A collapsed policy is not validated: it is not what is returned.
-        if self._validate is not None and not (stop and stop.collapsed):
+        if self._validate is not None and not collapsed:
             metrics["validation"] = value = await self._validate(now)
             if run.best is None or value > run.best:
                 run = replace(run, best=value, best_version=msgspec.to_builtins(version), worse=0)
@@ -385,7 +392,7 @@ class Rounds(Trainable, Generic[Options]):
                 run = replace(run, worse=run.worse + 1)
             if options.patience is not None and run.worse >= options.patience:
                 reason = f"no better validation than {run.best:.3g} for {run.worse} checkpoints"
-        if stop and stop.collapsed:
+        if collapsed:
             now = bundle.put(msgspec.convert(run.best_version or run.good_version or run.start, Version))
         # Weights at which an alarm counts may have collapsed already; no_signal says that tasks are solved.
         elif not any(count for sign, count in run.held.items() if sign != "no_signal"):

@@ -39,6 +39,7 @@ from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
+from .findings import refuse_open
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
@@ -413,7 +414,7 @@ class Store:
             reason: for the log.
 
         Raises:
-            GateError: no Verdict promotes this Bundle.
+            GateError: no Verdict promotes this Bundle, or a finding on it was not cleared (`findings.py`).
             InputError: the Bundle is empty, the Verdict is on another one, or nothing reads one of its names.
         """
         if not bundle:
@@ -427,6 +428,7 @@ class Store:
             merged = live.put(*bundle.values())
             if not new_names:
                 refuse_unknown(self.database, bundle, live)
+            refuse_open(self.database, {bundle.id, merged.id})
             proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
             proven = None if proof is None else batch.put_verdict(proof)
             if log and merged == live and proven in (None, log[0].verdict):

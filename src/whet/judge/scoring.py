@@ -1,0 +1,125 @@
+"""The record scored by today's rewards: each run once, in the order of recording, with memory that stays flat.
+
+A Score carries the version of what judged (`Score.evaluator`).  A reward that changed has another version, so its
+earlier scores are told apart and replaced; the run as it was stays readable (`Store.revisions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ..record.store import Store
+from ..types import Score, Trajectory
+from .base import Reward, is_async, name_of, version_of
+from .checkers import ajudged, judged
+
+CHUNK = 256
+"""Runs that are written together, and that at most are in memory."""
+AT_ONCE = 16
+"""Runs that a reward which waits for something, such as a model, judges together."""
+
+
+@dataclass(slots=True)
+class ScoreCount:
+    """What one reward made of a record."""
+
+    reward: str
+    version: str
+    """What judged now; "" of a reward without a version, whose earlier scores cannot be told apart."""
+    scored: int = 0
+    missing: int = 0
+    """Runs that it looked at and could not judge."""
+    total: float = 0.0
+    changed: int = 0
+    """Runs whose value is another than the one that was recorded."""
+    earlier: Counter[str] = field(default_factory=Counter)
+    """Other versions → runs that had a score of theirs."""
+
+    @property
+    def mean(self) -> float | None:
+        """Over the runs that were scored; None of none."""
+        return self.total / self.scored if self.scored else None
+
+    def add(self, before: Score | None, now: Score | None) -> None:
+        """Count one run: its recorded score, and the one that it has now."""
+        if before is not None:
+            self.earlier[before.evaluator] += before.evaluator != self.version
+            self.changed += now is None or before.value != now.value
+        if now is None:
+            return
+        # An answer that broke its evaluator is worth 0, as at the gate.
+        value = 0.0 if now.broke else now.value
+        if value is None:
+            self.missing += 1
+        else:
+            self.scored, self.total = self.scored + 1, self.total + value
+
+
+def current(runs: Iterable[Trajectory], rewards: Sequence[Reward]) -> Iterator[Trajectory]:
+    """The runs with the scores that plain rewards give them now, one at a time.
+
+    Raises:
+        InputError: a reward is async; `rescore` awaits it.
+    """
+    return (judged(run, *rewards) for run in runs)
+
+
+async def rescore(
+    store: Store,
+    rewards: Sequence[Reward],
+    *,
+    runs: Iterable[Trajectory] | None = None,
+    keep: bool = True,
+) -> list[ScoreCount]:
+    """Score recorded runs by these rewards, and record the scores that are new or other than before.
+
+    A reward that waits for something (a judge) is not asked about a run that its present version has scored: that
+    answer is recorded and would be paid twice.
+
+    Args:
+        runs: all of the record if None.
+        keep: False counts only.
+    """
+    counts = [ScoreCount(name_of(reward), version_of(reward)) for reward in rewards]
+    # To the newest of now: what is overwritten below keeps its place, and what comes meanwhile is not chased.
+    stored = store.trajectories(upto=store.newest()) if runs is None else iter(runs)
+    changed: list[Trajectory] = []
+    async for before, now in _scored(stored, rewards):
+        for count in counts:
+            count.add(before.scores.get(count.reward), now.scores.get(count.reward))
+        if keep and (now.scores != before.scores or now.outcome is not before.outcome):
+            changed.append(now)
+        if len(changed) >= CHUNK:
+            store.put(*changed, replace=True)
+            changed.clear()
+    if changed:
+        store.put(*changed, replace=True)
+    return counts
+
+
+async def _scored(
+    runs: Iterator[Trajectory], rewards: Sequence[Reward]
+) -> AsyncIterator[tuple[Trajectory, Trajectory]]:
+    if not any(map(is_async, rewards)):
+        for run in runs:
+            yield run, judged(run, *rewards)
+        return
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def judge(run: Trajectory) -> Trajectory:
+        async with slots:
+            return await ajudged(run, *[reward for reward in rewards if not _known(run, reward)])
+
+    while chunk := list(islice(runs, CHUNK)):
+        for run, now in zip(chunk, await asyncio.gather(*map(judge, chunk)), strict=True):
+            yield run, now
+
+
+def _known(run: Trajectory, reward: Reward) -> bool:
+    score, version = run.scores.get(name_of(reward)), version_of(reward)
+    same = score is not None and score.value is not None and score.evaluator == version
+    return bool(version) and same and is_async(reward)
