@@ -66,8 +66,8 @@ def verdict(
         )
     how = ReadAs(format=format, metric=metric, group=group, id=id, range=range)
     old, new = _sides(a, b, how, variants)
-    decided, result = _compared(old, new, margin=margin, against=old.path)
-    notes = _cost(decided)
+    result = compare_outcomes(old, new, margin=margin)
+    notes: list[str] = []
     if suite is not None:
         before, after = _sides(*suite, how, None)
         both, _ = _both(before, after)
@@ -93,18 +93,21 @@ def _sides(
     return of_rows(a, "A"), of_rows(b, "B")
 
 
-def _compared(
-    old: Outcomes, new: Outcomes, *, margin: float, against: str
-) -> tuple[list[PairedResults], Verdict]:
+def compare_outcomes(old: Outcomes, new: Outcomes, *, margin: float = 0.0) -> Verdict:
+    """The gate's verdict on two sides that were read.
+
+    Raises:
+        GateError: they do not pair up, or nothing is left to compare.
+    """
     both, notes = _both(old, new)
     result = compare(
         [pair.baseline for pair in both],
         [pair.candidate for pair in both],
         metric=old.metric,
         margin=margin,
-        against=against,
+        against=old.path,
     )
-    return both, replace(result, reasons=(*result.reasons, *notes, *old.notes, *new.notes))
+    return replace(result, reasons=(*result.reasons, *_cost(both), *notes, *old.notes, *new.notes))
 
 
 def _both(old: Outcomes, new: Outcomes) -> tuple[list[PairedResults], list[str]]:
