@@ -13,8 +13,8 @@ from results_read import FILES, METRICS, RESULTS, side
 
 from whet.errors import GateError, InputError
 from whet.prove.answers import answer
-from whet.prove.results import inspect_log
-from whet.prove.results.outcomes import ReadAs, read_sides
+from whet.prove.formats import inspect_log
+from whet.prove.formats.outcomes import ReadAs, read_sides
 from whet.prove.verdict import verdict
 
 

@@ -54,17 +54,18 @@ def answer(verdict: Verdict, *, candidate: str) -> Answer:
         return Answer("drop", f"DROP: {candidate} fails {', '.join(failed)} ({measured}).")
     if verdict.effect <= -verdict.margin:
         return Answer("drop", f"DROP: nothing shows that {candidate} is {bar} ({measured}).")
-    if verdict.needed is None:
+    if verdict.needed is None and verdict.interval[1] - verdict.interval[0] >= 1:
         return Answer(
             "more", f"MORE PAIRS: too few to say how many would show that {candidate} is {bar} ({measured})."
         )
-    more = verdict.needed - verdict.n
-    if more <= 0:
+    more = 0 if verdict.needed is None else verdict.needed - verdict.n
+    if verdict.needed is not None and more <= 0:
         return Answer("drop", f"DROP: {candidate} is not taken, for the reasons below ({measured}).")
-    if verdict.needed > MOST_MORE * verdict.n:
+    if verdict.needed is None or verdict.needed > MOST_MORE * verdict.n:
+        pairs = f"about {verdict.needed:,}" if verdict.needed is not None else "more than a million"
         return Answer(
             "drop",
-            f"DROP: an effect this small is not told from none: about {verdict.needed:,} pairs would show that "
+            f"DROP: an effect this small is not told from none: it would take {pairs} pairs to show that "
             f"{candidate} is {bar} ({measured}).",
         )
     return Answer(

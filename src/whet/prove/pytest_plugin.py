@@ -158,7 +158,7 @@ class _Results:
 
     def _verdict(self, baseline: Path) -> Verdict:
         """On the tests that both runs had; one that only this run skipped counts against it."""
-        from .results.outcomes import ReadAs, of_rows, read_sides
+        from .formats.outcomes import ReadAs, of_rows, read_sides
         from .verdict import compare_outcomes
 
         (old,) = read_sides([baseline], ReadAs())

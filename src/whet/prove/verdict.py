@@ -1,6 +1,6 @@
 """Two files of per-task results → a Verdict: the gate for anyone with two runs of anything.
 
-What may be in the files, and how it is read, stands in `results/`; rows of one's own look so:
+What may be in the files, and how it is read, stands in `formats/`; rows of one's own look so:
 
     {"task": "q17", "group": "mailbox-3", "success": true, "cost": 0.002}
 
@@ -21,9 +21,9 @@ import msgspec
 from ..errors import GateError, InputError
 from ..stats import ClusterMean
 from ..types import Json, Verdict
+from .formats.outcomes import Outcomes, ReadAs, of_rows, read_sides
 from .gate import PairedResults, Side, TaskResult, compare, pairs
 from .guardrails import pairs_in_words
-from .results.outcomes import Outcomes, ReadAs, of_rows, read_sides
 
 PathLike: TypeAlias = Path | str
 Results: TypeAlias = PathLike | Sequence[Mapping[str, Json]]
@@ -49,7 +49,7 @@ def verdict(
     Args:
         suite: results of both on other tasks, of what must not be forgotten (`guarded`).
         suite_margin: how far success may fall there.
-        format: of the files, one of `results.FORMATS`; told by their content if "".
+        format: of the files, one of `formats.FORMATS`; told by their content if "".
         metric: the score that decides; needed where there are several.
         group: the field whose value tasks share; `group` if "" and there is such a one.
         id: the column of a table that names the task.
