@@ -29,14 +29,16 @@ def read(content: Content) -> Reading:
     judges: set[str] = set()
     for number, ((where, body), score, passed) in enumerate(zip(cases, scores, passes, strict=True)):
         try:
-            case = mapping(decoded(body))
+            case = decoded(body)
+            if not isinstance(case, dict):
+                raise InputError(f"a case is a JSON object, not {type(case).__name__}")
             judge = as_text(case.get("evaluator"), "evaluator")
-            judges.add(judge)
             values: dict[str, Json] = {
                 judge or "score": decoded(score),
                 f"{judge}/passed" if judge else "passed": decoded(passed),
             }
             task = as_text(case.get("name"), "name") or id_of_input(case.get("input"))
+            judges.add(judge)
             if number < len(details) and _inapplicable(details[number]):
                 reading.add(None)
                 continue
