@@ -31,7 +31,7 @@ from newcomers_shell import Noted
 from whet.cli import main
 from whet.errors import WhetError
 from whet.prove.formats import read_rows
-from whet.prove.formats.content import Content
+from whet.prove.formats.file import ResultFile
 
 FILES: dict[str, tuple[str, ...] | None] = {
     "dspy/{}.csv": None,
@@ -175,7 +175,7 @@ def _repacked(path: Path, chance: random.Random) -> bytes:
     from whet.prove.formats import inspect_log
 
     packed = io.BytesIO()
-    content = Content(path)
+    content = ResultFile(path)
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(packed, "w") as new:
         for name in ("header.json", "summaries.json"):
             text = inspect_log._entry(content, old.getinfo(name))
@@ -195,7 +195,7 @@ def _damage(
     outcomes: Counter[str] = Counter()
     plain, bad = 0, ""
     body = b.read_bytes()
-    whole = {row.task for row in read_rows(Content(a)).rows}
+    whole = {row.task for row in read_rows(ResultFile(a)).rows}
     unpacked = gzip.decompress(body) if b.suffix == ".gz" else body
     path = folder / f"damaged{''.join(suffix for suffix in b.suffixes if suffix != '.gz')}"
     for _ in range(DAMAGED):
@@ -210,7 +210,7 @@ def _damage(
         outcomes[kind] += 1
         bad = bad or (said if kind in ("traceback", "silent") else "")
         with contextlib.suppress(WhetError):
-            plain += bool(whole - {row.task for row in read_rows(Content(path)).rows})
+            plain += bool(whole - {row.task for row in read_rows(ResultFile(path)).rows})
     return outcomes, plain, bad
 
 

@@ -1,7 +1,7 @@
 """Files of per-task results that other programs write → `Outcomes`: one `TaskResult` per task, and what was lost.
 
-A format is one module: `claims(content)` says whether a file is of it, by its content and not by its name, and
-`read(content)` gives its rows. What is the same for all stands in `outcomes.py`: the metric that decides, its range,
+A format is one module: `claims(file)` says whether a file is of it, by its content and not by its name, and
+`read(file)` gives its rows. What is the same for all stands in `outcomes.py`: the metric that decides, its range,
 groups, repeated runs, and how many broken rows are too many. Files are not trusted: nothing of them is run, imported
 or opened, and no size, depth or number in them is believed.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from . import inspect_log, junit, langfuse, lm_eval, mlflow, opik, own, promptfoo, strands, table
-from .content import Content
+from .file import ResultFile
 from .rows import Reading
 
 
@@ -21,8 +21,8 @@ from .rows import Reading
 class Format:
     """How files of one kind are told and read."""
 
-    claims: Callable[[Content], bool]
-    read: Callable[[Content], Reading]
+    claims: Callable[[ResultFile], bool]
+    read: Callable[[ResultFile], Reading]
 
 
 FORMATS = {
@@ -40,7 +40,7 @@ FORMATS = {
 """Name → format, in the order in which they are asked; a table is what no other claims."""
 
 
-def read_rows(content: Content, *, format: str = "", metric: str = "", id: str = "") -> Reading:
+def read_rows(file: ResultFile, *, format: str = "", metric: str = "", id: str = "") -> Reading:
     """The rows of a file by the format that is named, or that claims it.
 
     Args:
@@ -52,14 +52,14 @@ def read_rows(content: Content, *, format: str = "", metric: str = "", id: str =
     """
     if format and format not in FORMATS:
         raise InputError(f"there is no format {format!r}; read are {', '.join(FORMATS)}")
-    name = format or next((name for name, known in FORMATS.items() if known.claims(content)), "")
-    if not name and content.start in (b"{", b"["):
-        list(content.objects())  # says why, where it is not JSON
+    name = format or next((name for name, known in FORMATS.items() if known.claims(file)), "")
+    if not name and file.start in (b"{", b"["):
+        list(file.objects())  # says why, where it is not JSON
     if not name:
         raise InputError(
-            f"{content.path}: no format of results that is known has such content; read are {', '.join(FORMATS)}. "
+            f"{file.path}: no format of results that is known has such content; read are {', '.join(FORMATS)}. "
             'One JSON object per line with "task" and "success" always does'
         )
     if name == "table" or (id and name == "whet"):
-        return table.read(content, id=id, metric=metric)
-    return FORMATS[name].read(content)
+        return table.read(file, id=id, metric=metric)
+    return FORMATS[name].read(file)

@@ -15,7 +15,7 @@ import msgspec
 
 from ...errors import InputError, MissingExtra
 from ...types import Json, Outcome
-from .content import Content, decoded
+from .file import ResultFile, decoded
 from .rows import Reading, Row, as_text, mapping
 
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -27,27 +27,25 @@ LARGEST_ENTRY = 1 << 28
 """Bytes that one entry of a zip may unpack to: summaries are small."""
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is a zip, or an object with the parts of a log."""
-    if content.body[:4] == b"PK\x03\x04":
+    if file.body[:4] == b"PK\x03\x04":
         return True
-    return content.whole is not None and {"eval", "status", "samples"} <= content.whole.keys()
+    return file.whole is not None and {"eval", "status", "samples"} <= file.whole.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, by the sample's id; a scorer that gives several values has a metric for each."""
-    if content.body[:2] == b"PK":
-        header, samples = _packed(content)
+    if file.body[:2] == b"PK":
+        header, samples = _packed(file)
     else:
-        header = (
-            {} if content.whole is None else _header(bytes(content.whole.get("status", msgspec.Raw(b"null"))))
-        )
-        samples = content.member("samples")
+        header = {} if file.whole is None else _header(bytes(file.whole.get("status", msgspec.Raw(b"null"))))
+        samples = file.member("samples")
     reading = Reading("inspect").take(samples, _row)
     status = header.get("status")
     if status not in (None, "success"):
         reading.notes.append(
-            f"{content.path} is of an evaluation that did not end: its status is {str(status)[:40]!r}."
+            f"{file.path} is of an evaluation that did not end: its status is {str(status)[:40]!r}."
         )
     return reading
 
@@ -78,19 +76,19 @@ def _row(where: str, sample: dict[str, Any]) -> Row | None:
     )
 
 
-def _packed(content: Content) -> tuple[dict[str, Any], Iterable[tuple[str, bytes]]]:
+def _packed(file: ResultFile) -> tuple[dict[str, Any], Iterable[tuple[str, bytes]]]:
     """The header of a zip, and its samples, each with its place."""
-    path = content.path
+    path = file.path
     try:
-        archive = zipfile.ZipFile(io.BytesIO(content.body))
+        archive = zipfile.ZipFile(io.BytesIO(file.body))
         entries = {entry.filename: entry for entry in archive.infolist()}
     except (zipfile.BadZipFile, ValueError, OverflowError, NotImplementedError, UnicodeError) as error:
         raise InputError(f"{path} is not a zip that can be read: {error}") from error
     if len(entries) > _MOST_ENTRIES or sum(entry.file_size for entry in entries.values()) > 1 << 40:
         raise InputError(f"{path} would take more room than a log has: it is not unpacked")
-    header = decoded(_entry(content, entries["header.json"])) if "header.json" in entries else {}
+    header = decoded(_entry(file, entries["header.json"])) if "header.json" in entries else {}
     if "summaries.json" in entries:
-        body = _entry(content, entries["summaries.json"])
+        body = _entry(file, entries["summaries.json"])
         try:
             listed = msgspec.json.decode(body, type=list[msgspec.Raw])
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -101,7 +99,7 @@ def _packed(content: Content) -> tuple[dict[str, Any], Iterable[tuple[str, bytes
     ]
     if not samples:
         raise InputError(f"{path} is a zip without samples: of Inspect's logs, `.eval` files are read")
-    return mapping(header), [(entry.filename, _entry(content, entry)) for entry in samples]
+    return mapping(header), [(entry.filename, _entry(file, entry)) for entry in samples]
 
 
 def _listed(value: Json, path: Any) -> list[Json]:
@@ -110,29 +108,29 @@ def _listed(value: Json, path: Any) -> list[Json]:
     return value
 
 
-def _entry(content: Content, entry: zipfile.ZipInfo) -> bytes:
+def _entry(file: ResultFile, entry: zipfile.ZipInfo) -> bytes:
     """One entry, unpacked to `LARGEST_ENTRY` bytes at most, whatever it says of itself."""
     start = entry.header_offset
-    local = content.body[start : start + _HEADER]
+    local = file.body[start : start + _HEADER]
     if len(local) < _HEADER or local[:4] != b"PK\x03\x04" or entry.flag_bits & 1:
-        raise InputError(f"{content.path}: {entry.filename[:80]!r} cannot be read")
+        raise InputError(f"{file.path}: {entry.filename[:80]!r} cannot be read")
     begin = start + _HEADER + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-    packed = content.body[begin : begin + entry.compress_size]
+    packed = file.body[begin : begin + entry.compress_size]
     try:
         if entry.compress_type == _ZSTANDARD:
             body = _zstandard(packed)
         elif entry.compress_type in (_STORED, _DEFLATED):
-            with zipfile.ZipFile(io.BytesIO(content.body)).open(entry) as stream:
+            with zipfile.ZipFile(io.BytesIO(file.body)).open(entry) as stream:
                 body = stream.read(LARGEST_ENTRY + 1)
         else:
-            raise InputError(f"{content.path} is packed by method {entry.compress_type}, which is not read")
+            raise InputError(f"{file.path} is packed by method {entry.compress_type}, which is not read")
     except InputError:
         raise
     except Exception as error:  # of three libraries, each with its own
-        raise InputError(f"{content.path}: {entry.filename[:80]!r} cannot be unpacked: {error}") from error
+        raise InputError(f"{file.path}: {entry.filename[:80]!r} cannot be unpacked: {error}") from error
     if len(body) > LARGEST_ENTRY:
         raise InputError(
-            f"{content.path}: {entry.filename[:80]!r} unpacks to more than {LARGEST_ENTRY >> 20} MiB"
+            f"{file.path}: {entry.filename[:80]!r} unpacks to more than {LARGEST_ENTRY >> 20} MiB"
         )
     return body
 

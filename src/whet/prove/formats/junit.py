@@ -11,15 +11,15 @@ from xml.parsers import expat
 
 from ...errors import InputError
 from ...types import Outcome
-from .content import Content
+from .file import ResultFile
 from .rows import Reading, Row
 
 _DEEPEST = 100
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is XML."""
-    return content.start == b"<"
+    return file.start == b"<"
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class _Report:
         )
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, each with `passed`.
 
     Raises:
@@ -110,11 +110,11 @@ def read(content: Content) -> Reading:
     )
     parser.EndElementHandler = report.end
     try:
-        parser.Parse(content.body, True)
+        parser.Parse(file.body, True)
     except expat.ExpatError as error:
-        raise InputError(f"{content.path} is not XML that can be read: {error}") from error
+        raise InputError(f"{file.path} is not XML that can be read: {error}") from error
     except (InputError, ValueError, LookupError) as error:
-        raise InputError(f"{content.path}, {error}") from error
+        raise InputError(f"{file.path}, {error}") from error
     if report.root not in ("testsuites", "testsuite"):
-        raise InputError(f"{content.path} is not a JUnit report: it begins with <{report.root[:40]}>")
+        raise InputError(f"{file.path} is not a JUnit report: it begins with <{report.root[:40]}>")
     return reading

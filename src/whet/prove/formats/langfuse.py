@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from .content import Content, decoded
+from .file import ResultFile, decoded
 from .rows import Reading, Row, as_text, id_of_input, mapping, named_scores
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is a page of the API, or the rows are items."""
-    if content.whole is not None and "data" in content.whole and "columns" not in content.whole:
-        return b'"experimentItemId"' in bytes(content.whole["data"])
-    first = content.first
+    if file.whole is not None and "data" in file.whole and "columns" not in file.whole:
+        return b'"experimentItemId"' in bytes(file.whole["data"])
+    first = file.first
     return "experimentItemId" in first or {"item", "evaluations"} <= first.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, by the id of the dataset's item, or by the input where it has none."""
-    paged = content.whole is not None and "data" in content.whole
-    reading = Reading("langfuse").take(content.member("data") if paged else content.objects(), _row)
-    if content.whole is not None and "meta" in content.whole:
-        meta = mapping(decoded(bytes(content.whole["meta"])))
+    paged = file.whole is not None and "data" in file.whole
+    reading = Reading("langfuse").take(file.member("data") if paged else file.objects(), _row)
+    if file.whole is not None and "meta" in file.whole:
+        meta = mapping(decoded(bytes(file.whole["meta"])))
         if meta.get("cursor"):
             reading.notes.append(
-                f"{content.path} is one page of several: fetch the others with its cursor, and join them."
+                f"{file.path} is one page of several: fetch the others with its cursor, and join them."
             )
     return reading
 

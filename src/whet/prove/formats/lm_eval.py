@@ -10,18 +10,18 @@ from typing import Any
 
 from ...errors import InputError
 from ...types import Json
-from .content import Content
+from .file import ResultFile
 from .rows import Reading, Row, as_text, is_score, mapping
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether the rows are such samples."""
-    return {"doc_id", "doc", "arguments"} <= content.first.keys()
+    return {"doc_id", "doc", "arguments"} <= file.first.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows by the number of the document, those of several filters joined."""
-    reading = Reading("lm-eval").take(content.objects(), _row)
+    reading = Reading("lm-eval").take(file.objects(), _row)
     joined: dict[tuple[str, int], Row] = {}
     for row in reading.rows:
         # A second row of the same metric is another run of the document.

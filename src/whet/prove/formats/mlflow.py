@@ -11,35 +11,35 @@ from typing import Any
 
 from ...errors import InputError
 from ...types import Json, Outcome
-from .content import Content, decoded
+from .file import ResultFile, decoded
 from .rows import Reading, Row, id_of_input, mapping
 
 _INPUTS = ("inputs", "input", "question", "prompt", "query", "request")
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is such a table, or the rows are traces."""
-    if content.whole is not None and {"columns", "data"} <= content.whole.keys():
+    if file.whole is not None and {"columns", "data"} <= file.whole.keys():
         return True
-    first = content.first
+    first = file.first
     info = mapping(first.get("info"))
     return "trace_id" in info or {"trace_id", "assessments"} <= first.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows: columns that end in /score or /value, or feedback by its name."""
-    if content.whole is not None and "columns" in content.whole:
-        return _table(content)
-    return Reading("mlflow").take(content.objects(), _trace)
+    if file.whole is not None and "columns" in file.whole:
+        return _table(file)
+    return Reading("mlflow").take(file.objects(), _trace)
 
 
-def _table(content: Content) -> Reading:
-    assert content.whole is not None
-    columns = decoded(bytes(content.whole["columns"]))
+def _table(file: ResultFile) -> Reading:
+    assert file.whole is not None
+    columns = decoded(bytes(file.whole["columns"]))
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
-        raise InputError(f"{content.path}: its columns are not a list of names")
+        raise InputError(f"{file.path}: its columns are not a list of names")
     reading = Reading("mlflow")
-    for where, body in content.member("data"):
+    for where, body in file.member("data"):
         try:
             cells = decoded(body)
             if not isinstance(cells, list) or len(cells) != len(columns):

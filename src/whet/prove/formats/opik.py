@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import InputError
-from .content import Content
+from .file import ResultFile
 from .rows import Reading, Row, as_text, mapping, named_scores
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is such an export, or the rows are its items."""
-    if content.whole is not None and {"experiment", "items"} <= content.whole.keys():
+    if file.whole is not None and {"experiment", "items"} <= file.whole.keys():
         return True
-    return {"dataset_item_id", "feedback_scores"} <= content.first.keys()
+    return {"dataset_item_id", "feedback_scores"} <= file.first.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, by the id of the dataset's item."""
-    whole = content.whole is not None and "items" in content.whole
-    return Reading("opik").take(content.member("items") if whole else content.objects(), _row)
+    whole = file.whole is not None and "items" in file.whole
+    return Reading("opik").take(file.member("items") if whole else file.objects(), _row)
 
 
 def _row(where: str, item: dict[str, Any]) -> Row:

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ...types import Json, Outcome
 from ..gate import TaskResult
 from . import read_rows
-from .content import Content
+from .file import ResultFile
 from .rows import Reading, Row, as_score, as_text
 
 _SHOWN = 8
@@ -23,7 +23,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadAs:
-    """How files are read, where that is not left to their content."""
+    """How files are read, where that is not left to their file."""
 
     format: str = ""
     metric: str = ""
@@ -60,7 +60,7 @@ def read_sides(paths: Sequence[Path], how: ReadAs, variants: Sequence[str] | Non
     """
     readings = []
     for path, variant in zip(paths, variants or [""] * len(paths), strict=True):
-        reading = read_rows(Content(path), format=how.format, metric=how.metric, id=how.id)
+        reading = read_rows(ResultFile(path), format=how.format, metric=how.metric, id=how.id)
         _refuse_broken(path, reading)
         _choose_variant(path, reading, variant)
         readings.append(reading)

@@ -13,21 +13,21 @@ from typing import Any
 
 from ...errors import InputError
 from ...types import Outcome
-from .content import Content
+from .file import ResultFile
 from .rows import IDS, Reading, Row, as_cost, as_score, as_text
 
 _RESULTS = ("success", "score", "outcome")
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether the rows have an id and a result under these names."""
-    first = content.first
+    first = file.first
     return any(name in first for name in IDS) and any(name in first for name in _RESULTS)
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, each with `success`."""
-    return Reading("whet", primary="success").take(content.objects(), row)
+    return Reading("whet", primary="success").take(file.objects(), row)
 
 
 def row(where: str, fields: dict[str, Any]) -> Row:

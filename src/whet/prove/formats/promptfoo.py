@@ -10,25 +10,21 @@ from typing import Any
 
 from ...errors import InputError
 from ...types import Json, Outcome
-from .content import Content
+from .file import ResultFile
 from .rows import Reading, Row, as_cost, id_of_input, mapping
 
 _CALL_FAILED = 2
 """`failureReason`: 0 none, 1 an assertion, 2 an error."""
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is such a file."""
-    return (
-        content.whole is not None
-        and "results" in content.whole
-        and b'"testIdx"' in bytes(content.whole["results"])
-    )
+    return file.whole is not None and "results" in file.whole and b'"testIdx"' in bytes(file.whole["results"])
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows; `--repeat` gives several of a case."""
-    return Reading("promptfoo", primary="success").take(content.member("results", "results"), _row)
+    return Reading("promptfoo", primary="success").take(file.member("results", "results"), _row)
 
 
 def _row(where: str, result: dict[str, Any]) -> Row:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...types import Json, Outcome, canonical
-from .content import decoded
+from .file import decoded
 
 _WORDS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "success", "right"), 1.0),

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from ...errors import InputError
 from ...types import Json
-from .content import Content, decoded
+from .file import ResultFile, decoded
 from .rows import Reading, Row, as_text, id_of_input, mapping
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is such a report."""
-    return content.whole is not None and {"scores", "cases", "test_passes"} <= content.whole.keys()
+    return file.whole is not None and {"scores", "cases", "test_passes"} <= file.whole.keys()
 
 
-def read(content: Content) -> Reading:
+def read(file: ResultFile) -> Reading:
     """The rows, by the name of the case, or by its input where it has none."""
-    cases = content.member("cases")
-    scores, passes = ([body for _, body in content.member(name)] for name in ("scores", "test_passes"))
+    cases = file.member("cases")
+    scores, passes = ([body for _, body in file.member(name)] for name in ("scores", "test_passes"))
     if not len(cases) == len(scores) == len(passes):
         raise InputError(
-            f"{content.path} has {len(cases)} cases, {len(scores)} scores and {len(passes)} test_passes"
+            f"{file.path} has {len(cases)} cases, {len(scores)} scores and {len(passes)} test_passes"
         )
-    details = [decoded(body) for _, body in content.member("detailed_results")] if _detailed(content) else []
+    details = [decoded(body) for _, body in file.member("detailed_results")] if _detailed(file) else []
     reading = Reading("strands")
     judges: set[str] = set()
     for number, ((where, body), score, passed) in enumerate(zip(cases, scores, passes, strict=True)):
@@ -51,8 +51,8 @@ def read(content: Content) -> Reading:
     return reading
 
 
-def _detailed(content: Content) -> bool:
-    return content.whole is not None and "detailed_results" in content.whole
+def _detailed(file: ResultFile) -> bool:
+    return file.whole is not None and "detailed_results" in file.whole
 
 
 def _inapplicable(outputs: Json) -> bool:

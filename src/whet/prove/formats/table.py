@@ -1,6 +1,6 @@
 """Tables of any origin: CSV and the like, JSON rows, Parquet; DSPy's `save_as_csv` and `save_as_json` among them.
 
-Which column is which is guessed by name and content, said, and can be given. DSPy's rows are those of its examples with
+Which column is which is guessed by name and file, said, and can be given. DSPy's rows are those of its examples with
 the answer's fields, and the metric last.
 """
 
@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...record.rows import INPUT
 from ...record.tables import DELIMITED, read_table
 from ...types import Json
-from .content import Content, decoded
+from .file import ResultFile, decoded
 from .rows import IDS, Reading, Row, as_cost, as_score, as_text, id_of_input, is_score
 
 _IDS = (*IDS, "test", "case", "example_id", "sample_id", "question_id", "name")
@@ -34,16 +34,16 @@ _NO_SCORE = (
 )
 
 
-def claims(content: Content) -> bool:
+def claims(file: ResultFile) -> bool:
     """Whether it is a table of Parquet, rows of objects, or text with columns."""
-    if content.body[:4] == b"PAR1" or content.path.suffix.lower() in DELIMITED or content.first:
+    if file.body[:4] == b"PAR1" or file.path.suffix.lower() in DELIMITED or file.first:
         return True
-    return content.start not in (b"{", b"[", b"<") and any(
-        sign in content.body.splitlines()[0] for sign in b",;\t|"
+    return file.start not in (b"{", b"[", b"<") and any(
+        sign in file.body.splitlines()[0] for sign in b",;\t|"
     )
 
 
-def read(content: Content, *, id: str = "", metric: str = "") -> Reading:
+def read(file: ResultFile, *, id: str = "", metric: str = "") -> Reading:
     """The rows, with every column that holds scores.
 
     Args:
@@ -51,14 +51,14 @@ def read(content: Content, *, id: str = "", metric: str = "") -> Reading:
         metric: the column that decides; guessed if "".
     """
     reading = Reading("table")
-    lines = _json_rows(content, reading) if content.start in (b"{", b"[") else _table(content, reading)
+    lines = _json_rows(file, reading) if file.start in (b"{", b"[") else _table(file, reading)
     if not lines:
-        raise InputError(f"{content.path} holds no row that can be read. {reading.losses()}".strip())
+        raise InputError(f"{file.path} holds no row that can be read. {reading.losses()}".strip())
     columns = list(dict.fromkeys(name for _, row in lines for name in row))
-    id, metric = id or _id_of(columns, content), metric or _metric_of(columns, lines, id)
+    id, metric = id or _id_of(columns, file), metric or _metric_of(columns, lines, id)
     for name in (id, metric):
         if name and name not in columns:
-            raise InputError(f"{content.path} has no column {name!r}; it has {_named(columns)}")
+            raise InputError(f"{file.path} has no column {name!r}; it has {_named(columns)}")
     reading.primary = metric
     scored = [metric] if metric else [name for name in columns if name != id and _scores(name, lines)]
     for where, row in lines:
@@ -72,15 +72,13 @@ def read(content: Content, *, id: str = "", metric: str = "") -> Reading:
         except InputError as error:
             reading.unread.append((where, str(error)))
     shown = f", the score in {metric!r}" if metric else ""
-    reading.notes.append(
-        f"{content.path}: the task stands in {id!r}{shown}; the columns are {_named(columns)}."
-    )
+    reading.notes.append(f"{file.path}: the task stands in {id!r}{shown}; the columns are {_named(columns)}.")
     return reading
 
 
-def _json_rows(content: Content, reading: Reading) -> list[tuple[str, dict[str, Any]]]:
+def _json_rows(file: ResultFile, reading: Reading) -> list[tuple[str, dict[str, Any]]]:
     lines = []
-    for where, body in content.objects():
+    for where, body in file.objects():
         try:
             row = decoded(body)
             if not isinstance(row, dict):
@@ -91,21 +89,21 @@ def _json_rows(content: Content, reading: Reading) -> list[tuple[str, dict[str, 
     return lines
 
 
-def _table(content: Content, reading: Reading) -> list[tuple[str, dict[str, Any]]]:
+def _table(file: ResultFile, reading: Reading) -> list[tuple[str, dict[str, Any]]]:
     broken: list[tuple[int, str]] = []
-    table = read_table(content.path, broken=broken)
+    table = read_table(file.path, broken=broken)
     reading.notes += [f"{note}." for note in table.notes]
     reading.unread += [(f"{table.unit} {number}", why) for number, why in broken]
     return [(f"{table.unit} {number}", row) for number, row in table.lines]
 
 
-def _id_of(columns: Sequence[str], content: Content) -> str:
+def _id_of(columns: Sequence[str], file: ResultFile) -> str:
     lowered = {name.lower(): name for name in reversed(columns)}
     for name in (*_IDS, *INPUT):
         if name in lowered:
             return lowered[name]
     raise InputError(
-        f"{content.path}: no column is named as one of tasks is ({', '.join((*_IDS, *INPUT))}); "
+        f"{file.path}: no column is named as one of tasks is ({', '.join((*_IDS, *INPUT))}); "
         f"name it with --id. It has {_named(columns)}"
     )
 

@@ -31,7 +31,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Content:
+class ResultFile:
     """The bytes of a file, from one that exists.
 
     Raises:
