@@ -231,7 +231,11 @@ def cluster_interval(
 BETS: dict[float, float] = {
     0.05: 0.01,
     **dict.fromkeys((0.125, 0.15, 0.175, 0.2, 0.225, 0.25), 0.06),
-    **{0.3: 0.11, 0.35: 0.1, 0.4: 0.09, 0.45: 0.08, 0.5: 0.07},
+    0.3: 0.11,
+    0.35: 0.1,
+    0.4: 0.09,
+    0.45: 0.08,
+    0.5: 0.07,
     **dict.fromkeys((0.6, 0.7, 0.8, 0.9), 0.045),
 }
 """Share of the wealth that a gambler stakes → its part of the wealth at the start.

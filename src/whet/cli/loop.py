@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from .app import Print, command
 
@@ -71,6 +72,9 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[Path, Path] | None = None,
     suite_margin: float = 0.02,
+    regime: Literal["exchangeable", "new-group"] = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
     json: Print = False,
 ) -> int:
     """Compare two files of per-task outcomes, whatever produced them: is B better than A?
@@ -92,10 +96,26 @@ def verdict(
         prevents promotion.
     suite_margin
         Largest drop of success allowed there; the files must show that it is no larger.
+    regime
+        How the tasks came, which decides what they prove: exchangeable (more such tasks), or new-group (tasks of a
+        group that was not seen). Both are printed.
+    watched
+        This is one of several looks at results that grow.
+    unpaired
+        Take tasks that only one file has, too, and count what is missing at its worst for B.
     """
     from ..prove.verdict import render, to_json
     from ..prove.verdict import verdict as judge
 
-    decision = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
+    decision = judge(
+        a,
+        b,
+        margin=margin,
+        suite=suite,
+        suite_margin=suite_margin,
+        regime=regime,
+        watched=watched,
+        unpaired=unpaired,
+    )
     print(to_json(decision).decode() if json else render(decision))
     return 0

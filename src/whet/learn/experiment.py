@@ -19,8 +19,8 @@ from ..judge import Reward, admit
 from ..judge.agent_env import Calls
 from ..judge.replay import abridged
 from ..models.budget import Meter
-from ..prove.gate import only_errors, refuse_broken
 from ..prove.guardrails import Guardrail, directed
+from ..prove.results import only_errors, refuse_broken
 from ..record import lineage
 from ..record.env import EnvFactory
 from ..record.gym import factory_of

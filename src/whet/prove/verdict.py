@@ -23,10 +23,12 @@ import msgspec
 from ..errors import InputError
 from ..escapes import read_json
 from ..stats import ClusterMean
-from ..types import Json, Outcome, Verdict
-from .gate import PairedResults, Side, TaskResult, compare, pairs
+from ..types import Json, Outcome, Sampling, Verdict
+from .gate import compare
+from .results import PairedResults, Side, TaskResult, pairs
 
 PathLike: TypeAlias = Path | str
+_KINDS = {"new-group": "clustered by group", "exchangeable": "of exchangeable tasks"}
 _IDS = ("task", "task_id", "id")
 
 
@@ -126,20 +128,26 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[PathLike, PathLike] | None = None,
     suite_margin: float = 0.02,
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
 ) -> Verdict:
     """Is what produced `b` better than what produced `a` (or, with a margin, not worse by more)?
 
     Args:
         suite: outcomes of both on other tasks, of what must not be forgotten (`guarded`).
         suite_margin: how far success may fall there.
+        regime, watched, unpaired: as in `compare`; the suite is judged in the same regime.
 
     Raises:
         InputError: a file is not as described.
         GateError: the files do not pair up, or nothing is left to compare.
     """
     old, new = load_outcomes(a), load_outcomes(b)
-    result = compare(old, new, margin=margin, against=str(a))
-    notes = _cost(pairs(old, new))
+    result = compare(
+        old, new, margin=margin, against=str(a), regime=regime, watched=watched, unpaired=unpaired
+    )
+    notes = _cost(pairs(old, new, unpaired=unpaired))
     if notes:
         result = replace(result, reasons=(*result.reasons, *notes))
     if suite is None:
@@ -157,7 +165,7 @@ def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Ve
         margin: how far success may fall; it must be *shown* to have fallen no further.
     """
     name = "guard suite"
-    suite = compare(before, after, metric="success", margin=margin, against=name)
+    suite = compare(before, after, metric="success", margin=margin, against=name, regime=verdict.regime)
     held = {**verdict.guardrails, name: suite.promote}
     if suite.promote:
         return replace(verdict, guardrails=held)
@@ -194,7 +202,7 @@ def render(verdict: Verdict) -> str:
     lines = [
         f"{'PROMOTE' if verdict.promote else 'DO NOT PROMOTE'}: "
         f"{'shown' if verdict.promote else 'not shown'} to be {bar} than {verdict.against}",
-        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, clustered by group",
+        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, {_KINDS[verdict.regime]}",
         f"  e-value   {verdict.e_value:.3g}",
         f"  pairs     {verdict.n}" + (f", about {verdict.needed} needed" if verdict.needed else ""),
     ]
