@@ -29,7 +29,19 @@ from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
 from ..ship.releasing import record, release
-from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
+from ..types import (
+    Budget,
+    Bundle,
+    Group,
+    Json,
+    Preference,
+    Sampling,
+    Split,
+    Task,
+    Trajectory,
+    Verdict,
+    digest,
+)
 from .checkpoint import Course, evidence_of
 from .composition import Composition, Contender, beside_fidelity, between_different, judge
 from .datasets.splits import split
@@ -379,6 +391,7 @@ class Experiment:
         alpha: float = 0.05,
         label: str = "baseline",
         tolerance: float = 0.01,
+        regime: Sampling = "new-group",
     ) -> Verdict:
         """Compare a candidate with `against` on the gate's tasks, pair by pair.
 
@@ -395,6 +408,7 @@ class Experiment:
             guardrails: metrics that must not get worse.
             alpha: chance of promoting anything where nothing has an effect.
             label: the Verdict's name for the baseline.
+            regime: how the gate's tasks came, which decides what they prove; the Verdict has both regimes.
 
         Raises:
             GateError: there is nothing to compare, not even a task that no contender learned from; or a value
@@ -427,6 +441,7 @@ class Experiment:
                 guardrails=rails,
                 tolerance=tolerance,
                 trained_groups={task.group for task in (*self.train, *self.validation) if task.group},
+                regime=regime,
             )
         except GateError as error:
             raise GateError(" ".join((str(error), *failed))) from error
