@@ -302,6 +302,21 @@ class BettingProcess:
         return self.value
 
 
+def discoveries(e_values: Sequence[float], *, alpha: float = 0.05) -> list[int]:
+    """Places of those whose evidence holds although several were tried: the e-BH procedure of Wang and Ramdas (2022).
+
+    Of k e-values the largest j that are all at least k/(alpha·j): among what is named the expected share without an
+    effect is at most `alpha`, however the e-values depend on each other.  Where none has an effect, anything is named
+    with probability at most `alpha`.
+    """
+    order = sorted(range(len(e_values)), key=lambda place: -e_values[place])
+    count = max(
+        (rank for rank, place in enumerate(order, 1) if e_values[place] >= len(e_values) / (alpha * rank)),
+        default=0,
+    )
+    return sorted(order[:count])
+
+
 def pairs_needed(differences: Sequence[float], *, null: float = 0.0, alpha: float = 0.05) -> int | None:
     """Number of pairs like these that a BettingProcess would take to reach 1/alpha.
 

@@ -516,6 +516,8 @@ class Verdict:
     """Which of the two `regimes` decides, as the user declared it."""
     regimes: Mapping[Sampling, Regime] = field(default_factory=dict)
     """What either would say; none in a Verdict from before there were two."""
+    sound: bool = True
+    """False where something else than evidence forbids to promote: how answers were made, or how many are left out."""
     tried: int = 1
     """Candidates that this one was chosen from, on other tasks than the Verdict's."""
     dev_effect: float | None = None
@@ -526,7 +528,17 @@ class Verdict:
         """Hash of its content."""
         content = msgspec.to_builtins(self)
         # One that was recorded before these existed keeps its id.
-        for name, before in (("regime", "new-group"), ("regimes", {}), ("tried", 1), ("dev_effect", None)):
+        for name, before in _BEFORE.items():
             if content[name] == before:
                 del content[name]
         return digest(content)
+
+
+_BEFORE: dict[str, Json] = {
+    "regime": "new-group",
+    "regimes": {},
+    "sound": True,
+    "tried": 1,
+    "dev_effect": None,
+}
+"""Fields that a Verdict did not have, as they read in one from before."""

@@ -213,6 +213,14 @@ def gate(
     margin: Annotated[
         float, Parameter(help="0 tests whether B is better; 0.02, whether it is worse by at most 0.02.")
     ] = 0.0,
+    also: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Another candidate. May be repeated: the best of all, by a race on tasks that are not the gate's, is "
+            "judged."
+        ),
+    ] = (),
+    rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
     base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
@@ -245,6 +253,8 @@ def gate(
             }
             data = setup.data
             rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+            if rows and also:
+                raise InputError(f"--also is for an agent: the rows of {entry} are all the gate's")
             if rows:
                 return await gate_rows(
                     candidate,
@@ -260,7 +270,19 @@ def gate(
             work = _work(store, entry, setup, rewards, name=f"gate/{entry}")
             if not json:
                 print(work.power(comparison.regime))
-            return await work.experiment.gate(candidate, against=baseline, **options)
+            if not also:
+                return await work.experiment.gate(candidate, against=baseline, **options)
+            others = {name: named_bundle(store, name) for name in also}
+            improvement = await work.experiment.choose(
+                {(a if b is None else b): candidate, **others},
+                against=baseline,
+                metric=options["metric"],
+                rollouts=rollouts,
+            )
+            if not json:
+                for tried in improvement.candidates:
+                    print(f"  {tried.reason}")
+            return await work.experiment.gate(improvement, **options)
 
     with _recorded(setup) as store:
         verdict = asyncio.run(proven(store))
@@ -273,7 +295,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "base_url")),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "base_url")),
 }
 """Command → its function, and the options that its help lists first."""
 

@@ -72,6 +72,8 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[Path, Path] | None = None,
     suite_margin: float = 0.02,
+    also: tuple[Path, ...] = (),
+    earlier: tuple[Path, ...] = (),
     regime: Literal["exchangeable", "new-group"] = "new-group",
     watched: bool = False,
     unpaired: bool = False,
@@ -96,6 +98,11 @@ def verdict(
         prevents promotion.
     suite_margin
         Largest drop of success allowed there; the files must show that it is no larger.
+    also
+        Outcomes of another candidate. May be repeated: the best of B and these is chosen on a third of the tasks, or of
+        the groups, and judged on the others.
+    earlier
+        A verdict (--json) on the same two, on other tasks, whose evidence counts, too. May be repeated.
     regime
         How the tasks came, which decides what they prove: exchangeable (more such tasks), or new-group (tasks of a
         group that was not seen). Both are printed.
@@ -113,6 +120,8 @@ def verdict(
         margin=margin,
         suite=suite,
         suite_margin=suite_margin,
+        also=also,
+        earlier=earlier,
         regime=regime,
         watched=watched,
         unpaired=unpaired,

@@ -577,4 +577,4 @@ def between_different(
         return replace(verdict, reasons=(*verdict.reasons, reason))
     else:
         return verdict
-    return replace(verdict, promote=False, reasons=(reason, *verdict.reasons))
+    return replace(verdict, promote=False, sound=False, reasons=(reason, *verdict.reasons))

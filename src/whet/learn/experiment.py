@@ -51,6 +51,7 @@ from .improvement import Improvement
 from .improving import Watch, once, rounds_of, told
 from .loop import Context, Optimizer, Progress, means, quiet
 from .pipeline import PipelineOptions
+from .racing import race
 from .sources import source_of
 
 REMEMBERED = 16
@@ -454,6 +455,8 @@ class Experiment:
             sides = (verdict.candidate, against.id)
             read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
         verdict = between_different(verdict, self._known[verdict.candidate], against, read)
+        if isinstance(candidate, Improvement) and verdict.candidate == candidate.bundle.id:
+            verdict = candidate.beside_dev(verdict)
         if excluded:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
@@ -523,6 +526,31 @@ class Experiment:
         improvement = await composition.run(optimizers)
         self._known.update({learner.bundle.id: learner.bundle for learner in improvement.candidates})
         return improvement
+
+    async def choose(
+        self,
+        bundles: Mapping[str, Bundle],
+        *,
+        against: Bundle | None = None,
+        metric: str = "success",
+        rollouts: int = 400,
+    ) -> Improvement:
+        """The best of several Bundles, by a race on the train and validation tasks; `gate` then judges it on others.
+
+        Sequential halving: all run on a few tasks, the worse half drops out, and those that are left run on more.
+
+        Args:
+            bundles: by name.
+            against: what they are compared with; the empty Bundle if None.
+            metric: name of the Score that decides, in [0, 1].
+            rollouts: most runs.
+
+        Raises:
+            InputError: fewer than two different Bundles, or too few rollouts.
+        """
+        self._known.update({bundle.id: bundle for bundle in bundles.values()})
+        tasks = [*self.train, *self.validation]
+        return await race(self, bundles, tasks, against=against or Bundle(), metric=metric, rollouts=rollouts)
 
     async def recorded(self, tasks: Sequence[Task] | None = None) -> list[Group]:
         """The recorded runs of the train tasks (or `tasks`), scored by this experiment's rewards.

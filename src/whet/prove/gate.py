@@ -168,8 +168,8 @@ class Comparison:
             self._broken += 1
             return False
         # Never left out: a candidate that goes without a score where it is wrong would choose its sample.
-        difference = self._at_worst(pair.candidate, 1) - self._at_worst(pair.baseline, 0)
-        self._scored += all(self._value(side) is not None for side in (pair.baseline, pair.candidate))
+        difference = pair.difference(self.metric)
+        self._scored += all([self._counted(pair.baseline, 0), self._counted(pair.candidate, 1)])
         self._process.add(difference)
         for evidence in self._regimes.values():
             evidence.add(pair, difference)
@@ -211,6 +211,7 @@ class Comparison:
             needed=needed[self.regime],
             guardrails={name: rail.holds() for name, rail in deciding.rails.items()},
             reasons=reasons,
+            sound=self._sound,
             regime=self.regime,
             regimes=regimes,
         )
@@ -226,40 +227,26 @@ class Comparison:
                 "nothing was trained, tuned or chosen on."
             )
 
-    def _at_worst(self, result: TaskResult, side: int) -> float:
-        """The metric of the baseline (0) or the candidate (1), or what it counts without one.
-
-        An answer that broke the evaluator is worth 0 on either side. A score that is only missing might have been
-        anything, so it counts against the candidate: the baseline's as 1, the candidate's as 0.
-        """
-        value = self._value(result)
-        if value is not None:
-            return value
-        if self.metric in result.broke:
-            self._broke[side] += 1
-            return 0.0
-        self._unscored[side] += 1
-        return 0.0 if side else 1.0
+    def _counted(self, result: TaskResult, side: int) -> bool:
+        """True if the baseline (0) or the candidate (1) has the metric; else why it has none is counted."""
+        if result.value(self.metric) is not None:
+            return True
+        (self._broke if self.metric in result.broke else self._unscored)[side] += 1
+        return False
 
     def _without(self, name: str, side: int) -> str:
         return f"{name} lacks {self._unscored[side]} and broke the evaluator {self._broke[side]} times"
 
-    def _value(self, result: TaskResult) -> float | None:
-        value = result.value(self.metric)
-        if value is not None and not 0 <= value <= 1:
-            raise GateError(
-                f"{self.metric!r} of task {result.task!r} is {value}: "
-                "the gate bets on metrics in [0, 1]; rescale it"
-            )
-        return value
+    @property
+    def _sound(self) -> bool:
+        return not self._tainted and self._broken <= MAX_EXCLUDED * len(self._seen)
 
     def _proven(self, evidence: RegimeEvidence) -> bool:
         # The cheap tests first: this runs after every pair.
         return (
-            not self._tainted
-            and self.e_value >= 1 / self.alpha
+            self.e_value >= 1 / self.alpha
             and self._scored > 0
-            and self._broken <= MAX_EXCLUDED * len(self._seen)
+            and self._sound
             # Both, where groups are shared: with 8 groups whose effects differ by 20 points betting on pairs
             # alone promoted 23 % of useless candidates (docs/decisions/020-the-gate.md).
             and evidence.holds(self.margin)

@@ -113,8 +113,9 @@ def power_in_words(pairs: int, groups: int, *, regime: Sampling = "new-group") -
     )
     return (
         f"power, by regime, in {TRIES:.0%} of tries: exchangeable (more such tasks), {exchangeable}; new-group (a "
-        f"group that was not seen), {groups} groups prove {_gain(provable(pairs, groups=groups))}, where the gain differs by "
-        f"{100 * SPREAD:.0f} points between groups ({more}). Regime {regime} decides; --regime declares the other"
+        f"group that was not seen), {groups} groups prove {_gain(provable(pairs, groups=groups))}, where the gain "
+        f"differs by {100 * SPREAD:.0f} points between groups ({more}). Regime {regime} decides; --regime declares the "
+        "other"
     )
 
 

@@ -38,6 +38,21 @@ class TaskResult:
             return self.scores.get(metric)
         return float(self.outcome is Outcome.SUCCESS)
 
+    def at_worst(self, metric: str, missing: float) -> float:
+        """The metric, or what it counts without one: `missing`, and 0 for an answer that broke its evaluator.
+
+        Raises:
+            GateError: it lies outside [0, 1].
+        """
+        value = self.value(metric)
+        if value is None:
+            return 0.0 if metric in self.broke else missing
+        if not 0 <= value <= 1:
+            raise GateError(
+                f"{metric!r} of task {self.task!r} is {value}: the gate bets on metrics in [0, 1]; rescale it"
+            )
+        return value
+
     def worth(self, metric: str) -> float | None:
         """The metric to whoever looks for the better of two: 0 for an answer that broke its evaluator."""
         return 0.0 if metric in self.broke else self.value(metric)
@@ -71,6 +86,17 @@ class PairedResults:
     @property
     def group(self) -> str:
         return self.baseline.group
+
+    def difference(self, metric: str) -> float:
+        """Candidate minus baseline, each missing score at the worst for the candidate.
+
+        It might have been anything, so the baseline's counts 1 and the candidate's 0; an answer that broke the
+        evaluator is worth 0 on either side.
+
+        Raises:
+            GateError: a value outside [0, 1].
+        """
+        return self.candidate.at_worst(metric, 0.0) - self.baseline.at_worst(metric, 1.0)
 
     @property
     def broken(self) -> bool:

@@ -25,7 +25,9 @@ from ..escapes import read_json
 from ..stats import ClusterMean
 from ..types import Json, Outcome, Sampling, Verdict
 from .gate import compare
+from .merging import merged
 from .results import PairedResults, Side, TaskResult, pairs
+from .selection import best_of
 
 PathLike: TypeAlias = Path | str
 _KINDS = {"new-group": "clustered by group", "exchangeable": "of exchangeable tasks"}
@@ -128,6 +130,8 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[PathLike, PathLike] | None = None,
     suite_margin: float = 0.02,
+    also: Sequence[PathLike] = (),
+    earlier: Sequence[PathLike] = (),
     regime: Sampling = "new-group",
     watched: bool = False,
     unpaired: bool = False,
@@ -137,6 +141,8 @@ def verdict(
     Args:
         suite: outcomes of both on other tasks, of what must not be forgotten (`guarded`).
         suite_margin: how far success may fall there.
+        also: outcomes of further candidates: the best of all is chosen on some tasks and judged on the others.
+        earlier: verdicts (`to_json`) on the same two, on other tasks.
         regime, watched, unpaired: as in `compare`; the suite is judged in the same regime.
 
     Raises:
@@ -144,16 +150,34 @@ def verdict(
         GateError: the files do not pair up, or nothing is left to compare.
     """
     old, new = load_outcomes(a), load_outcomes(b)
+    if also:
+        if suite is not None or earlier or watched:
+            raise InputError(
+                "several candidates are judged by one look at their own outcomes, without a suite"
+            )
+        sides = {str(path): load_outcomes(path) for path in (b, *also)}
+        if len(sides) <= len(also):
+            raise InputError("a candidate is named twice")
+        return best_of(old, sides, margin=margin, against=str(a), regime=regime, unpaired=unpaired).verdict
     result = compare(
         old, new, margin=margin, against=str(a), regime=regime, watched=watched, unpaired=unpaired
     )
     notes = _cost(pairs(old, new, unpaired=unpaired))
     if notes:
         result = replace(result, reasons=(*result.reasons, *notes))
+    if earlier:
+        result = merged([*map(_earlier, earlier), result])
     if suite is None:
         return result
     before, after = map(load_outcomes, suite)
     return guarded(result, before, after, margin=suite_margin)
+
+
+def _earlier(path: PathLike) -> Verdict:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(f"{path} holds no verdict of whet verdict --json: {error}") from error
 
 
 def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Verdict:
