@@ -13,7 +13,9 @@ from pathlib import Path
 
 from newcomers_shell import Noted, report
 
-LINES: dict[str, str] = {}
+LINES: dict[str, str] = {
+    "gate": "false_win_gate",
+}
 """Name of a line → its module."""
 
 
