@@ -6,13 +6,14 @@ import asyncio
 import json
 import random
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import pytest
 
 from whet.cli import app
 from whet.errors import GateError, InputError
 from whet.learn.experiment import Experiment
+from whet.prove.gate import compare
 from whet.prove.results import TaskResult
 from whet.prove.selection import DEV, best_of
 from whet.record.env import StepResult
@@ -173,3 +174,22 @@ def test_a_race_between_equals_proves_nothing() -> None:
     same = {str(number): Bundle([Version(resource="unread", content=number)]) for number in range(4)}
     improvement = asyncio.run(work.choose(same, rollouts=200))
     assert not asyncio.run(work.gate(improvement)).promote
+
+
+def test_the_effect_of_what_passed_is_told_without_the_luck_of_having_passed() -> None:
+    rng, raw, corrected = random.Random(11), [], []
+    for _ in range(400):
+        # Ten points, found in about half of all tries: those where luck helped.
+        differences = rng.choices((1, -1, 0), (0.2, 0.1, 0.7), k=150)
+        old = side([value < 0 for value in differences])
+        verdict = compare(old, side([value > 0 for value in differences]))
+        assert (verdict.after_passing is None) is not verdict.promote
+        if verdict.after_passing is not None:
+            raw.append(verdict.effect - 0.1)
+            corrected.append(verdict.after_passing - 0.1)
+    assert 80 < len(raw) < 320
+    assert fmean(raw) > 0.03
+    assert abs(fmean(corrected)) < fmean(raw) / 2
+    assert abs(median(corrected)) < 0.02
+    clear = compare(side([False] * 200), side([True] * 150 + [False] * 50))
+    assert clear.after_passing == pytest.approx(clear.effect, abs=0.001)

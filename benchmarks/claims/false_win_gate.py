@@ -318,7 +318,7 @@ def _look(
 def _after_selection(agents: Recorded, rng: random.Random) -> Noted:
     """The effect that is reported of the best of many, beside that of the same candidate on all recorded tasks."""
     rates = [fmean(row) for row in agents.success]
-    pairs, shown, dev, same, promoted = Pairs(), [], [], [], []
+    pairs, shown, dev, same, promoted, corrected = Pairs(), [], [], [], [], []
     for _ in range(SELECTED):
         old = rng.randrange(len(rates))
         others = sorted(range(len(rates)), key=lambda agent: abs(rates[agent] - rates[old]))
@@ -334,6 +334,7 @@ def _after_selection(agents: Recorded, rng: random.Random) -> Noted:
         dev.append((selection.verdict.dev_effect or 0.0) - truth)
         if selection.verdict.promote:
             promoted.append(shown[-1])
+            corrected.append((selection.verdict.after_passing or 0.0) - truth)
         sums = {agent: sum(agents.success[agent][task] for task in tasks) for agent in (old, *chosen_of)}
         luckiest = max(chosen_of, key=sums.__getitem__)
         same.append((sums[luckiest] - sums[old]) / len(tasks) - (rates[luckiest] - rates[old]))
@@ -344,7 +345,8 @@ def _after_selection(agents: Recorded, rng: random.Random) -> Noted:
             "points too many": f"{100 * bias:+.2f}",
             "on the tasks that chose": f"{100 * fmean(dev):+.2f}",
             "simple rule beside it": f"chosen and measured on all 600: {100 * fmean(same):+.2f}",
-            "where promoted": f"{100 * fmean(promoted):+.2f} of {len(promoted)}" if promoted else "–",
+            f"of the {len(promoted)} promoted": f"{100 * fmean(promoted or [0]):+.2f}",
+            "of these, without the luck of having passed": f"{100 * fmean(corrected or [0]):+.2f}",
         },
         {"the effect after selection within a point of fresh data": abs(bias) <= 0.01},
     )

@@ -520,6 +520,9 @@ class Verdict:
     """False where something else than evidence forbids to promote: how answers were made, or how many are left out."""
     tried: int = 1
     """Candidates that this one was chosen from, on other tasks than the Verdict's."""
+    after_passing: float | None = None
+    """The effect without the luck of having passed: median-unbiased given that it did. None where nothing was promoted
+    for being better, or where somebody watched."""
     dev_effect: float | None = None
     """The effect on the tasks that it was chosen on, which luck has made too large; None where nothing was chosen."""
 
@@ -539,6 +542,7 @@ _BEFORE: dict[str, Json] = {
     "regimes": {},
     "sound": True,
     "tried": 1,
+    "after_passing": None,
     "dev_effect": None,
 }
 """Fields that a Verdict did not have, as they read in one from before."""

@@ -18,6 +18,7 @@ from ..errors import GateError
 from ..stats import BettingProcess, pairs_needed
 from ..types import Sampling, Verdict
 from .guardrails import MAX_EXCLUDED, Guardrail, pairs_in_words
+from .power import after_passing, bar
 from .regimes import SAMPLINGS, RegimeEvidence, both_regimes
 from .results import PairedResults, Side, TaskResult, pairs
 
@@ -121,7 +122,8 @@ class Comparison:
         if len(set(names)) != len(names):
             raise GateError(f"two guardrails on one metric: {sorted(names)}")
         self.metric, self.margin, self.alpha, self.against = metric, margin, alpha, against
-        self.folds, self.regime, self._stops = folds, regime, watched and stops
+        self.folds, self.regime = folds, regime
+        self._watched, self._stops = watched, watched and stops
         self.promoted = False
         """Latched: what was proven at one moment stays proven."""
         self._trained = frozenset(trained_groups)
@@ -212,6 +214,7 @@ class Comparison:
             guardrails={name: rail.holds() for name, rail in deciding.rails.items()},
             reasons=reasons,
             sound=self._sound,
+            after_passing=self._after_passing() if proven else None,
             regime=self.regime,
             regimes=regimes,
         )
@@ -236,6 +239,16 @@ class Comparison:
 
     def _without(self, name: str, side: int) -> str:
         return f"{name} lacks {self._unscored[side]} and broke the evaluator {self._broke[side]} times"
+
+    def _after_passing(self) -> float | None:
+        """The deciding effect without the luck of having passed; None if watched, or if there is a margin."""
+        if self.margin or self._watched:
+            return None
+        evidence, differences = self._deciding, self._differences
+        error = evidence.error()
+        squares = sum(difference * difference for difference in differences) / self.n
+        least = max(bar(self.n, squares, alpha=self.alpha), evidence.effect.mean - evidence.low())
+        return after_passing(evidence.effect.mean, error, least)
 
     @property
     def _sound(self) -> bool:
@@ -284,6 +297,16 @@ class Comparison:
             yield (
                 f"The {deciding.level:.0%} interval {by}{wider} reaches down to {deciding.low():+.3f}, "
                 f"not above {bar:+.3f}."
+            )
+        corrected = self._after_passing() if proven else None
+        if corrected is not None and deciding.effect.mean - corrected >= 0.001:
+            yield (
+                f"What passes looks larger than it is: without the luck of having passed the effect is "
+                f"{corrected:+.3f}, not {deciding.effect.mean:+.3f}."
+            )
+        if self.promoted:
+            yield (
+                "It was stopped as soon as it was proven, which luck hastens: on further tasks the effect is smaller."
             )
         if not proven and needed is not None and needed > self.n:
             yield f"An effect of this size would need about {needed} pairs."

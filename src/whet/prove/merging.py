@@ -72,6 +72,7 @@ def merged(verdicts: Sequence[Verdict], *, alpha: float = 0.05, same_tasks: bool
         e_value=e_value,
         n=last.n if same_tasks else sum(verdict.n for verdict in verdicts),
         needed=None,
+        after_passing=None,
         sound=sound,
         guardrails=held,
         regimes=regimes,

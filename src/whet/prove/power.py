@@ -55,13 +55,13 @@ def power(
     error, df = math.sqrt(max(variance, 1e-12)), units - 1
     t = t_quantile(0.975, df)
     normal = NormalDist()
-    betting = normal.cdf((gain - _bar(pairs, differing, alpha)) / error)
+    betting = normal.cdf((gain - bar(pairs, differing, alpha=alpha)) / error)
     interval = normal.cdf((gain / error - t * (1 - 1 / (4 * df))) / math.sqrt(1 + t * t / (2 * df)))
     return min(betting, interval)
 
 
-def _bar(pairs: int, differing: float, alpha: float) -> float:
-    """The least mean difference at which a bet on so many pairs reaches 1/alpha."""
+def bar(pairs: int, differing: float, *, alpha: float = 0.05) -> float:
+    """The least mean difference at which a bet on so many pairs, of which a share differs, reaches 1/alpha."""
     goal, count = math.log(1 / alpha), pairs * differing
 
     def wealth(mean: float) -> float:
@@ -79,6 +79,25 @@ def _bar(pairs: int, differing: float, alpha: float) -> float:
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (low, middle) if wealth(middle) >= goal else (middle, high)
+    return high
+
+
+def after_passing(effect: float, error: float, least: float) -> float:
+    """An effect that was only looked at because it was at least `least`, without what that adds to it.
+
+    The median-unbiased estimate of a normal mean given that the value passed a bar (as of Zhong and Prentice 2008 for
+    genome scans): the mean under which a value that passed is as often above this one as below.  It differs from the
+    effect where that passed narrowly; far above the bar they are the same.  Of what is better than nothing the median
+    stays one if it is not let below 0, and its mean error is a third then.
+    """
+    if error <= 0 or effect < least:
+        return effect
+    normal = NormalDist()
+    low, high = 0.0, effect
+    for _ in range(60):
+        middle = (low + high) / 2
+        passed = normal.cdf((middle - least) / error)
+        low, high = (middle, high) if normal.cdf((middle - effect) / error) < passed / 2 else (low, middle)
     return high
 
 

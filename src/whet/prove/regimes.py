@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from ..errors import GateError
-from ..stats import ClusterMean, Interval
+from ..stats import ClusterMean, Interval, t_quantile
 from ..types import Regime, Sampling
 from .guardrails import Guardrail, RailEvidence, pairs_in_words
 from .results import PairedResults
@@ -76,6 +76,11 @@ class RegimeEvidence:
         low, high = self.effect.interval(level=level, bounds=(-1.0, 1.0))
         mean, wider = self.effect.mean, math.sqrt((2 * self._folds - 1) / self._folds)
         return max(-1.0, mean - wider * (mean - low)), min(1.0, mean + wider * (high - mean))
+
+    def error(self) -> float:
+        """Standard error of the mean, by half the 95 % interval."""
+        quantile = t_quantile(0.975, max(1, self.effect.clusters - 1))
+        return (self.effect.mean - self.interval()[0]) / quantile
 
     def low(self) -> float:
         """Lower end of the interval that decides."""
