@@ -25,7 +25,7 @@ from methods_toys import (
 from whet.errors import InputError, TrainingRefused
 from whet.learn.optimizers.awr import AWR, AWROptions
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
-from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.ppo import PPO, A2COptions, PPOOptions
 from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
 from whet.learn.optimizers.rloo import RLOO, RLOOOptions
 from whet.learn.training.actor_critic import ActorCriticOptions, Episode, estimate
@@ -52,7 +52,7 @@ METHODS = {
     "ppo": lambda models: PPO(
         PPOOptions(optim=SLOWER, **SHARED, passes=3, entropy_bonus=0.03), models=models
     ),
-    "a2c": lambda models: PPO(PPOOptions.a2c(optim=FAST, **SHARED), models=models),
+    "a2c": lambda models: PPO(A2COptions(optim=FAST, **SHARED), models=models),
 }
 
 

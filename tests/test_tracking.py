@@ -110,6 +110,7 @@ def test_a_run_under_way_is_exported_up_to_its_last_whole_row_and_then_to_its_en
     run(*words)
     (tracked,) = runs_of(client)
     assert tracked.info.status == "FINISHED"
+    assert tracked.data.params["optim.schedule"] == "linear"
     assert [step for _, step in curve(client, tracked, "recorded_reward")] == [1, 2, 3]
 
 

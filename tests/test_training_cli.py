@@ -169,6 +169,10 @@ def test_a_run_that_drifts_too_far_stops_and_says_why(recorded, start, tmp_path,
     free = json.loads(capsys.readouterr().out)
     assert free["reason"] == "all 12 rounds done"
     assert free["metrics"]["kl"] > 0.05
+    # What was not said is told as it was settled: of a small fresh model Muon, and a rate that falls.
+    settled = json.loads((tmp_path / "free" / "run.json").read_bytes())["settled"]
+    assert settled["optim.learning_rate"] == 0.02
+    assert (settled["optim.muon"], settled["optim.schedule"]) == (True, "linear")
     assert run(*words, "--output", tmp_path / "held", "--alarms.max-kl", 0.05) == 0
     held = json.loads(capsys.readouterr().out)
     assert held["rounds"] < 12

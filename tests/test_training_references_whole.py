@@ -18,7 +18,7 @@ from training_toys import context
 
 from whet.learn.optimizers.awr import AWR, AWROptions
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
-from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.ppo import PPO, A2COptions, PPOOptions
 from whet.learn.optimizers.prm import PRM, PRMOptions
 from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
 from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
@@ -273,7 +273,7 @@ def test_ppo_is_the_papers(updates, tmp_path):
 
 def test_a2c_is_the_papers(updates, tmp_path):
     """Mnih et al. 2016: −A log π + c (R − V)² / 2 − b H, R the discounted rest and V after it where it was cut off."""
-    options = PPOOptions.a2c(
+    options = A2COptions(
         steps=4, gamma=0.95, whiten=False, part_tokens=60, optim=OptimOptions(learning_rate=0.02)
     )
     groups, bundle, state = resampled(recorded(), initial()), start(tmp_path), None

@@ -34,7 +34,7 @@ from whet.learn.optimizers.dagger import DAgger, DAggerOptions
 from whet.learn.optimizers.dpo import DPO, DPOOptions
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
 from whet.learn.optimizers.kto import KTO, KTOOptions
-from whet.learn.optimizers.ppo import PPO, PPOOptions
+from whet.learn.optimizers.ppo import PPO, A2COptions, PPOOptions
 from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
 from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
 from whet.learn.optimizers.rloo import RLOO, RLOOOptions
@@ -59,7 +59,7 @@ ON_POLICY: dict[str, tuple[int, Callable[[LocalModels], Any]]] = {
     "rloo": (22, lambda m: RLOO(RLOOOptions(optim=FAST, **ROUNDS), models=m)),
     "reinforce": (22, lambda m: REINFORCE(REINFORCEOptions(optim=FAST, **ROUNDS), models=m)),
     "ppo": (22, lambda m: PPO(PPOOptions(optim=SLOW, passes=3, entropy_bonus=0.03, **ROUNDS), models=m)),
-    "a2c": (22, lambda m: PPO(PPOOptions.a2c(optim=FAST, **ROUNDS), models=m)),
+    "a2c": (22, lambda m: PPO(A2COptions(optim=FAST, **ROUNDS), models=m)),
     "star": (
         4,
         lambda m: STaR(

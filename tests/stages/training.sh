@@ -5,6 +5,7 @@
 # Where the page learns for long, fewer steps and tasks:
 #: --output out/first -> --output out/first --round-tasks 8
 #: --episodes 100 -> --episodes 60 --steps 24 --optim.learning-rate 0.02
+#: --output out/agent -> --output out/agent --steps 2 --group-size 4 --agent-processes 2 --no-gate
 #: --answer-tokens 4 -> --answer-tokens 1
 # Commands that are not run here, and why:
 #! accelerate launch --config_file fsdp.yaml -m whet train grpo --store runs.db --model models/qwen --output out/second -- tests/test_training_processes.py starts several processes
@@ -49,6 +50,17 @@ PY
 cat >rewards.py <<'PY'
 def worth(trajectory):
     return None if trajectory.output is None else float(trajectory.output_text.strip() in ("0", "1", "2", "3"))
+PY
+python - <<'PY'
+import json
+
+rows = [
+    {"id": f"{split}-{number}", "instruction": str(number % 4), "group": str(number), "split": split}
+    for split, count in (("train", 8), ("validation", 16))
+    for number in range(count)
+]
+with open("questions.jsonl", "w") as file:
+    file.writelines(json.dumps(row) + "\n" for row in rows)
 PY
 cat >digits.py <<'PY'
 import gymnasium

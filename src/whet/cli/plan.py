@@ -140,7 +140,7 @@ def _planned(
         part_tokens=getattr(options, "part_tokens", None),
         muon=bool(getattr(options, "optim", None) and options.optim.muon),
         reference=compares,
-        samples=common.env is not None and common.rollouts is None and not common.asynchronous,
+        samples=common.env is not None and not common.elsewhere,
         best=not rounds and getattr(options, "validation_share", 0) > 0,
         free=free,
     )

@@ -21,7 +21,7 @@ from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
-from .train_engine import beside, closing, one_limit, sampling_elsewhere
+from .train_engine import acting, beside, closing, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash
 
@@ -72,7 +72,7 @@ METHODS = {
         "PPO",
         "PPO with one pass, unclipped.",
         REINFORCE,
-        preset="a2c",
+        options="A2COptions",
         rl=True,
         own=True,
     ),
@@ -134,8 +134,8 @@ TOPICS: dict[str, Sequence[str]] = {
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
     "On a GPU": ("device", "dtype", "recompute", "four_bit", "plan", "plan_for"),
-    "In an environment": (
-        *("env", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
+    "In an environment, or by an agent": (
+        *("env", "agent", "agent_processes", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
         *("rollouts", "asynchronous", "max_rollouts", "round_tasks", "gate"),
     ),
 }
@@ -233,7 +233,7 @@ def _command(name: str, *, plugin: bool = False) -> Callable[..., int]:
         kind = getattr(
             import_module("whet.learn.training.options"), method.options or f"{method.optimizer}Options"
         )
-        defaults = getattr(kind, method.preset)() if method.preset else kind()
+        defaults = kind()
 
     def train(*, common: TrainArguments, **of_method: Any) -> int:
         return _run(name, method, of_method.get("options"), common)
@@ -313,6 +313,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     module = None if method.plugin else import_module(f"whet.{method.module}")
     make = partial(learner, name) if method.plugin else _maker(method, module, training, common.model)
     settings = {"lora_rank": common.lora_rank, "reward_function": training.rewarded, "env": common.env or ""}
+    settings |= {} if common.agent is None else {"agent": common.agent}
     settings |= {} if common.dtype == "auto" else {"dtype": common.dtype}
     settings |= {"four_bit": True} if common.four_bit else {}
     drawn = common.env is not None and common.tasks_file is None
@@ -325,6 +326,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
     with (
         processes.joined(common.output) as folder,
         sampling_elsewhere(common, options, folder) as models,
+        acting(common, options, models) as env,
         ProgressPrinter() as printer,
     ):
         first = processes.place().first  # of several processes, only this one prints and records
@@ -340,9 +342,10 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
             score=getattr(options, "score", None),
             rl=method.rl,
             preferences=training.preferences,
-            world=_world(method, module, training, common),
+            world=_world(method, module, training, common, env),
             tasks=common.round_tasks if common.round_tasks or not drawn else ROUND_TASKS,
-            gate=common.gate and common.env is not None,
+            gate=common.gate and common.fresh,
+            metric=getattr(options, "score", None) or "success" if common.agent else "success",
             budget=None if common.max_rollouts is None else Budget(rollouts=common.max_rollouts),
             asynchronous=beside(models, options) if common.asynchronous and models else None,
             settings=(msgspec.to_builtins(options) or {}) | settings,
@@ -352,7 +355,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
         )
         learned = one_limit(options) if common.asynchronous else options
         run = running.run(job, lambda: make(learned), resume=common.resume)
-        trained = asyncio.run(closing(models, run))
+        trained = asyncio.run(closing(run, models, env))
     if not first:
         return 0
     if common.store is not None:
@@ -391,7 +394,7 @@ def _maker(method: Method, module: Any, training: TrainingInput, model: str) -> 
 
 
 def _world(
-    method: Method, module: Any, training: TrainingInput, common: TrainArguments
+    method: Method, module: Any, training: TrainingInput, common: TrainArguments, env: Any
 ) -> SamplingWorld | None:
     """Environment and tasks that the method samples from; None if it learns from the record only."""
     from ..learn.training.dataset import grouped
@@ -403,11 +406,11 @@ def _world(
         groups = grouped(training.trajectories)
         world = module.environment(training.options, groups)
         return SamplingWorld(env=world, tasks=trained_on([group.task for group in groups]), groups=groups)
-    if common.env is None:
+    if env is None:
         return None
     options = training.options
     return SamplingPlan(
-        env=named(common.env),
+        env=env,
         tasks=None if common.tasks_file is None else from_jsonl(common.tasks_file),
         episodes=common.episodes,
         policy=None if common.policy is None else named(common.policy),
@@ -449,7 +452,7 @@ def _say(name: str, method: Method, trained: Trained, common: TrainArguments) ->
             print(f"next: whet release {common.output}; whet rollback takes it back")
     elif trained.ungated:
         print(f"the gate could not judge: {trained.ungated}")
-    if method.own and not method.plugin and common.env is None:
+    if method.own and not method.plugin and not common.fresh:
         store = common.store or "STORE"
         print(
             f"next: sample with these weights (whet release {common.output} --store {store} --unproven; "

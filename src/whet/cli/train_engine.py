@@ -1,4 +1,4 @@
-"""The engine that samples the rollouts of `whet train METHOD --env`, where that is not this process."""
+"""The engine that samples the rollouts of `whet train METHOD`, where that is not this process, and what acts by it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError
+from .named import named
 from .train_input import TrainArguments
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
         MissingExtra: it is not installed.
         ModelError: it did not start.
     """
-    if common.rollouts is None and not common.asynchronous:
+    if not common.elsewhere:
         yield None
         return
     from ..learn.training import processes
@@ -41,7 +42,8 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
 
     if processes.place().size > 1:
         raise InputError(
-            "--rollouts and --asynchronous are for one process: each of several would hand over weights of its own"
+            "--rollouts, --asynchronous and --agent are for one process: each of several would hand over weights of "
+            "its own"
         )
     if common.four_bit and common.rollouts in (None, "policy"):
         raise InputError(
@@ -60,17 +62,42 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
     handed = folder / "engine"
     with engine(plan, handed) as server:
         models = RemoteModels(server, handed)
-        with models.as_shared():
-            yield models
+        try:
+            with models.as_shared():
+                yield models
+        finally:
+            models.discard()
 
 
-async def closing(models: RemoteModels | None, work: Awaitable[T]) -> T:
-    """The work's result, and the connections to the engine closed."""
+@contextmanager
+def acting(common: TrainArguments, options: Any, models: RemoteModels | None) -> Iterator[Any]:
+    """What the rollouts are of, while this is entered: the environment, or the agent in processes of its own."""
+    if common.agent is None:
+        yield None if common.env is None else named(common.env)
+        return
+    from ..serve.agent_rollouts import AgentRolloutPlan, agent_rollouts
+
+    assert models is not None
+    plan = AgentRolloutPlan(
+        entry=common.agent,
+        resource=getattr(options, "resource", "policy"),
+        temperature=getattr(options, "temperature", 1.0),
+        processes=common.agent_processes,
+        together=common.asynchronous,
+    )
+    with agent_rollouts(plan, models, models.folder) as rollouts:
+        yield rollouts
+
+
+async def closing(work: Awaitable[T], models: RemoteModels | None, env: Any) -> T:
+    """The work's result, and the connections to the engine and to agents closed, in the loop that they belong to."""
     try:
         return await work
     finally:
         if models is not None:
             await models.server.aclose()
+        if (end := getattr(env, "end", None)) is not None:
+            end()
 
 
 def beside(models: RemoteModels, options: Any) -> PipelineOptions:

@@ -41,8 +41,6 @@ class Method:
     options: str = ""
     """Class in `learn.training.options`; by default the optimizer's name and `Options`."""
     rl: bool = False
-    preset: str = ""
-    """Classmethod of the options that gives the defaults; the constructor if empty."""
     samples: bool = False
     """Its module makes an `environment` of recorded trajectories, for a method that wants to sample."""
     labels: bool = False
@@ -93,8 +91,14 @@ class TrainArguments:
     """Environment to sample from while learning, instead of a record: a module:function or module:class that makes a
     new one for each rollout, with Gymnasium's methods or whet's. Only for methods that learn from their own
     trajectories."""
+    agent: str | None = None
+    """Agent to run while learning, instead of an environment: a module:function that takes a task's instruction and
+    calls a model through OpenAI's or Anthropic's client, unchanged. It runs in processes of its own, and its calls are
+    answered by the weights that learn. Needs --tasks-file and --reward-function."""
+    agent_processes: Annotated[int, Parameter(validator=AT_LEAST_ONE)] = 8
+    """Processes of the agent, each with one rollout at a time."""
     tasks_file: Path | None = None
-    """Tasks of the environment, one JSON object per line; divided by their group."""
+    """Tasks of the environment or the agent, one JSON object per line; divided by their group."""
     episodes: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None
     """In place of --tasks-file: learn from so many seeds of the environment; others measure the baseline (64) and
     prove the result (200). 100 if omitted, for an environment with Gymnasium's methods."""
@@ -110,7 +114,8 @@ class TrainArguments:
     release asks for the Verdict, which is in bundle.json."""
     rollouts: str | None = None
     """Engine that samples the rollouts in a process of its own: policy (whet serve-policy), vllm or sglang, which are
-    started, or the URL of one that runs, whose key is in WHET_ROLLOUTS_KEY. If omitted, this process samples."""
+    started, or the URL of one that runs, whose key is in WHET_ROLLOUTS_KEY. If omitted, this process samples; for an
+    --agent, policy does."""
     rollouts_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options for the engine that is started, as one text: "--gpu-memory-utilization 0.5"."""
     asynchronous: bool = False
@@ -125,6 +130,16 @@ class TrainArguments:
     """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
     and chat template."""
     json: Print = False
+
+    @property
+    def fresh(self) -> bool:
+        """It samples as it learns."""
+        return self.env is not None or self.agent is not None
+
+    @property
+    def elsewhere(self) -> bool:
+        """An engine in a process of its own samples."""
+        return self.rollouts is not None or self.asynchronous or self.agent is not None
 
     @property
     def compute(self) -> ComputeOptions:
@@ -151,28 +166,51 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
         InputError: a record and an environment, an environment without its tasks, or a method that cannot use it.
     """
     own = methods[name].own
-    if common.env is None:
+    if not common.fresh:
         asked_for = (common.tasks_file, common.policy, common.episodes, common.system, common.max_rollouts)
         if any(asked_for) or common.rollouts or common.asynchronous:
             raise InputError(
                 "--tasks-file, --episodes, --policy, --system, --rollouts, --asynchronous and --max-rollouts need an "
-                "environment: give it with --env"
+                "environment or an agent: give it with --env or --agent"
             )
         if common.round_tasks and not own:
             raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
         return
     if not own:
         able = ", ".join(method for method, about in methods.items() if about.own)
-        raise InputError(f"{name} learns from a record; --env is for {able}")
+        raise InputError(f"{name} learns from a record; --env and --agent are for {able}")
     if common.data is not None or common.store is not None:
-        raise InputError("give a record (--data or --store) or an environment (--env), not both")
-    if (common.rollouts or common.asynchronous) and common.model in ("tiny", ""):
         raise InputError(
-            "an engine in a process of its own (--rollouts, --asynchronous) serves a model from a folder: give it with "
-            "--model"
+            "give a record (--data or --store) or what to sample in (--env or --agent), not both"
         )
+    if common.elsewhere and common.model in ("tiny", ""):
+        raise InputError(
+            "an engine in a process of its own (--rollouts, --asynchronous, --agent) serves a model from a folder: "
+            "give it with --model"
+        )
+    if common.agent is not None:
+        _refuse_agent(common)
     if common.policy is not None and common.system:
         raise InputError("--system is of the chat with the model; a --policy of your own has its own")
+
+
+def _refuse_agent(common: TrainArguments) -> None:
+    if common.env is not None:
+        raise InputError("give an environment (--env) or an agent (--agent), which is run as it is, not both")
+    if common.policy is not None or common.system or common.episodes is not None:
+        raise InputError("--policy, --system and --episodes are of an environment; an agent acts by itself")
+    module, _, function = (common.agent or "").partition(":")
+    if not module or not function:
+        raise InputError(f"--agent is {common.agent!r}; write module:function, such as my_agent:answer")
+    if common.tasks_file is None:
+        raise InputError(
+            "--agent needs tasks: give --tasks-file, one JSON object per line with an instruction, such as "
+            '{"instruction": "Capital of France?", "group": "europe"}'
+        )
+    if common.reward_function is None:
+        raise InputError(
+            "nothing judges what the agent answers: give --reward-function module:function, which takes a trajectory"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +232,7 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
     Raises:
         InputError, NotFoundError: it cannot be read, or the method cannot use it.
     """
-    if common.env is not None:
+    if common.fresh:
         return _sampled(options, common)
     labels = _labelled(method, common.data, common.model)
     if labels is not None:
@@ -247,7 +285,8 @@ def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
 
     reward = named(common.reward_function)
     chosen = _learning_from(options, name_of(reward), [])
-    if "success" in _names(chosen):
+    # Of an agent only the reward says what went well: its outcomes are its failures.
+    if "success" in _names(chosen) and common.agent is None:
         chosen = replace(chosen, success="success")
     return TrainingInput(chosen, [], None, [common.reward_function, version_of(reward)])
 

@@ -85,7 +85,7 @@ class EngineServer(ABC):
         self.base_url = f"{self._endpoint.base_url}/v1"
         if base_url.rstrip("/") != self.base_url:
             raise InputError(f"base_url is {base_url!r}; it must look like http://host:port/v1.")
-        self.model = model
+        self.model, self.api_key = model, api_key
         self.policy_version: str | None = None
         """Of the weights that were handed over last, for a server that does not tag its answers."""
         self.patience = patience

@@ -171,6 +171,7 @@ async def _episode(
         action = Action(forced.pop(0)) if forced else await _decided(policy, observation, seconds_left)
         if isinstance(action, _Undecided):
             outcome, error = action.outcome, action.error
+            steps.extend(placed(action.steps, steps))
             break
         latency = time.perf_counter() - before
         result = StepResult(None)
@@ -225,6 +226,8 @@ class _Undecided:
 
     outcome: Outcome
     error: Failure | None = None
+    steps: Sequence[Step] = ()
+    """Of a whole agent, before it failed."""
 
 
 async def _decided(policy: Policy, observation: Json, seconds: float | None) -> Action | _Undecided:
@@ -245,7 +248,8 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
         carried = getattr(exception, "failure", None)
         if isinstance(carried, Failure):  # it failed elsewhere, and what came over says whose fault it was
             own = carried.fault is Fault.AGENT
-            return _Undecided(Outcome.FAILURE if own else Outcome.INFRASTRUCTURE_ERROR, carried)
+            ended = Outcome.FAILURE if own else Outcome.INFRASTRUCTURE_ERROR
+            return _Undecided(ended, carried, getattr(exception, "steps", ()))
         # A budget that ran out says as little about the policy as an endpoint that is down.
         fault = fault_of(exception)
         return _Undecided(_outcome_of(fault), _failure(fault, exception))

@@ -15,36 +15,29 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
 import copy
-import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ...errors import BudgetExceeded, InputError
-from ...record.faults import fault_by
 from ...repository.files import SKIPPED
 from ...repository.syntax import FunctionNode, definition
 from ...sandbox import CallResult, Pool, ProgramSession
 from ...types import Failure, Fault, Json, digest
 from ..datasets.callee import RUNNER, staged
 from .agent import RepositoryAgent
+from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
 from .outside import CallTarget, Inside
 from .pieces import Piece, replaced
 from .program import Program
 
-_ENDING_SECONDS = 1.0
-"""That an agent which has closed its connection may take to end by itself; it is killed then."""
 _LARGEST = 256 << 20
 """Bytes of a repository: it is copied for every candidate."""
 
@@ -160,9 +153,8 @@ class Caller:
     ) -> None:
         self._host, self._target, self._program, self._changed = host, target, program, changed
         self._stack = stack
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: AgentProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._stderr: BinaryIO | None = None
         self._pieces: dict[str, ProgramSession] = {}
 
     async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
@@ -190,31 +182,24 @@ class Caller:
         began = time.monotonic()
         try:
             async with asyncio.timeout(self._host.seconds):
-                if self._process is None:
-                    await self._start()
-                self._say({"args": positional, "kwargs": keywords, "made": init})
-                while True:
-                    line = await self._reader.readline()
-                    if not line:
-                        return await self._ended(began)
-                    message = json.loads(line)
-                    if "ask" not in message:
-                        return self._result(message, began)
-                    self._say(await self._piece(message["ask"], message["args"], message["kwargs"]))
+                process = self._process or self._placed()
+                return self._result(await process.call(positional, keywords, init, asked=self._piece), began)
         except TimeoutError:
             self.end()
             failure = Failure(Fault.AGENT, "Timeout", f"no answer within {self._host.seconds:g} s")
             return CallResult(failure=failure, killed_by="wall", seconds=time.monotonic() - began)
-        except (ConnectionError, ValueError):
-            return await self._ended(began)
+        except AgentProcessEnded as ended:
+            self.end()
+            failure = Failure(Fault.AGENT, "Ended", str(ended))
+            code = -signal.SIGKILL if ended.code is None else ended.code
+            return CallResult(failure=failure, exit_code=code, seconds=time.monotonic() - began)
 
     def _result(self, message: dict[str, Any], began: float) -> CallResult:
         trusted, seconds = self._host.trusted_only, time.monotonic() - began
         if "raised" not in message:
             return CallResult(value=message["value"], seconds=seconds, trusted_only=trusted)
         # Nothing of a candidate is learned where an endpoint was down.
-        raised = [([tuple(kind) for kind in error["kinds"]], error["status"]) for error in message["faults"]]
-        fault = Fault.AGENT if {fault_by(*error) for error in raised} <= {Fault.AGENT} else Fault.SANDBOX
+        fault = Fault.AGENT if fault_of_raised(message) is Fault.AGENT else Fault.SANDBOX
         failure = Failure(fault, message["raised"], message["message"])
         return CallResult(failure=failure, seconds=seconds, trusted_only=trusted)
 
@@ -231,7 +216,8 @@ class Caller:
             return {"value": result.value}
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
-    async def _start(self) -> None:
+    def _placed(self) -> AgentProcess:
+        """The process of this candidate, in a copy of the repository of its own."""
         agent = self._host.agent
         self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
         folder = Path(self._folder.name)
@@ -243,70 +229,15 @@ class Caller:
         ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL")
         environment = {key: value for key, value in os.environ.items() if key not in ours_alone}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-        text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
-        ours, theirs = socket.socketpair()
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
-        # Closed here once it is inherited: while this process holds it, no end of the other is seen.
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", text, str(theirs.fileno()), self._target.entry],
-                cwd=folder,
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                start_new_session=True,  # so that killpg ends all that the agent started
-            )
-        ours.setblocking(False)
-        # Above the limit, by default 64 KiB, `readline` raises a ValueError.
-        self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
-
-    def _say(self, message: dict[str, Json]) -> None:
-        self._writer.write(json.dumps(message).encode() + b"\n")
-
-    async def _ended(self, began: float) -> CallResult:
-        """The result of a call whose connection is over; of a process that lives on, too."""
-        code = await self._code()
-        printed = b""
-        if self._stderr is not None:
-            self._stderr.seek(0)
-            printed = self._stderr.read()[-1500:]
-        self.end()
-        how = (
-            f"ended with code {code}"
-            if code is not None
-            else "broke its connection, did not end, and was killed"
-        )
-        message = f"the agent's process {how}: {printed.decode('utf-8', 'replace').strip()}"
-        failure = Failure(Fault.AGENT, "Ended", message)
-        exit_code = -signal.SIGKILL if code is None else code
-        return CallResult(failure=failure, exit_code=exit_code, seconds=time.monotonic() - began)
-
-    async def _code(self) -> int | None:
-        """The exit code of the process; None for one that goes on, which nobody may wait for."""
-        deadline = time.monotonic() + _ENDING_SECONDS
-        while self._process is not None:
-            code = self._process.poll()
-            if code is not None:
-                return code
-            if time.monotonic() >= deadline:
-                return None
-            await asyncio.sleep(0.01)
-        return 0
+        self._process = AgentProcess(self._target.entry, folder, environment)
+        return self._process
 
     def end(self) -> None:
         """End the process with all that it started, and remove its copy."""
         self._pieces.clear()  # a session that was cancelled in the middle of a call answers no more
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.end()
             self._process = None
-            self._writer.transport.abort()
-        if self._stderr is not None:
-            self._stderr.close()
-            self._stderr = None
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

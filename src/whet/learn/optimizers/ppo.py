@@ -8,7 +8,7 @@ own states instead of on a model of its own; it begins at zero; advantages are w
 over the round's tokens; a trajectory cut off by a limit is completed by the value of
 where it was cut, one that ended is not.  No groups are needed, and none is skipped.
 
-`PPOOptions.a2c()` is A2C (Mnih et al. 2016): one pass, no clipping, λ = 1.
+With `A2COptions` it is A2C (Mnih et al. 2016): one pass, no clipping, λ = 1.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..training.assignment import step_rewards
 from ..training.batch import MergeCounts, MicroBatch, merge
 from ..training.credit import Credited, require_logprobs, reward_of, summary, tokens_of
 from ..training.local import LocalModels
+from ..training.options import A2COptions as A2COptions
 from ..training.options import PPOOptions as PPOOptions
 from ..training.policy_gradient import PolicyLoss
 from ..training.rounds import RoundState, Validate

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 from weakref import WeakSet
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -222,7 +223,11 @@ class Learner:
     def checkpoint(self, resource: str, folder: Path, parent: str | None, meta: dict[str, Json]) -> Version:
         """Write the weights under `folder` and return their Version."""
         path = folder / f"weights-{new_id()}"
-        return saved(self.decoder, resource, path, parent, {**meta, "policy_version": self.policy_version})
+        learned: dict[str, Json] = {
+            "policy_version": self.policy_version,
+            "optim": msgspec.to_builtins(self.options),
+        }
+        return saved(self.decoder, resource, path, parent, {**meta, **learned})
 
     def save(self, folder: Path, extra: dict[str, Tensor] | None = None) -> Json:
         """Write weights, moments and `extra` to one file; what is returned finds it again in that folder."""

@@ -638,11 +638,22 @@ class PPOOptions(ActorCriticOptions):
     kl_coefficient: float = 0.0
     """Weight of log π − log π_ref, subtracted from the reward of each token (TRL's default is 0.05)."""
 
-    @classmethod
-    def a2c(cls, **changes: Any) -> PPOOptions:
-        """A2C: one pass over fresh trajectories, so that nothing is clipped, and Monte-Carlo advantages."""
-        settings = {"passes": 1, "lam": 1.0, "value_clip": None, "value_coefficient": 0.5}
-        return cls(**{**settings, "entropy_bonus": 0.01, **changes})
+
+@dataclass(frozen=True, kw_only=True)
+class A2COptions(PPOOptions):
+    """Options of A2C (Mnih et al. 2016): one pass over fresh trajectories, so that nothing is clipped, and Monte-Carlo
+    advantages."""
+
+    fresh_entropy_bonus: ClassVar[float] = 0.01
+
+    passes: int = 1
+    """Times that each round's trajectories are learned from."""
+    lam: float = 1.0
+    """λ of the generalised advantage: 1 trusts returns, 0 the value head."""
+    value_clip: float | None = None
+    """How far a value may move from the old one in one round; none for no limit."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,6 +118,12 @@ class RemoteModels(LocalModels):
                 await self.server.unload_adapter(known.adapter)
             await asyncio.to_thread(shutil.rmtree, known.folder, True)
 
+    def discard(self) -> None:
+        """Remove what was handed over, when the server has ended or needs no further weights."""
+        for known in self._known.values():
+            shutil.rmtree(known.folder, ignore_errors=True)
+        self._known.clear()
+
     @contextmanager
     def as_shared(self) -> Iterator[None]:
         """Be the process's own models while this is entered: policies and optimizers sample on the server.

@@ -88,6 +88,8 @@ class TrainingJob:
     """Run the rollouts beside training; where they are sampled must not be the weights that are being changed."""
     gate: bool = False
     """End with the gate, on the world's tasks that nothing learned from."""
+    metric: str = "success"
+    """Score by which the gate judges."""
     ids_only: bool = False
     """True if the agent sends token ids, so that no text comes between one call and the next."""
     settings: Json = None
@@ -162,7 +164,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
-    _replace(job.output / RECORD, {**record, **_ended(status, done.reason)})
+    _replace(job.output / RECORD, {**record, "settled": _settled(job, done), **_ended(status, done.reason)})
     metrics = done.metrics[-1] if done.metrics else {}
     return Trained(done.bundle, metrics, done.rounds, done.reason, surveyed, verdict, ungated)
 
@@ -258,7 +260,7 @@ async def _gated(job: TrainingJob, experiment: Experiment, done: Improvement) ->
         if greedy >= (experiment.baseline or {}).get("success", 0.0):
             judge = likeliest
     try:
-        return await judge.gate(done), ""
+        return await judge.gate(done, metric=job.metric), ""
     except GateError as error:
         # The weights are trained all the same; they are released with --unproven or gated on other tasks.
         return None, str(error)
@@ -430,6 +432,13 @@ def _recorded(job: TrainingJob) -> dict[str, Json]:
     record |= {"ended": None, "status": "running", "reason": ""}
     _replace(path, record)
     return record
+
+
+def _settled(job: TrainingJob, done: Improvement) -> dict[str, Json]:
+    """The options that were omitted, as they were settled by what was trained."""
+    version = done.bundle.get(job.resource)
+    optim = version.meta.get("optim") if version is not None else None
+    return {f"optim.{name}": value for name, value in optim.items()} if isinstance(optim, dict) else {}
 
 
 def _ended(status: str, reason: str) -> dict[str, Json]:

@@ -91,7 +91,8 @@ def of_folder(folder: Path) -> TrackedRun:
             id=digest(about["id"], 32),
             name=f"{about['method']} {folder.resolve().name}",
             params={name: about[name] for name in ("method", "model", "seed", "trajectories")}
-            | dict(about["settings"]),
+            | dict(about["settings"])
+            | dict(about.get("settled") or {}),
             points=points,
             started=about["started"],
             ended=about["ended"],

@@ -97,6 +97,8 @@ class Gateway:
         redact: applied to the spans before they are written.
         durable: an answer is told once its record is committed; else a call may ask for that itself, by the header
             `x-whet-durable: true`.
+        run_under_way: the run that a call belongs to, by the one that its address names: for a program that does one
+            run after the other and keeps its address.
 
     Raises:
         InputError: no upstream, or a live release that cannot be served.
@@ -111,10 +113,11 @@ class Gateway:
         choose: Callable[[str], Bundle | None] | None = None,
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
         durable: bool = False,
+        run_under_way: Callable[[str], str] | None = None,
     ) -> None:
         if not upstreams:
             raise InputError("a gateway needs an upstream; give --upstream URL")
-        self._store, self._name = store, live
+        self._store, self._name, self._run_under_way = store, live, run_under_way
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
         self.tally, self.durable = CallTally(store), durable
@@ -187,6 +190,8 @@ class Gateway:
         """Answer one call and have it recorded, whatever becomes of it."""
         try:
             identity = identify(request)
+            if self._run_under_way is not None and identity.run is not None:
+                identity = identity.within(self._run_under_way(identity.run))
         except InputError as error:
             return _error(dialect, UpstreamFailed(Fault.AGENT, "invalid_id", str(error), status=400))
         except Refused as refused:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from ...errors import InputError
@@ -47,6 +47,10 @@ class Identity:
     def key(self) -> str:
         """The key of the run's assignment."""
         return self.run or self.trace.hex()
+
+    def within(self, run: str) -> Identity:
+        """The same call in another run."""
+        return replace(self, run=run, trace=self.trace if self.parent else trace_of(run))
 
 
 def identify(request: Request) -> Identity:

@@ -1,0 +1,184 @@
+"""An agent that nobody changed learns: its model calls are answered by the weights under training."""
+
+import asyncio
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from whet.cli import app
+from whet.errors import InputError
+from whet.learn.training.engines import EnginePlan, engine
+from whet.learn.training.local import adopted, fresh
+from whet.learn.training.model import ModelOptions
+from whet.learn.training.remote import RemoteModels
+from whet.learn.training.vocabulary import Vocabulary
+from whet.record.env import rollout
+from whet.record.store import Store
+from whet.serve.agent_rollouts import AgentRolloutPlan, agent_rollouts
+from whet.types import Bundle, Fault, Outcome, Task
+
+torch.set_num_threads(1)
+AGENT = """
+import os, sys, time
+import openai
+
+client = openai.OpenAI()
+
+
+def ask(messages):
+    said = client.chat.completions.create(model="gpt-4o-mini", max_tokens=1, messages=messages)
+    return said.choices[0].message
+
+
+def answer(digit):
+    return ask([{"role": "user", "content": digit}]).content
+
+
+async def twice(digit, then="1"):
+    messages = [{"role": "user", "content": digit}]
+    messages += [ask(messages).model_dump(include={"role", "content"}), {"role": "user", "content": then}]
+    return ask(messages).content
+
+
+def moody(digit):
+    answer(digit)
+    if digit == "0":
+        raise ValueError("not with me")
+    if digit == "1":
+        sys.exit(3)
+    if digit == "2":
+        time.sleep(60)
+    return digit
+"""
+REWARDS = """
+def right(trajectory):
+    if trajectory.output is None:
+        return None
+    return float(trajectory.output == str((int(trajectory.task.instruction) + 1) % 4))
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A folder with the agent, its reward, and a model of a few thousand weights whose words are four digits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "plain_agent.py").write_text(AGENT)
+    (tmp_path / "digit_rewards.py").write_text(REWARDS)
+    words = Vocabulary(list("0123"))
+    size = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length=32)
+    fresh("policy", Path("small"), options=size, vocab_size=len(words), seed=0)
+    words.save(Path("small/vocabulary.json"))
+    rows = [
+        {"id": f"{split}-{n}", "instruction": str(n % 4), "group": f"{split}-{n}", "split": split}
+        for split, count in (("train", 16), ("validation", 64), ("gate", 60))
+        for n in range(count)
+    ]
+    Path("tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def train(*words):
+    return app(["train", "grpo", "--model", "small", *words], result_action="return_value")
+
+
+AS_IT_IS = (
+    *("--agent", "plain_agent:answer", "--tasks-file", "tasks.jsonl"),
+    *("--reward-function", "digit_rewards:right", "--agent-processes", "3"),
+)
+
+
+def test_an_agent_that_was_not_changed_learns_from_a_reward_and_its_gain_is_proven(workplace, capsys):
+    train(*AS_IT_IS, "--steps", "8", "--optim.learning-rate", "0.03", "--output", "out", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"]["promote"]
+    assert told["verdict"]["effect"] > 0.2
+    rounds = [json.loads(row) for row in Path("out/metrics.jsonl").read_text().splitlines()]
+    # The engine and the trainer agree on every log-probability: what was sampled is what is learned from.
+    assert max(row["mismatch_max"] for row in rounds) < 1e-4
+    with Store("out/runs.db") as store:
+        run = next(iter(store.trajectories(limit=1)))
+    assert [step.tokens is not None for step in run.steps] == [False, True]
+    # The model calls were kept only until they were steps, and weights only until the engine had them.
+    assert sorted(path.name for path in Path("out/engine").iterdir()) == ["engine.log"]
+
+
+@contextmanager
+def rollouts_of(function, **options):
+    """Rollouts of one of the agent's functions, against a policy server of its own."""
+    with engine(EnginePlan(where="policy", model="small"), Path("engine")) as server:
+        models = RemoteModels(server, Path("engine"))
+        plan = AgentRolloutPlan(entry=f"plain_agent:{function}", processes=2, **options)
+        with models.as_shared(), agent_rollouts(plan, models, Path("engine")) as rollouts:
+            yield rollouts
+
+
+def played(rollouts, *tasks):
+    """One rollout of each task, all at once."""
+    bundle = Bundle({"policy": adopted("policy", "small", Path("base"))})
+
+    async def all_of_them():
+        try:
+            return await asyncio.gather(
+                *(
+                    rollout(rollouts(), rollouts.policy(bundle, seed), task, seed=seed)
+                    for seed, task in enumerate(tasks)
+                )
+            )
+        finally:
+            rollouts.end()
+            await rollouts.models.server.aclose()
+
+    return asyncio.run(all_of_them())
+
+
+def test_turns_of_one_rollout_stay_together_though_rollouts_run_at_once(workplace):
+    tasks = [Task(instruction=str(n % 4), initial_state={"then": str(n % 3)}) for n in range(6)]
+    with rollouts_of("twice") as rollouts:
+        runs = played(rollouts, *tasks)
+    for task, run in zip(tasks, runs, strict=True):
+        first, second = (step for step in run.steps if step.tokens is not None)
+        assert first.observation[-1]["text"] == task.instruction
+        assert second.observation[-1]["text"] == task.initial_state["then"]
+        assert list(second.tokens.prompt_ids)[: len(first.tokens.prompt_ids)] == list(first.tokens.prompt_ids)
+        assert run.output == second.action["text"]
+
+
+def test_an_agent_that_fails_is_data_with_the_steps_it_took(workplace):
+    with rollouts_of("moody", seconds=8.0) as rollouts:
+        raised, ended, hung, done = played(rollouts, *(Task(instruction=str(n)) for n in range(4)))
+    for run, kind in ((raised, "ValueError"), (ended, "Ended"), (hung, "Timeout")):
+        assert run.outcome is Outcome.FAILURE
+        assert (run.error.fault, run.error.type) == (Fault.AGENT, kind)
+        assert sum(step.tokens is not None for step in run.steps) == 1
+    assert done.error is None
+    assert done.output == "3"
+
+
+def test_an_engine_that_is_gone_is_not_the_agents_failure(workplace):
+    with rollouts_of("answer") as rollouts:
+        # Nobody listens there; the weights count as handed over.
+        address = rollouts.gateway.upstreams["engine"]
+        object.__setattr__(address, "url", "http://127.0.0.1:9/v1")
+        (run,) = played(rollouts, Task(instruction="0"))
+    assert run.outcome is Outcome.INFRASTRUCTURE_ERROR
+    assert run.error.fault is Fault.MODEL
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--agent", "plain_agent:answer"], "--tasks-file"),
+        (["--agent", "plain_agent:answer", "--tasks-file", "tasks.jsonl"], "--reward-function"),
+        (["--agent", "plain_agent"], "module:function"),
+        ([*AS_IT_IS, "--env", "plain_agent:answer"], "not both"),
+        ([*AS_IT_IS, "--system", "be brief"], "an agent acts by itself"),
+        ([*AS_IT_IS, "--data", "runs.jsonl"], "not both"),
+    ],
+)
+def test_an_agent_is_refused_where_something_is_missing_or_contradicts_it(workplace, words, complaint):
+    with pytest.raises(InputError, match=complaint):
+        train(*words, "--output", "out")
