@@ -10,7 +10,7 @@ import pytest
 from whet.cli import app
 from whet.errors import GateError, InputError
 from whet.prove.formats.outcomes import ReadAs, read_sides
-from whet.prove.gate import TaskResult
+from whet.prove.results import TaskResult
 from whet.prove.verdict import render, to_json, verdict
 from whet.types import Verdict
 

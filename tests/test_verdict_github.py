@@ -69,7 +69,7 @@ def test_more_says_how_many_and_an_effect_too_small_to_tell_is_dropped(tmp_path:
     other = [{"task": f"t{i}", "success": (i // 2) % 2 == 0 or i < 4} for i in range(1000)]
     tiny = answers.answer(verdict(rows, other), candidate="b")
     assert tiny.word == "drop"
-    assert "an effect this small is not told from none" in tiny.sentence
+    assert "is not told from no effect" in tiny.sentence
 
 
 def test_a_guard_suite_that_drops_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from pathlib import Path
 
 from newcomers_shell import Noted, report
 
-LINES: dict[str, str] = {"verdict": "false_win_verdict"}
+LINES: dict[str, str] = {
+    "gate": "false_win_gate",
+    "verdict": "false_win_verdict",
+}
 """Name of a line → its module."""
 
 

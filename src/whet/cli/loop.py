@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from .app import Print, command, print_json
 
@@ -77,6 +78,11 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[Path, Path] | None = None,
     suite_margin: float = 0.02,
+    also: tuple[Path, ...] = (),
+    earlier: tuple[Path, ...] = (),
+    regime: Literal["exchangeable", "new-group"] = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
     github: bool = False,
     json: Print = False,
 ) -> int:
@@ -113,6 +119,18 @@ def verdict(
         prevents promotion.
     suite_margin
         Largest drop of success allowed there; the files must show that it is no larger.
+    also
+        Results of another candidate. May be repeated: the best of B and these is chosen on a third of the tasks, or of
+        the groups, and judged on the others.
+    earlier
+        A verdict (--json) on the same two, on other tasks, whose evidence counts, too. May be repeated.
+    regime
+        How the tasks came, which decides what they prove: exchangeable (more such tasks), or new-group (tasks of a
+        group that was not seen). Both are printed.
+    watched
+        This is one of several looks at results that grow.
+    unpaired
+        Take tasks that only one file has, too, and count what is missing at its worst for B.
     github
         For a workflow of GitHub: print an annotation, write the job's summary, and exit with 0 for keep, 1 for drop and
         10 for more pairs. Otherwise the exit code is 0 whatever the answer.
@@ -136,8 +154,14 @@ def verdict(
         id=id,
         range=range,
         variants=variant,
+        also=also,
+        earlier=earlier,
+        regime=regime,
+        watched=watched,
+        unpaired=unpaired,
     )
-    answered = answers.answer(decision, candidate=variant[1] if variant else str(b))
+    candidate = str(b) if variant is None else variant[1]
+    answered = answers.answer(decision, candidate=candidate if not also else f"the best of {1 + len(also)}")
     if json:
         print_json({"answer": answered.word, "more": answered.more, **to_builtins(decision)})
     else:

@@ -52,6 +52,8 @@ def answer(verdict: Verdict, *, candidate: str) -> Answer:
     failed = [name for name, holds in verdict.guardrails.items() if not holds]
     if failed:
         return Answer("drop", f"DROP: {candidate} fails {', '.join(failed)} ({measured}).")
+    if not verdict.sound:
+        return Answer("drop", f"DROP: {candidate} is not taken, for the reasons below ({measured}).")
     if verdict.effect <= -verdict.margin:
         return Answer("drop", f"DROP: nothing shows that {candidate} is {bar} ({measured}).")
     if verdict.needed is None and verdict.interval[1] - verdict.interval[0] >= 1:
@@ -65,14 +67,29 @@ def answer(verdict: Verdict, *, candidate: str) -> Answer:
         pairs = f"about {verdict.needed:,}" if verdict.needed is not None else "more than a million"
         return Answer(
             "drop",
-            f"DROP: an effect this small is not told from none: it would take {pairs} pairs to show that "
-            f"{candidate} is {bar} ({measured}).",
+            f"DROP: what {_groups(verdict, 'units', 'these pairs')} show is not told from no effect: it would take "
+            f"{pairs} pairs{_groups(verdict, 'needed')} to show that {candidate} is {bar} ({measured}).",
         )
     return Answer(
         "more",
-        f"{more:,} MORE PAIRS, about, would show that {candidate} is {bar}, if it is ({measured}).",
+        f"{more:,} MORE PAIRS, about,{_groups(verdict, 'more')} would show that {candidate} is {bar}, if it is "
+        f"({measured}).",
         more,
     )
+
+
+def _groups(verdict: Verdict, of: Literal["units", "needed", "more"], otherwise: str = "") -> str:
+    """The groups that there are, are needed, or are needed beside those, where the verdict is on a group drawn anew."""
+    regime = verdict.regimes.get(verdict.regime)
+    if regime is None or verdict.regime != "new-group" or regime.units == verdict.n:
+        return otherwise
+    if of == "units":
+        return f"pairs in {regime.units:,} groups"
+    if regime.needed is None:
+        return otherwise
+    if of == "needed":
+        return f" in {regime.needed:,} groups"
+    return f" in {max(regime.needed - regime.units, 0):,} more groups,"
 
 
 def told(verdict: Verdict, answered: Answer) -> str:

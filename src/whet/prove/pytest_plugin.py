@@ -24,7 +24,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ..types import Verdict
-    from .gate import TaskResult
+    from .results import TaskResult
 
 _STATED = pytest.StashKey[dict[str, Any]]()
 _CARRIED = "whet_stated"

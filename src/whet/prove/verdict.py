@@ -20,12 +20,16 @@ import msgspec
 
 from ..errors import GateError, InputError
 from ..stats import ClusterMean
-from ..types import Json, Verdict
+from ..types import Json, Sampling, Verdict
 from .formats.outcomes import Outcomes, ReadAs, of_rows, read_sides
-from .gate import PairedResults, Side, TaskResult, compare, pairs
+from .gate import compare
 from .guardrails import pairs_in_words
+from .merging import merged
+from .results import PairedResults, Side, TaskResult, pairs
+from .selection import best_of
 
 PathLike: TypeAlias = Path | str
+_KINDS = {"new-group": "clustered by group", "exchangeable": "of exchangeable tasks"}
 Results: TypeAlias = PathLike | Sequence[Mapping[str, Json]]
 """A file, or rows of one's own as they would stand in one."""
 
@@ -37,6 +41,11 @@ def verdict(
     margin: float = 0.0,
     suite: tuple[Results, Results] | None = None,
     suite_margin: float = 0.02,
+    also: Sequence[Results] = (),
+    earlier: Sequence[PathLike] = (),
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
     format: str = "",
     metric: str = "",
     group: str = "",
@@ -49,6 +58,9 @@ def verdict(
     Args:
         suite: results of both on other tasks, of what must not be forgotten (`guarded`).
         suite_margin: how far success may fall there.
+        also: results of further candidates: the best of all is chosen on some tasks and judged on the others.
+        earlier: verdicts (`to_json`) on the same two, on other tasks.
+        regime, watched, unpaired: as in `compare`; the suite is judged in the same regime.
         format: of the files, one of `formats.FORMATS`; told by their content if "".
         metric: the score that decides; needed where there are several.
         group: the field whose value tasks share; `group` if "" and there is such a one.
@@ -64,79 +76,131 @@ def verdict(
         raise InputError(
             f"range {range[0]:g} {range[1]:g} must be two different numbers, the worst score and the best"
         )
-    how = ReadAs(format=format, metric=metric, group=group, id=id, range=range)
-    old, new = _sides(a, b, how, variants)
-    result = compare_outcomes(old, new, margin=margin)
-    notes: list[str] = []
-    if suite is not None:
-        before, after = _sides(*suite, how, None)
-        both, _ = _both(before, after)
-        result = guarded(
-            result,
-            [pair.baseline for pair in both],
-            [pair.candidate for pair in both],
-            margin=suite_margin,
-            metric=before.metric,
+    if also and (suite is not None or earlier or watched or variants):
+        raise InputError(
+            "several candidates are judged by one look at their own files, without a suite and without variants"
         )
-        notes += [*before.notes, *after.notes]
-    return replace(result, reasons=(*result.reasons, *notes))
+    how = ReadAs(format=format, metric=metric, group=group, id=id, range=range)
+    old, new, *others = _sides([a, b, *also], how, variants)
+    if others:
+        return _best([old, new, *others], margin=margin, regime=regime, unpaired=unpaired)
+    result = compare_outcomes(old, new, margin=margin, regime=regime, watched=watched, unpaired=unpaired)
+    if earlier:
+        merged_with = merged([*map(_earlier, earlier), result])
+        lost = [note for note in result.reasons if note in (*old.notes, *new.notes)]
+        result = replace(merged_with, reasons=(*merged_with.reasons, *lost))
+    if suite is None:
+        return result
+    before, after = _sides(suite, how, None)
+    both, _ = _both(before, after, unpaired=False)
+    guard = guarded(
+        result,
+        [pair.baseline for pair in both],
+        [pair.candidate for pair in both],
+        margin=suite_margin,
+        metric=before.metric,
+    )
+    return replace(guard, reasons=(*guard.reasons, *before.notes, *after.notes))
 
 
-def _sides(
-    a: Results, b: Results, how: ReadAs, variants: tuple[str, str] | None
-) -> tuple[Outcomes, Outcomes]:
-    if isinstance(a, Path | str) and isinstance(b, Path | str):
-        old, new = read_sides([Path(a), Path(b)], how, variants)
-        return old, new
-    if isinstance(a, Path | str) or isinstance(b, Path | str):
-        raise InputError("give two files, or the rows of both: one of each is not compared")
-    return of_rows(a, "A"), of_rows(b, "B")
+def _earlier(path: PathLike) -> Verdict:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(f"{path} holds no verdict of whet verdict --json: {error}") from error
 
 
-def compare_outcomes(old: Outcomes, new: Outcomes, *, margin: float = 0.0) -> Verdict:
+def _sides(sources: Sequence[Results], how: ReadAs, variants: tuple[str, str] | None) -> list[Outcomes]:
+    files = [Path(source) for source in sources if isinstance(source, Path | str)]
+    if len(files) == len(sources):
+        return read_sides(files, how, variants)
+    if files:
+        raise InputError("give files, or the rows of all sides: one of each is not compared")
+    return [
+        of_rows(source, chr(ord("A") + number))
+        for number, source in enumerate(sources)
+        if not isinstance(source, Path | str)
+    ]
+
+
+def _best(sides: Sequence[Outcomes], *, margin: float, regime: Sampling, unpaired: bool) -> Verdict:
+    """The verdict on the best of several candidates; the first side is the baseline."""
+    old, *candidates = sides
+    if len({side.path for side in candidates}) < len(candidates):
+        raise InputError("a candidate is named twice")
+    results = {side.path: _with_lost(side, old) for side in candidates}
+    chosen = best_of(
+        old.results,
+        results,
+        metric=old.metric,
+        margin=margin,
+        against=old.path,
+        regime=regime,
+        unpaired=unpaired,
+    ).verdict
+    notes = [note for side in sides for note in side.notes]
+    return replace(chosen, reasons=(*chosen.reasons, *notes))
+
+
+def compare_outcomes(
+    old: Outcomes,
+    new: Outcomes,
+    *,
+    margin: float = 0.0,
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
+) -> Verdict:
     """The gate's verdict on two sides that were read.
 
     Raises:
         GateError: they do not pair up, or nothing is left to compare.
     """
-    both, notes = _both(old, new)
+    both, notes = _both(old, new, unpaired=unpaired)
     result = compare(
         [pair.baseline for pair in both],
         [pair.candidate for pair in both],
         metric=old.metric,
         margin=margin,
         against=old.path,
+        regime=regime,
+        watched=watched,
     )
     return replace(result, reasons=(*result.reasons, *_cost(both), *notes, *old.notes, *new.notes))
 
 
-def _both(old: Outcomes, new: Outcomes) -> tuple[list[PairedResults], list[str]]:
-    """The pairs; a task whose row on one side is broken or was skipped has no score there.
-
-    It counts at the worst for the candidate, as any missing score does: a candidate whose rows break where it is
-    wrong would choose its sample otherwise.
-    """
-    sides, notes = [], []
+def _both(old: Outcomes, new: Outcomes, *, unpaired: bool) -> tuple[list[PairedResults], list[str]]:
+    """The pairs, and what has to be said of those that one side lost."""
+    filled, notes = [], []
     for side, other, name in ((old, new, "A"), (new, old, "B")):
-        tasks = {result.task for result in side.results}
-        missing = [result for result in other.results if result.task not in tasks]
-        # More than were lost: the files are of different tasks.
-        if len(missing) > side.absent:
-            missing = []
-        elif missing:
+        results = _with_lost(side, other)
+        filled.append(results)
+        if lost := len(results) - len(side.results):
             notes.append(
-                f"{pairs_in_words(len(missing))} without a result in {name}, whose row there could not be read or was "
+                f"{pairs_in_words(lost)} without a result in {name}, whose row there could not be read or was "
                 "skipped: counted at the worst for the candidate."
             )
-        unscored = [
-            TaskResult(task=result.task, group=result.group, scores={side.metric: None}) for result in missing
-        ]
-        sides.append([*side.results, *unscored])
     try:
-        return pairs(*sides), notes
+        return pairs(*filled, unpaired=unpaired), notes
     except GateError as error:
         losses = " ".join(note for side in (old, new) for note in side.notes if "could not be read" in note)
         raise GateError(f"{error} {losses}".strip()) from error
+
+
+def _with_lost(side: Outcomes, other: Outcomes) -> list[TaskResult]:
+    """A side's results; a task whose row there is broken or was skipped has one without a score.
+
+    It counts at the worst for the candidate, as any missing score does: a candidate whose rows break where it is
+    wrong would choose its sample otherwise. Where more are missing than were lost the files are of different tasks.
+    """
+    tasks = {result.task for result in side.results}
+    missing = [result for result in other.results if result.task not in tasks]
+    if len(missing) > side.absent:
+        missing = []
+    unscored = [
+        TaskResult(task=result.task, group=result.group, scores={side.metric: None}) for result in missing
+    ]
+    return [*side.results, *unscored]
 
 
 def guarded(
@@ -151,7 +215,7 @@ def guarded(
         metric: the score that says what success is.
     """
     name = "guard suite"
-    suite = compare(before, after, metric=metric, margin=margin, against=name)
+    suite = compare(before, after, metric=metric, margin=margin, against=name, regime=verdict.regime)
     held = {**verdict.guardrails, name: suite.promote}
     if suite.promote:
         return replace(verdict, guardrails=held)
@@ -196,7 +260,7 @@ def figures(verdict: Verdict) -> list[str]:
     """The numbers behind it, its guardrails and its reasons, a line each."""
     low, high = verdict.interval
     lines = [
-        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, clustered by group",
+        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, {_KINDS[verdict.regime]}",
         f"  e-value   {verdict.e_value:.3g}",
         f"  pairs     {verdict.n}" + (f", about {verdict.needed} needed" if verdict.needed else ""),
     ]

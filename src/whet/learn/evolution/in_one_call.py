@@ -23,7 +23,7 @@ from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
-from ...types import Json
+from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
 from .agent import RepositoryAgent
@@ -181,6 +181,7 @@ def plan_function(target: str, source: TableInput, settings: Settings, asked: st
         *intake.sentences,
         f"answers are compared for equality, type included ({kind})",
         standing(intake.tasks).sentence,
+        standing(intake.tasks).power(settings.regime),
         who,
     ]
     return FunctionPlan(target, intake, sentences)
@@ -267,6 +268,7 @@ def improve(
     output: str | Path = "whet_output",
     missing: Literal["none", "unknown"] | None = None,
     seed: int = 0,
+    regime: Sampling = "new-group",
     say: Say | None = print,
 ) -> ImprovedPrompt | EvolutionReport:
     """Make a prompt or a function better by a table of examples, and prove it on rows that nothing was chosen on.
@@ -285,6 +287,8 @@ def improve(
         calls: most model calls.
         write: put a proven prompt into its file; otherwise it is in the folder `output`.
         missing: an empty expected cell means that the right answer is None, or that nobody knows it.
+        regime: how the rows came, which decides what they prove: `exchangeable` (more such rows), or `new-group` (rows
+            of a group that was not seen). The plan says what either can prove, the Verdict what either says.
         say: called with each sentence of the plan; None says nothing.
 
     Returns:
@@ -301,7 +305,9 @@ def improve(
     endpoints = Endpoints(model=model, proposer=proposer, base_url=base_url)
     tell = say or (lambda sentence: None)
     if is_prompt(str(target)):
-        settings = PromptSettings(metric=metric, calls=calls, seed=seed, output=Path(output), write=write)
+        settings = PromptSettings(
+            metric=metric, calls=calls, seed=seed, output=Path(output), write=write, regime=regime
+        )
         result = run_anywhere(lambda: prompt_from_table(Path(target), source, settings, endpoints, say=tell))
         assert isinstance(result, ImprovedPrompt)
         return result
@@ -311,7 +317,7 @@ def improve(
         lambda: function_from_table(
             str(target),
             source,
-            function_settings(calls, Path(output), seed, model is not None),
+            replace(function_settings(calls, Path(output), seed, model is not None), regime=regime),
             endpoints,
             say=tell,
         )

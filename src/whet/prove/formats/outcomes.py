@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...types import Json, Outcome
-from ..gate import TaskResult
+from ..results import TaskResult
 from . import read_rows
 from .file import ResultFile
 from .rows import Reading, Row, as_score, as_text
