@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from whet.cli import app
 from whet.prove import answers
+from whet.prove.gate import TaskResult, compare
 from whet.prove.verdict import verdict
 
 
@@ -70,6 +73,27 @@ def test_more_says_how_many_and_an_effect_too_small_to_tell_is_dropped(tmp_path:
     tiny = answers.answer(verdict(rows, other), candidate="b")
     assert tiny.word == "drop"
     assert "is not told from no effect" in tiny.sentence
+
+
+def test_most_nulls_are_dropped_and_hardly_a_gain_is() -> None:
+    chance = random.Random(1)
+
+    def words(gain: float) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for _ in range(150):
+            sides = [
+                [
+                    TaskResult(task=str(number), scores={"success": float(chance.random() < share)})
+                    for number in range(120)
+                ]
+                for share in (0.5, 0.5 + gain)
+            ]
+            counts[answers.answer(compare(*sides), candidate="b").word] += 1
+        return counts
+
+    null, better = words(0.0), words(0.2)
+    assert (null["keep"] <= 7, null["drop"] > 100) == (True, True), null
+    assert (better["drop"] <= 7, better["keep"] > 75) == (True, True), better
 
 
 def test_a_guard_suite_that_drops_is_named(tmp_path: Path) -> None:

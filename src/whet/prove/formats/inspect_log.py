@@ -124,7 +124,7 @@ def _entry(file: ResultFile, entry: zipfile.ZipInfo) -> bytes:
                 body = stream.read(LARGEST_ENTRY + 1)
         else:
             raise InputError(f"{file.path} is packed by method {entry.compress_type}, which is not read")
-    except InputError:
+    except (InputError, MissingExtra):
         raise
     except Exception as error:  # of three libraries, each with its own
         raise InputError(f"{file.path}: {entry.filename[:80]!r} cannot be unpacked: {error}") from error
