@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from results_read import FILES, METRICS, side
 
 from whet.cli import main
 from whet.record.store import Store
@@ -143,6 +144,22 @@ def readers() -> list[Reader]:
             "tasks", "tasks.jsonl", lines(task, published), ("tasks", "add", "{}/tasks.jsonl", *store_words)
         ),
         Reader("outcomes", "b.jsonl", outcomes, ("verdict", "{}/a.jsonl", "{}/b.jsonl", "--json")),
+        *(
+            Reader(
+                f"results: {file}",
+                "b" + "".join(side(file, "candidate").suffixes),
+                side(file, "candidate").read_bytes(),
+                (
+                    *(
+                        "verdict",
+                        str(side(file, "baseline")),
+                        "{}/b" + "".join(side(file, "candidate").suffixes),
+                    ),
+                    *(("--metric", METRICS[file]) if file in METRICS else ()),
+                ),
+            )
+            for file in FILES
+        ),
         Reader(
             "trainable trajectories", "runs.jsonl", native, ("show", "--trainable", "--data", "{}/runs.jsonl")
         ),

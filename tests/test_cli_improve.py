@@ -67,6 +67,8 @@ def test_an_agent_is_improved_proven_and_released_from_its_record(folder: Path) 
     plan = command(folder, *IMPROVE, "--dry-run")
     assert plan.returncode == 0, plan.stderr
     assert "evolve: limits on " in plan.stdout
+    assert "power" in plan.stdout
+    assert "new-group decides" in plan.stdout
     assert "head: not used, because 0 runs with a thumb" in plan.stdout
     done = command(folder, *IMPROVE, "--release", "--not-lower", "answers:0.05")
     assert done.returncode == 0, done.stderr
@@ -88,6 +90,12 @@ def test_an_agent_is_improved_proven_and_released_from_its_record(folder: Path) 
     worse = command(folder, "gate", "live", "none", "--entry", "claims:desk", "--store", "runs.db", "--reward",
                     "claims:right")  # fmt: skip
     assert "DO NOT PROMOTE" in worse.stdout
+    assert worse.stdout.startswith("power"), "what the gate's tasks can prove is said before they are run"
+    chosen = command(folder, "gate", "none", "none", "--also", live.id, "--entry", "claims:desk", "--store", "runs.db",
+                     "--reward", "claims:right", "--rollouts", "60")  # fmt: skip
+    assert chosen.returncode == 0, chosen.stderr
+    assert f"{live.id}: +" in chosen.stdout
+    assert "It was chosen among 2" in chosen.stdout
     assert command(folder, "rollback", "--store", "runs.db").returncode == 0
     with whet.Store(folder / "runs.db") as store:
         assert not store.live()

@@ -28,7 +28,16 @@ PLAYED = [
     ROOT / "README.md",
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("my-agent", "my-prompt", "my-model", "coming-from", "import", "server", "training")
+        for name in (
+            "my-agent",
+            "my-prompt",
+            "my-model",
+            "coming-from",
+            "import",
+            "server",
+            "training",
+            "verdict",
+        )
     ),
 ]
 """Pages whose shell blocks are run."""

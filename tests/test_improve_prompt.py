@@ -82,6 +82,7 @@ def test_a_prompt_and_a_csv_end_in_a_proven_prompt(
     assert "metric label: " in out
     assert "expected 'billing': 'billing' → 1" in out
     assert "enough to prove a gain of" in out
+    assert "both regimes" in out or "Regime new-group decides" in out
     assert "at most 200 calls" in out
     assert "proven better, and written to prompt.txt" in out
     # 200 is what was said, and what was spent; a resumed run would spend nothing.

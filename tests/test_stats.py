@@ -253,3 +253,29 @@ def test_the_gate_needs_no_numpy() -> None:
     code = f"import sys, {modules}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("null", [0.0, -0.05])
+def test_composite_nulls_with_ties_drifts_and_early_looks_reach_20_in_at_most_5_percent(null: float) -> None:
+    """What each pair is drawn from may depend on all before it, as long as its mean is not above the null."""
+    rng, runs, crossed = random.Random(8), 600, {"ties": 0, "drift": 0, "fractions": 0}
+    for _ in range(runs):
+        for kind in crossed:
+            process, last = BettingProcess(null), 0.0
+            for count in range(300):
+                if kind == "ties":
+                    differing = 0.06 if count % 2 else 0.5
+                elif kind == "drift":  # bolder after each win, to look like a trend
+                    differing = 0.9 if last > 0 else 0.1
+                else:
+                    differing = 1.0
+                size = rng.choice((0.25, 1.0)) if kind == "fractions" else 1.0
+                # A mean of the null exactly.
+                up = (differing + null / size) / 2
+                draw = rng.random()
+                last = size if draw < up else -size if draw < differing else 0.0
+                if process.add(last) >= 20:
+                    crossed[kind] += 1
+                    break
+    assert all(count <= 0.05 * runs for count in crossed.values()), crossed
+    assert any(count > 0.005 * runs for count in crossed.values()), "a process that never gains shows nothing"

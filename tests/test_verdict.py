@@ -9,8 +9,15 @@ import pytest
 
 from whet.cli import app
 from whet.errors import GateError, InputError
-from whet.prove.verdict import load_outcomes, render, to_json, verdict
+from whet.prove.formats.outcomes import ReadAs, read_sides
+from whet.prove.results import TaskResult
+from whet.prove.verdict import render, to_json, verdict
 from whet.types import Verdict
+
+
+def load_outcomes(path: Path) -> list[TaskResult]:
+    (outcomes,) = read_sides([path], ReadAs())
+    return list(outcomes.results)
 
 
 def write(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -89,12 +96,11 @@ def test_an_infrastructure_error_is_left_out_and_a_null_counts_against_the_candi
         ('{"task": true, "success": 1}', "line 2: task True"),
         ('{"task": "b"}', "line 2: neither"),
         ('{"task": "b", "success": 1.5}', "line 2: success 1.5"),
-        ('{"task": "b", "success": "yes"}', "line 2: success 'yes'"),
+        ('{"task": "b", "success": "perhaps"}', "line 2: success 'perhaps'"),
         ('{"task": "b", "success": 1, "score": 1}', "line 2: both"),
         ('{"task": "b", "success": 1, "cost": -1}', "line 2: cost"),
         ('{"task": "b", "success": 1, "outcome": "great"}', "line 2: outcome 'great' is none of success"),
         ('{"task": "b", "success": 1, "group": [1]}', "line 2: group"),
-        ('{"task": "a", "success": 1}', "line 2: task 'a' was already on line 1"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -142,5 +148,5 @@ def test_a_cost_that_no_number_holds_is_refused_by_its_line(tmp_path: Path) -> N
     path.write_text(
         '{"task": 1, "success": true}\n{"task": 2, "success": true, "cost": 1' + "0" * 400 + "}\n"
     )
-    with pytest.raises(InputError, match=r"line 2: cost 10+ must be a number from 0 to"):
+    with pytest.raises(InputError, match=r"line 2: cost is a number of 400 digits or more"):
         load_outcomes(path)

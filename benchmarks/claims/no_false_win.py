@@ -17,6 +17,8 @@ LINES: dict[str, str] = {
     "judges": "false_win_judges",
     "hacking": "false_win_hacking",
     "rates": "false_win_rates",
+    "gate": "false_win_gate",
+    "verdict": "false_win_verdict",
 }
 """Name of a line → its module."""
 

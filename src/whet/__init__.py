@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .models import Model, ScriptedModel
     from .prove.gate import compare
     from .prove.guardrails import Guardrail
+    from .prove.verdict import verdict
     from .record.env import Env, StepResult, check_env, rollout
     from .record.policy import Action, Policy
     from .record.store import Store
@@ -104,6 +105,7 @@ _HOME = {
     "step": "record.tracing",
     "tasks": "record.tasks",
     "trace": "record.tracing",
+    "verdict": "prove.verdict",
 }
 """Public name → module that defines it."""
 
@@ -158,6 +160,7 @@ __all__ = [
     "step",
     "tasks",
     "trace",
+    "verdict",
 ]
 
 if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid

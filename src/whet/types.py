@@ -477,6 +477,26 @@ class Budget:
     """Env steps in one rollout."""
 
 
+Sampling = Literal["exchangeable", "new-group"]
+"""How the tasks of a Verdict are taken to have come, which the user declares: any task might have been drawn as well as
+any other, or tasks came in groups and the next one is of a new group (a mailbox, a database, a kind of work)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regime:
+    """What the pairs of a Verdict prove if its tasks came in one of the ways of `Sampling`."""
+
+    promote: bool
+    effect: float
+    """Mean paired difference: over pairs if they are exchangeable, else of a group drawn anew."""
+    interval: tuple[float, float]
+    """95 %, of the same mean."""
+    units: int
+    """Independent ones: pairs if they are exchangeable, else groups."""
+    needed: int | None = None
+    """Units that the effect seen would need; None if it has no sign worth chasing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The gate's decision on one candidate, with its evidence."""
@@ -500,8 +520,37 @@ class Verdict:
     """Id of the Bundle that was judged; "" where no Bundles were compared, as by `whet verdict`."""
     baseline: str = ""
     """Id of the Bundle that it was judged against."""
+    regime: Sampling = "new-group"
+    """Which of the two `regimes` decides, as the user declared it."""
+    regimes: Mapping[Sampling, Regime] = field(default_factory=dict)
+    """What either would say; none in a Verdict from before there were two."""
+    sound: bool = True
+    """False where something else than evidence forbids to promote: how answers were made, or how many are left out."""
+    tried: int = 1
+    """Candidates that this one was chosen from, on other tasks than the Verdict's."""
+    after_passing: float | None = None
+    """The effect without the luck of having passed: median-unbiased given that it did. None where nothing was promoted
+    for being better, or where somebody watched."""
+    dev_effect: float | None = None
+    """The effect on the tasks that it was chosen on, which luck has made too large; None where nothing was chosen."""
 
     @property
     def id(self) -> str:
         """Hash of its content."""
-        return digest(self)
+        content = msgspec.to_builtins(self)
+        # One that was recorded before these existed keeps its id.
+        for name, before in _BEFORE.items():
+            if content[name] == before:
+                del content[name]
+        return digest(content)
+
+
+_BEFORE: dict[str, Json] = {
+    "regime": "new-group",
+    "regimes": {},
+    "sound": True,
+    "tried": 1,
+    "after_passing": None,
+    "dev_effect": None,
+}
+"""Fields that a Verdict did not have, as they read in one from before."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..prove.guardrails import Guardrail
     from ..record.store import Store
     from ..record.tracing.resources import Resource
-    from ..types import Bundle, Task, Trajectory, Verdict
+    from ..types import Bundle, Sampling, Task, Trajectory, Verdict
 
 FEW_GROUPS = 60
 """Below this many, groups are dealt out by size: their hash alone may leave a split empty."""
@@ -78,6 +78,9 @@ class GateOptions:
     """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
     """Highest chance of promoting a change that has no effect."""
+    regime: Literal["exchangeable", "new-group"] = "new-group"
+    """How the tasks came, which decides what they prove: exchangeable (it is for more such tasks), or new-group (for
+    tasks of a group that was not seen: a mailbox, a database, a person). Both are printed."""
 
     def guardrails(self) -> list[Guardrail]:
         """The guardrails of `--not-lower` and `--not-higher`.
@@ -151,12 +154,23 @@ def improve(
     learned from. Run the same command again to resume.
     """
     if is_thumbed(agent, setup.data, setup.reward):
-        shared_by_thumbs = (setup.store, model, base_url, comparison.alpha, setup.seed, table.output)
-        run = ThumbRun(agent, *shared_by_thumbs, release=release, dry_run=dry_run, json=json)
+        run = ThumbRun(
+            agent,
+            setup.store,
+            model,
+            base_url,
+            comparison.alpha,
+            comparison.regime,
+            setup.seed,
+            table.output,
+            release=release,
+            dry_run=dry_run,
+            json=json,
+        )
         return improve_by_thumbs(run, thumbs)
     if is_tabled(agent, setup.data, setup.reward):
-        shared = (setup.data, setup.store, model, base_url, comparison.alpha, setup.seed, dry_run, json)
-        return improve_by_table(TableRun(agent, *shared), table)
+        shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
+        return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
     guardrails = comparison.guardrails()
     rewards = named_rewards(setup.reward)
     with _recorded(setup) as store, on_trial(metered=_dollars(rewards)) as model_calls:
@@ -164,15 +178,14 @@ def improve(
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
         if not json or dry_run:
             print(work.evidence())
+            print(work.power(comparison.regime))
             for line in plan.lines:
                 print(line)
         if dry_run:
             return 0
         if not plan.learners:
             raise InputError("there is no learner for this agent; name one with --with")
-        improvement, verdict = asyncio.run(
-            _improved(work, plan, rollouts, worth, guardrails, comparison.alpha)
-        )
+        improvement, verdict = asyncio.run(_improved(work, plan, rollouts, worth, guardrails, comparison))
         released = release and verdict.promote
         if released:
             work.experiment.release(verdict, reason=f"whet improve {agent}")
@@ -203,6 +216,14 @@ def gate(
     margin: Annotated[
         float, Parameter(help="0 tests whether B is better; 0.02, whether it is worse by at most 0.02.")
     ] = 0.0,
+    also: Annotated[
+        tuple[str, ...],
+        Parameter(
+            help="Another candidate. May be repeated: the best of all, by a race on tasks that are not the gate's, is "
+            "judged."
+        ),
+    ] = (),
+    rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
     base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
@@ -230,10 +251,13 @@ def gate(
                 "margin": margin,
                 "guardrails": comparison.guardrails(),
                 "alpha": comparison.alpha,
+                "regime": comparison.regime,
                 "label": "live" if b is None else a,
             }
             data = setup.data
             rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+            if rows and also:
+                raise InputError(f"--also is for an agent: the rows of {entry} are all the gate's")
             if rows:
                 return await gate_rows(
                     candidate,
@@ -248,7 +272,21 @@ def gate(
                 )
             with on_trial(metered=_dollars(rewards)) as model_calls:
                 work = _work(store, entry, setup, rewards, name=f"gate/{entry}", model_calls=model_calls)
-                return await work.experiment.gate(candidate, against=baseline, **options)
+                if not json:
+                    print(work.power(comparison.regime))
+                if not also:
+                    return await work.experiment.gate(candidate, against=baseline, **options)
+                others = {name: named_bundle(store, name) for name in also}
+                improvement = await work.experiment.choose(
+                    {(a if b is None else b): candidate, **others},
+                    against=baseline,
+                    metric=options["metric"],
+                    rollouts=rollouts,
+                )
+                if not json:
+                    for tried in improvement.candidates:
+                        print(f"  {tried.reason}")
+                return await work.experiment.gate(improvement, **options)
 
     with _recorded(setup) as store:
         verdict = asyncio.run(proven(store))
@@ -261,7 +299,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "base_url")),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "base_url")),
 }
 """Command → its function, and the options that its help lists first."""
 
@@ -343,6 +381,7 @@ class _Work:
         from ..learn.experiment import Experiment
         from ..models.heads import load_head
         from ..record.tracing import register_loader
+        from ..types import Split
 
         register_loader("head", load_head)
         # A task that shares nothing with another is a group of its own.
@@ -355,6 +394,7 @@ class _Work:
             )
         divided = split(grouped, seed=seed, balanced=len(groups) < FEW_GROUPS)
         self.store, self.metric = store, name_of(rewards[0])
+        self._held = [task.group for task in divided if task.split is Split.GATE]
         self.experiment: Experiment = Experiment(
             env=calls(function, record=store, model_calls=model_calls),
             tasks=divided,
@@ -373,6 +413,12 @@ class _Work:
             f"{counted(count, 'task')} to learn from, {len(self.experiment.validation)} of them for validation; "
             f"{self.metric} decides"
         )
+
+    def power(self, regime: Sampling) -> str:
+        """A line on what the gate's tasks can prove in either regime."""
+        from ..prove.power import power_in_words
+
+        return power_in_words(len(self._held), len(set(self._held)), regime=regime)
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,7 +520,12 @@ def _learner(
 
 
 async def _improved(
-    work: _Work, plan: _Plan, rollouts: int, worth: float, guardrails: Sequence[Guardrail], alpha: float
+    work: _Work,
+    plan: _Plan,
+    rollouts: int,
+    worth: float,
+    guardrails: Sequence[Guardrail],
+    comparison: GateOptions,
 ) -> tuple[Improvement, Verdict]:
     from ..types import Budget
 
@@ -486,7 +537,12 @@ async def _improved(
         budget=Budget(rollouts=rollouts),
     )
     verdict = await work.experiment.gate(
-        improvement, metric=work.metric, guardrails=guardrails, alpha=alpha, label="the agent as it is"
+        improvement,
+        metric=work.metric,
+        guardrails=guardrails,
+        alpha=comparison.alpha,
+        regime=comparison.regime,
+        label="the agent as it is",
     )
     return improvement, verdict
 

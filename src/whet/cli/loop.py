@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
-from .app import Print, command
+from .app import Print, command, print_json
 
 OUTPUT = Path("whet-demo")
 
@@ -70,34 +71,105 @@ def verdict(
     b: Path,
     /,
     *,
+    metric: str = "",
+    range: tuple[float, float] | None = None,
+    group: str = "",
+    id: str = "",
+    format: str = "",
+    variant: tuple[str, str] | None = None,
     margin: float = 0.0,
     suite: tuple[Path, Path] | None = None,
     suite_margin: float = 0.02,
+    also: tuple[Path, ...] = (),
+    earlier: tuple[Path, ...] = (),
+    regime: Literal["exchangeable", "new-group"] = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
+    github: bool = False,
     json: Print = False,
 ) -> int:
-    """Compare two files of per-task outcomes, whatever produced them: is B better than A?
+    """Compare two files of per-task results, whatever produced them: is B better than A?
 
-    Each line is a JSON object with task (an id) and success (true, false, or 0 to 1), and optionally group, cost and
-    outcome. Prints the effect, its interval clustered by group, the e-value, the verdict, and the number of pairs that
-    would be needed.
+    The first line says keep, drop, or how many more pairs it takes; then come the effect, its interval clustered by
+    group, the e-value and the reasons. Read are the results of MLflow, Langfuse, Opik, promptfoo, Inspect, DSPy,
+    lm-evaluation-harness and Strands, JUnit XML, CSV and Parquet, and JSON Lines with task (an id) and success (true,
+    false, or 0 to 1), and optionally group, cost and outcome.
 
     Parameters
     ----------
     a
-        Outcomes of the baseline, JSON Lines.
+        Results of the baseline.
     b
-        Outcomes of the candidate, for the same tasks.
+        Results of the candidate, on the same tasks.
+    metric
+        The score that decides, by its name in the files; needed where they have several.
+    range
+        The worst and the best score there can be, such as 1 5. If omitted, 0 and 1.
+    group
+        The field whose value tasks share, such as a customer or a repository. If omitted, group, where there is one.
+    id
+        The column that names the task, in a table. If omitted, it is guessed, and said.
+    format
+        whet, table, mlflow, langfuse, opik, promptfoo, inspect, lm-eval, strands or junit. If omitted, the content
+        says.
+    variant
+        Which prompt, model or run of A and of B, by part of its name, where a file holds several side by side.
     margin
         0 tests whether B is better; 0.02, whether it is worse by at most 0.02.
     suite
-        Two more files: outcomes of the baseline and of the candidate on tasks that must not be forgotten. A drop there
+        Two more files: results of the baseline and of the candidate on tasks that must not be forgotten. A drop there
         prevents promotion.
     suite_margin
         Largest drop of success allowed there; the files must show that it is no larger.
+    also
+        Results of another candidate. May be repeated: the best of B and these is chosen on a third of the tasks, or of
+        the groups, and judged on the others.
+    earlier
+        A verdict (--json) on the same two, on other tasks, whose evidence counts, too. May be repeated.
+    regime
+        How the tasks came, which decides what they prove: exchangeable (more such tasks), or new-group (tasks of a
+        group that was not seen). Both are printed.
+    watched
+        This is one of several looks at results that grow.
+    unpaired
+        Take tasks that only one file has, too, and count what is missing at its worst for B.
+    github
+        For a workflow of GitHub: print an annotation, write the job's summary, and exit with 0 for keep, 1 for drop and
+        10 for more pairs. Otherwise the exit code is 0 whatever the answer.
     """
-    from ..prove.verdict import render, to_json
+    import os
+
+    from msgspec import to_builtins
+
+    from ..prove import answers
     from ..prove.verdict import verdict as judge
 
-    decision = judge(a, b, margin=margin, suite=suite, suite_margin=suite_margin)
-    print(to_json(decision).decode() if json else render(decision))
-    return 0
+    decision = judge(
+        a,
+        b,
+        margin=margin,
+        suite=suite,
+        suite_margin=suite_margin,
+        format=format,
+        metric=metric,
+        group=group,
+        id=id,
+        range=range,
+        variants=variant,
+        also=also,
+        earlier=earlier,
+        regime=regime,
+        watched=watched,
+        unpaired=unpaired,
+    )
+    candidate = str(b) if variant is None else variant[1]
+    answered = answers.answer(decision, candidate=candidate if not also else f"the best of {1 + len(also)}")
+    if json:
+        print_json({"answer": answered.word, "more": answered.more, **to_builtins(decision)})
+    else:
+        print(answers.told(decision, answered))
+    if not github:
+        return 0
+    if not json:
+        print(answers.github(decision, answered, os.environ))
+    return answers.EXIT_CODES[answered.word]

@@ -345,6 +345,7 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
     candidate
         Only verdicts on the Bundle with this id.
     """
+    from ..prove.regimes import both_regimes
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
@@ -358,6 +359,8 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
                 f"{verdict.baseline or verdict.against}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}], "
                 f"e-value {verdict.e_value:.3g}, {verdict.n} pairs"
             )
+            if verdict.regimes:
+                print(f"  {both_regimes(verdict.regimes, verdict.regime)}")
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.reports import EvolutionReport
     from ..learn.evolution.tabled import ImprovedPrompt, TableInput
+    from ..types import Sampling
 
 TOPIC = "One prompt or function, and a table"
 
@@ -68,6 +69,7 @@ class TableRun:
     model: str | None
     base_url: str | None
     alpha: float
+    regime: Sampling
     seed: int
     dry_run: bool
     json: bool
@@ -129,6 +131,7 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
         temperature=options.temperature,
         seed=run.seed,
         alpha=run.alpha,
+        regime=run.regime,
         output=options.output,
         store=run.store,
         write=options.write,
@@ -173,6 +176,7 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
             )
     asks = bool(run.model or options.proposer_model)
     settings = function_settings(options.calls, options.output, run.seed, asks, run.store)
+    settings = replace(settings, regime=run.regime)
     meter = Meter()
     proposals = settings.config.iterations
     with LiveLine(meter, calls=settings.calls, proposals=proposals, quiet=run.json) as line:

@@ -12,6 +12,7 @@ from .app import existing, named_store, print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.thumbed import AgentPlan, ImprovedAgent, ThumbSettings
+    from ..types import Sampling
 
 TOPIC = "An agent's file, and people's thumbs"
 
@@ -42,6 +43,7 @@ class ThumbRun:
     model: str | None
     base_url: str | None
     alpha: float
+    regime: Sampling
     seed: int
     output: Path
     release: bool
@@ -72,6 +74,7 @@ def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
         reflections=options.reflections,
         seed=run.seed,
         alpha=run.alpha,
+        regime=run.regime,
         output=run.output,
         release=run.release,
         liked_from=options.liked_from,

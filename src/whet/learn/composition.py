@@ -20,11 +20,12 @@ from typing import Protocol
 from ..errors import BudgetExceeded, InputError, TrainingRefused
 from ..judge import Reward, name_of
 from ..models.budget import Meter
-from ..prove.gate import Side, compare, pairs
+from ..prove.gate import compare
 from ..prove.guardrails import MAX_EXCLUDED, Guardrail
+from ..prove.results import Side, pairs
 from ..record.env import EnvFactory
 from ..record.store import Log, Store
-from ..types import Budget, Bundle, Group, Json, Split, Task, Verdict, digest
+from ..types import Budget, Bundle, Group, Json, Sampling, Split, Task, Verdict, digest
 from .evidence import takes_records
 from .improvement import Candidate, Improvement
 from .loop import Context, Optimizer
@@ -464,6 +465,7 @@ def judge(
     guardrails: Sequence[Guardrail] = (),
     tolerance: float = 0.01,
     trained_groups: Collection[str] = (),
+    regime: Sampling = "new-group",
 ) -> Verdict:
     """The Verdict on the first contender that passes, else on the first one.
 
@@ -490,6 +492,7 @@ def judge(
             guardrails=guardrails,
             against=old.name,
             trained_groups=trained_groups,
+            regime=regime,
         )
         return replace(verdict, candidate=new.id, baseline=old.id)
 
@@ -574,4 +577,4 @@ def between_different(
         return replace(verdict, reasons=(*verdict.reasons, reason))
     else:
         return verdict
-    return replace(verdict, promote=False, reasons=(reason, *verdict.reasons))
+    return replace(verdict, promote=False, sound=False, reasons=(reason, *verdict.reasons))

@@ -21,8 +21,8 @@ from ..judge.hacking import GOLD, REWARD, Traits, detect, traits
 from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
-from ..prove.gate import only_errors, refuse_broken
 from ..prove.guardrails import Guardrail, directed
+from ..prove.results import only_errors, refuse_broken
 from ..record import lineage
 from ..record.env import EnvFactory
 from ..record.gym import factory_of
@@ -31,7 +31,19 @@ from ..record.store import Log, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
 from ..ship.releasing import keep_findings, record, release, with_findings
-from ..types import Budget, Bundle, Group, Json, Preference, Split, Task, Trajectory, Verdict, digest
+from ..types import (
+    Budget,
+    Bundle,
+    Group,
+    Json,
+    Preference,
+    Sampling,
+    Split,
+    Task,
+    Trajectory,
+    Verdict,
+    digest,
+)
 from .checkpoint import Course, evidence_of
 from .composition import Composition, Contender, beside_fidelity, between_different, judge
 from .datasets.splits import split
@@ -41,6 +53,7 @@ from .improvement import Improvement
 from .improving import FirstAndLast, Watch, once, rounds_of, told
 from .loop import Context, Optimizer, Progress, means, quiet
 from .pipeline import PipelineOptions
+from .racing import race
 from .sources import source_of
 
 REMEMBERED = 16
@@ -395,6 +408,7 @@ class Experiment:
         alpha: float = 0.05,
         label: str = "baseline",
         tolerance: float = 0.01,
+        regime: Sampling = "new-group",
     ) -> Verdict:
         """Compare a candidate with `against` on the gate's tasks, pair by pair.
 
@@ -411,6 +425,7 @@ class Experiment:
             guardrails: metrics that must not get worse.
             alpha: chance of promoting anything where nothing has an effect.
             label: the Verdict's name for the baseline.
+            regime: how the gate's tasks came, which decides what they prove; the Verdict has both regimes.
 
         Raises:
             GateError: there is nothing to compare, not even a task that no contender learned from; or a value
@@ -443,6 +458,7 @@ class Experiment:
                 guardrails=rails,
                 tolerance=tolerance,
                 trained_groups={task.group for task in (*self.train, *self.validation) if task.group},
+                regime=regime,
             )
         except GateError as error:
             raise GateError(" ".join((str(error), *failed))) from error
@@ -455,6 +471,8 @@ class Experiment:
             sides = (verdict.candidate, against.id)
             read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
         verdict = between_different(verdict, self._known[verdict.candidate], against, read)
+        if isinstance(candidate, Improvement) and verdict.candidate == candidate.bundle.id:
+            verdict = candidate.beside_dev(verdict)
         if excluded:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
@@ -544,6 +562,31 @@ class Experiment:
         improvement = await composition.run(optimizers)
         self._known.update({learner.bundle.id: learner.bundle for learner in improvement.candidates})
         return improvement
+
+    async def choose(
+        self,
+        bundles: Mapping[str, Bundle],
+        *,
+        against: Bundle | None = None,
+        metric: str = "success",
+        rollouts: int = 400,
+    ) -> Improvement:
+        """The best of several Bundles, by a race on the train and validation tasks; `gate` then judges it on others.
+
+        Sequential halving: all run on a few tasks, the worse half drops out, and those that are left run on more.
+
+        Args:
+            bundles: by name.
+            against: what they are compared with; the empty Bundle if None.
+            metric: name of the Score that decides, in [0, 1].
+            rollouts: most runs.
+
+        Raises:
+            InputError: fewer than two different Bundles, or too few rollouts.
+        """
+        self._known.update({bundle.id: bundle for bundle in bundles.values()})
+        tasks = [*self.train, *self.validation]
+        return await race(self, bundles, tasks, against=against or Bundle(), metric=metric, rollouts=rollouts)
 
     async def recorded(self, tasks: Sequence[Task] | None = None) -> list[Group]:
         """The recorded runs of the train tasks (or `tasks`), scored by this experiment's rewards.

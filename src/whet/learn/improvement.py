@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ..prove.guardrails import pairs_in_words
+from ..prove.selection import beside_dev
 from ..record.store.findings import RewardFinding
 from ..record.store.releases import declared
-from ..types import Bundle, Json, Version
+from ..types import Bundle, Json, Verdict, Version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,15 @@ class Improvement:
     """Of rollouts that ran beside training."""
     findings: Sequence[RewardFinding] = ()
     """What the last round's runs show beside the first's: its score may have been hacked (`judge/hacking.py`)."""
+
+    def beside_dev(self, verdict: Verdict) -> Verdict:
+        """The Verdict on its Bundle, with the effect on the tasks that it was chosen on among several."""
+        compared = [candidate for candidate in self.candidates if candidate.gain is not None]
+        if len(compared) < 2:
+            return verdict
+        dev = sum(candidate.gain or 0.0 for candidate in compared if candidate.entered)
+        pairs = max(candidate.pairs for candidate in compared)
+        return beside_dev(verdict, len(compared), dev, "It was", f"at most {pairs_in_words(pairs)}")
 
     def diff(self) -> str:
         """Every changed resource as a unified diff of its readable content."""

@@ -1,105 +1,28 @@
 """The gate: paired results of two Bundles on tasks that no optimizer saw → Verdict.
 
 Each result is paired with its baseline on the same task.  A candidate is promoted
-when the betting e-value of the paired differences reaches 1/alpha, their interval,
-clustered by group, lies above the bar, and every guardrail holds.  `compare` looks
-once at everything; a `Comparison` is fed pair by pair, may be watched all the time,
-and stops as soon as the case is made.  It never looks at a training reward and
-runs nothing: the outcomes are the caller's.  The numbers behind the rules are in
-`docs/decisions/020-the-gate.md`.
+when the betting e-value of the paired differences reaches 1/alpha, their interval
+in the declared regime (`regimes.py`) lies above the bar, and every guardrail holds.
+`compare` looks once at everything; a `Comparison` is fed pair by pair, may be watched
+all the time, and stops as soon as the case is made.  It never looks at a training
+reward and runs nothing: the outcomes are the caller's.  The numbers behind the rules
+are in `docs/decisions/020-the-gate.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Collection, Iterator, Sequence
 
 from ..errors import GateError
-from ..stats import BettingProcess, ClusterMean, pairs_needed
-from ..types import Group, Outcome, Trajectory, Verdict
-from .guardrails import MAX_EXCLUDED, Guardrail, RailEvidence, pairs_in_words
+from ..stats import BettingProcess, pairs_needed
+from ..types import Sampling, Verdict
+from .guardrails import MAX_EXCLUDED, Guardrail, pairs_in_words
+from .power import after_passing, bar
+from .regimes import SAMPLINGS, RegimeEvidence, both_regimes
+from .results import PairedResults, Side, TaskResult, pairs
 
-# 0.98 still let up to 6 % through, 0.99 between 1.2 and 3.7 % in 21 settings
-# (docs/decisions/020-the-gate.md).
-WATCHED_LEVEL = 0.99
-"""Level of the clustered interval where groups are shared and every pair is looked at: at 0.95, looking
-again and again promoted up to 9 % of useless candidates whose effect differs between groups."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResult:
-    """One side's result on one task."""
-
-    task: str
-    group: str = ""
-    """The mailbox, database or repository that the task shares with others. Empty: it stands alone."""
-    scores: Mapping[str, float | None] = field(default_factory=dict)
-    """Metric → value; None means should have been scored and was not."""
-    broke: Collection[str] = ()
-    """Metrics whose evaluator broke on this answer (`Score.broke`): of these it is worth the least there is."""
-    outcome: Outcome = Outcome.UNKNOWN
-    tainted: str = ""
-    """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
-    uncalibrated: Collection[str] = ()
-    """Metrics that a judge gave whom no reliability card admits."""
-
-    def value(self, metric: str) -> float | None:
-        """The metric; where no score of that name exists, `success` is read off the outcome.
-
-        An infrastructure error has no value, whatever was scored.
-        """
-        if self.outcome is Outcome.INFRASTRUCTURE_ERROR:
-            return None
-        # A `success` that is there and None stays None: the outcome must not speak for a judge that failed.
-        if metric in self.scores or metric != "success" or self.outcome is Outcome.UNKNOWN:
-            return self.scores.get(metric)
-        return float(self.outcome is Outcome.SUCCESS)
-
-    def worth(self, metric: str) -> float | None:
-        """The metric to whoever looks for the better of two: 0 for an answer that broke its evaluator."""
-        return 0.0 if metric in self.broke else self.value(metric)
-
-
-@dataclass(frozen=True, slots=True)
-class PairedResults:
-    """Both sides' results on one task.
-
-    Raises:
-        GateError: the two are of different tasks or groups.
-    """
-
-    baseline: TaskResult
-    candidate: TaskResult
-
-    def __post_init__(self) -> None:
-        old, new = self.baseline, self.candidate
-        if old.task != new.task:
-            raise GateError(f"not a pair: baseline ran task {old.task!r}, candidate {new.task!r}")
-        if old.group != new.group:
-            raise GateError(
-                f"task {old.task!r} is in group {old.group!r} for the baseline "
-                f"and {new.group!r} for the candidate"
-            )
-
-    @property
-    def task(self) -> str:
-        return self.baseline.task
-
-    @property
-    def group(self) -> str:
-        return self.baseline.group
-
-    @property
-    def broken(self) -> bool:
-        """A machine failed on either side: the pair says nothing about the policies."""
-        return Outcome.INFRASTRUCTURE_ERROR in (self.baseline.outcome, self.candidate.outcome)
-
-
-Side: TypeAlias = Mapping[str, TaskResult] | Sequence[TaskResult] | Sequence[Group] | Sequence[Trajectory]
-"""One side's results: `TaskResult`s, or the Groups or Trajectories that were run (one per task)."""
+__all__ = ["Comparison", "PairedResults", "Side", "TaskResult", "compare", "pairs"]
 
 
 def compare(
@@ -113,6 +36,9 @@ def compare(
     against: str = "baseline",
     trained_groups: Collection[str] = (),
     folds: int = 1,
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
 ) -> Verdict:
     """Judge two sets of results on the same tasks, looking once.
 
@@ -126,6 +52,9 @@ def compare(
         trained_groups: groups, and ids of tasks, that anything was trained, tuned or chosen on.
         folds: candidates that the pairs are of, where each was chosen without the fold that it is judged on, and
             so on the others' folds (cross-fitting). The pairs then depend on each other: see `Comparison`.
+        regime: how the tasks came, which decides what they prove: `exchangeable`, or `new-group`. The Verdict has both.
+        watched: this is one of several looks at a set of results that grows.
+        unpaired: take tasks that only one side has, too, the missing result at the worst for the candidate.
 
     Raises:
         GateError: tasks leaked, are unpaired or occur twice; values outside [0, 1]; nothing to compare.
@@ -137,10 +66,12 @@ def compare(
         guardrails=guardrails,
         against=against,
         trained_groups=trained_groups,
-        watched=False,
+        watched=watched,
         folds=folds,
+        regime=regime,
+        stops=False,
     )
-    for pair in pairs(baseline, candidate):
+    for pair in pairs(baseline, candidate, unpaired=unpaired):
         comparison.add(pair)
     return comparison.verdict()
 
@@ -151,7 +82,8 @@ class Comparison:
     Feed the tasks in an order that has nothing to do with their results, best a shuffle by seed: then
     each pair is a fresh draw, which the e-process needs.  Pairs of one group are *not* independent
     draws, so where groups are shared the interval clustered by group must agree, at the stricter
-    WATCHED_LEVEL.  `add` returns True when the candidate is promoted: stop there.
+    `regimes.WATCHED_LEVEL`, unless the tasks are declared exchangeable.  `add` returns True when the candidate is
+    promoted: stop there.  Going on later with the rest is the same comparison: evidence does not depend on the order.
 
     Where each pair was judged out of fold, the candidate of one fold was chosen on the pairs of the others, and what
     is luck in one helped to choose the next. The sum over folds then varies more than independent pairs would, so
@@ -161,10 +93,11 @@ class Comparison:
 
     Args:
         watched: False only if nobody acts on it before the last pair (`compare`).
+        stops: False if all pairs are entered whatever the first ones prove.
         (others): as in `compare`.
 
     Raises:
-        GateError: margin or alpha make no sense.
+        GateError: margin, alpha or regime make no sense.
     """
 
     def __init__(
@@ -178,6 +111,8 @@ class Comparison:
         trained_groups: Collection[str] = (),
         watched: bool = True,
         folds: int = 1,
+        regime: Sampling = "new-group",
+        stops: bool = True,
     ) -> None:
         if not 0 <= margin < 1:
             raise GateError(f"margin {margin} must be at least 0 and under 1: it is in units of {metric!r}")
@@ -187,15 +122,19 @@ class Comparison:
         if len(set(names)) != len(names):
             raise GateError(f"two guardrails on one metric: {sorted(names)}")
         self.metric, self.margin, self.alpha, self.against = metric, margin, alpha, against
-        self.guardrails, self.watched, self.folds = tuple(guardrails), watched, folds
+        self.folds, self.regime = folds, regime
+        self._watched, self._stops = watched, watched and stops
         self.promoted = False
         """Latched: what was proven at one moment stays proven."""
         self._trained = frozenset(trained_groups)
         self._seen: set[str] = set()
         self._process = BettingProcess(-margin)
-        self._effect = ClusterMean()
         self._differences: list[float] = []
-        self._rails = {guardrail.metric: RailEvidence(guardrail) for guardrail in self.guardrails}
+        self._regimes = {
+            sampling: RegimeEvidence(sampling, guardrails, watched=watched, folds=folds)
+            for sampling in dict.fromkeys((*SAMPLINGS, regime))
+        }
+        self._deciding = self._regimes[regime]
         self._broken = self._scored = 0
         self._unscored, self._broke = [0, 0], [0, 0]
         """Answers of the baseline and of the candidate without a score, and such that broke their evaluator."""
@@ -232,21 +171,14 @@ class Comparison:
         if pair.broken:
             self._broken += 1
             return False
-        for name, rail in self._rails.items():
-            old, new = pair.baseline, pair.candidate
-            rail.add(
-                (old.value(name), new.value(name)),
-                (name in old.broke, name in new.broke),
-                task=pair.task,
-                group=pair.group,
-            )
         # Never left out: a candidate that goes without a score where it is wrong would choose its sample.
-        difference = self._at_worst(pair.candidate, 1) - self._at_worst(pair.baseline, 0)
-        self._scored += all(self._value(side) is not None for side in (pair.baseline, pair.candidate))
+        difference = pair.difference(self.metric)
+        self._scored += all([self._counted(pair.baseline, 0), self._counted(pair.candidate, 1)])
         self._process.add(difference)
-        self._effect.add(difference, pair.group)
+        for evidence in self._regimes.values():
+            evidence.add(pair, difference)
         self._differences.append(difference)
-        self.promoted = self.watched and self._proven()
+        self.promoted = self._stops and self._proven(self._deciding)
         return self.promoted
 
     def verdict(self) -> Verdict:
@@ -261,20 +193,32 @@ class Comparison:
                 f"no other one both answers have a {self.metric!r} ({self._without('the baseline', 0)}; "
                 f"{self._without('the candidate', 1)}). What a worker says of its own run does not count: judge it."
             )
-        proven = self.promoted or self._proven()
-        needed = self._needed()
+        deciding = self._deciding
+        proven = self.promoted or self._proven(deciding)
+        needed = {sampling: self._needed(evidence) for sampling, evidence in self._regimes.items()}
+        regimes = {
+            sampling: evidence.regime(
+                promote=proven if evidence is deciding else self._proven(evidence),
+                needed_pairs=needed[sampling],
+            )
+            for sampling, evidence in self._regimes.items()
+        }
+        reasons = (*self._reasons(proven, needed[self.regime]), both_regimes(regimes, self.regime))
         return Verdict(
             promote=proven,
-            effect=self._effect.mean,
-            # Always the 95 % one; the one that decides is at `_level`.
-            interval=self._interval(0.95),
+            effect=deciding.effect.mean,
+            interval=deciding.interval(),
             e_value=self.e_value,
             n=self.n,
             against=self.against,
             margin=self.margin,
-            needed=needed,
-            guardrails={name: rail.holds() for name, rail in self._rails.items()},
-            reasons=tuple(self._reasons(proven, needed)),
+            needed=needed[self.regime],
+            guardrails={name: rail.holds() for name, rail in deciding.rails.items()},
+            reasons=reasons,
+            sound=self._sound,
+            after_passing=self._after_passing() if proven else None,
+            regime=self.regime,
+            regimes=regimes,
         )
 
     def _refuse(self, pair: PairedResults) -> None:
@@ -288,101 +232,85 @@ class Comparison:
                 "nothing was trained, tuned or chosen on."
             )
 
-    def _at_worst(self, result: TaskResult, side: int) -> float:
-        """The metric of the baseline (0) or the candidate (1), or what it counts without one.
-
-        An answer that broke the evaluator is worth 0 on either side. A score that is only missing might have been
-        anything, so it counts against the candidate: the baseline's as 1, the candidate's as 0.
-        """
-        value = self._value(result)
-        if value is not None:
-            return value
-        if self.metric in result.broke:
-            self._broke[side] += 1
-            return 0.0
-        self._unscored[side] += 1
-        return 0.0 if side else 1.0
+    def _counted(self, result: TaskResult, side: int) -> bool:
+        """True if the baseline (0) or the candidate (1) has the metric; else why it has none is counted."""
+        if result.value(self.metric) is not None:
+            return True
+        (self._broke if self.metric in result.broke else self._unscored)[side] += 1
+        return False
 
     def _without(self, name: str, side: int) -> str:
         return f"{name} lacks {self._unscored[side]} and broke the evaluator {self._broke[side]} times"
 
-    def _value(self, result: TaskResult) -> float | None:
-        value = result.value(self.metric)
-        if value is not None and not 0 <= value <= 1:
-            raise GateError(
-                f"{self.metric!r} of task {result.task!r} is {value}: "
-                "the gate bets on metrics in [0, 1]; rescale it"
-            )
-        return value
+    def _after_passing(self) -> float | None:
+        """The deciding effect without the luck of having passed; None if watched, or if there is a margin."""
+        if self.margin or self._watched:
+            return None
+        evidence, differences = self._deciding, self._differences
+        error = evidence.error()
+        squares = sum(difference * difference for difference in differences) / self.n
+        least = max(bar(self.n, squares, alpha=self.alpha), evidence.effect.mean - evidence.low())
+        return after_passing(evidence.effect.mean, error, least)
 
     @property
-    def _grouped(self) -> bool:
-        return self._effect.clusters < self._effect.n
-
-    @property
-    def _level(self) -> float:
-        return WATCHED_LEVEL if self.watched and self._grouped else 0.95
-
-    def _interval(self, level: float) -> tuple[float, float]:
-        """The clustered interval, wider where the pairs are out of fold."""
-        low, high = self._effect.interval(level=level, bounds=(-1.0, 1.0))
-        mean, wider = self._effect.mean, math.sqrt((2 * self.folds - 1) / self.folds)
-        return max(-1.0, mean - wider * (mean - low)), min(1.0, mean + wider * (high - mean))
-
-    def _low(self) -> float:
-        """Lower end of the interval that decides."""
-        return self._interval(self._level)[0]
-
-    def _proven(self) -> bool:
-        # The cheap tests first: this runs after every pair.
+    def _sound(self) -> bool:
         return (
-            not self._tainted
-            and not self._uncalibrated
-            and self.e_value >= 1 / self.alpha
-            # Both, where groups are shared: with 8 groups whose effects differ by 20 points betting on pairs
-            # alone promoted 23 % of useless candidates (docs/decisions/020-the-gate.md).
-            and self._low() > -self.margin
-            and self._scored > 0
-            and self._broken <= MAX_EXCLUDED * len(self._seen)
-            and all(rail.holds() for rail in self._rails.values())
+            not self._tainted and not self._uncalibrated and self._broken <= MAX_EXCLUDED * len(self._seen)
         )
 
-    def _needed(self) -> int | None:
-        """Pairs at which both the e-value and the clustered interval would pass, if effect and spread stay.
+    def _proven(self, evidence: RegimeEvidence) -> bool:
+        # The cheap tests first: this runs after every pair.
+        return (
+            self.e_value >= 1 / self.alpha
+            and self._scored > 0
+            and self._sound
+            # Both, where groups are shared: with 8 groups whose effects differ by 20 points betting on pairs
+            # alone promoted 23 % of useless candidates (docs/decisions/020-the-gate.md).
+            and evidence.holds(self.margin)
+        )
 
-        The interval's part assumes that more pairs bring more groups in proportion, so that its
-        width falls with the square root of the pairs.
+    def _needed(self, evidence: RegimeEvidence) -> int | None:
+        """Pairs at which both the e-value and the interval would pass, if effect and spread stay.
+
+        The interval's part assumes that more pairs bring more groups in proportion.
         """
         by_betting = pairs_needed(self._differences, null=-self.margin, alpha=self.alpha)
-        if by_betting is None or self._effect.clusters < 2:
-            return None
-        half = self._effect.mean - self._low()
-        distance = self._effect.mean + self.margin
-        if distance <= 0 or math.isinf(half):
-            return None
-        return max(by_betting, math.ceil(self.n * (half / distance) ** 2))
+        times = evidence.times(self.margin)
+        return None if by_betting is None or times is None else max(by_betting, math.ceil(self.n * times))
 
-    def _reasons(self, proven: bool, needed: int | None) -> Iterable[str]:
-        effect, bar = self._effect.plain, 0.0 - self.margin  # -self.margin would be written -0.000
+    def _reasons(self, proven: bool, needed: int | None) -> Iterator[str]:
+        deciding, bar = self._deciding, 0.0 - self.margin  # -self.margin would be written -0.000
+        effect = deciding.effect
         goal = f"better than {self.against}"
         if self.margin:
             goal = f"not worse than {self.against} by more than {self.margin:g}"
         where = ""
-        if self._grouped:
-            where = f" in {self._effect.clusters} groups ({self._effect.mean:+.3f} for a group drawn anew)"
+        if deciding.grouped:
+            where = f" in {effect.clusters} groups ({effect.mean:+.3f} for a group drawn anew)"
         enough = self.e_value >= 1 / self.alpha
         yield (
-            f"{self.metric} {effect:+.3f} over {pairs_in_words(self.n)}{where}; "
+            f"{self.metric} {effect.plain:+.3f} over {pairs_in_words(self.n)}{where}; "
             f"e-value {self.e_value:.3g}, {'enough' if enough else 'not enough'} "
             f"(it takes {1 / self.alpha:.3g}) to call it {goal}."
         )
-        if self._low() <= bar:
+        if deciding.low() <= bar:
             wider = (
                 f", widened for {self.folds} folds that learned from each other," if self.folds > 1 else ""
             )
+            by = "of exchangeable tasks" if self.regime == "exchangeable" else "clustered by group"
             yield (
-                f"The {self._level:.0%} interval clustered by group{wider} reaches down to {self._low():+.3f}, "
+                f"The {deciding.level:.0%} interval {by}{wider} reaches down to {deciding.low():+.3f}, "
                 f"not above {bar:+.3f}."
+            )
+        corrected = self._after_passing() if proven else None
+        if corrected is not None and deciding.effect.mean - corrected >= 0.001:
+            yield (
+                f"What passes looks larger than it is: without the luck of having passed the effect is "
+                f"{corrected:+.3f}, not {deciding.effect.mean:+.3f}."
+            )
+        if self.promoted:
+            yield (
+                "It was stopped as soon as it was proven, which luck hastens: on further tasks the effect is smaller."
             )
         if not proven and needed is not None and needed > self.n:
             yield f"An effect of this size would need about {needed} pairs."
@@ -414,116 +342,9 @@ class Comparison:
                 "reliability card admits: it may steer, and promotes nothing. Measure it on labelled answers and "
                 "record its card: whet audit RUBRIC --model NAME --base-url URL --labels FILE --store STORE."
             )
-        for rail in self._rails.values():
+        for rail in self._deciding.rails.values():
             yield rail.sentence()
 
 
 def _counts(sides: Sequence[int]) -> str:
     return f"{sides[1]} of the candidate's answers and {sides[0]} of the baseline's"
-
-
-def pairs(baseline: Side, candidate: Side) -> list[PairedResults]:
-    """Pair two sides by task, in the baseline's order.
-
-    Raises:
-        GateError: a task is twice on one side, or on one side only; says how many.
-    """
-    old, new = _by_task(baseline, "baseline"), _by_task(candidate, "candidate")
-    only_old, only_new = [task for task in old if task not in new], [task for task in new if task not in old]
-    if only_old or only_new:
-        raise GateError(
-            f"not paired: {len(only_old)} tasks only on the baseline's side, {len(only_new)} only on the "
-            f"candidate's, {len(old) - len(only_old)} on both; first {(only_old + only_new)[0]!r}. "
-            "Run both on the same tasks."
-        )
-    return [PairedResults(result, new[task]) for task, result in old.items()]
-
-
-def refuse_broken(side: Side, metric: str) -> None:
-    """Refuse a metric whose evaluator breaks on every answer of a baseline, before a candidate is run.
-
-    Raises:
-        GateError: it does; says on how many.
-    """
-    results = list(_by_task(side, "baseline").values())
-    if results and all(metric in result.broke for result in results):
-        raise GateError(
-            f"the evaluator of {metric!r} breaks on each of the {len(results)} answers of the baseline, so it is "
-            "broken itself, and everything would be worth 0: mend it (`whet audit` says what it raises)"
-        )
-
-
-def only_errors(side: Side, name: str) -> str:
-    """A sentence that names the commonest error of a side each of whose runs ended in one; "" of any other side.
-
-    Such a side says nothing about what it would have answered: mostly it was called in a way that it does not take.
-    """
-    groups = [group for group in side if isinstance(group, Group)]
-    errors = [run.error for group in groups for run in group.trajectories]
-    named = [error for error in errors if error is not None]
-    if not named or len(named) < len(errors):
-        return ""
-    counts = Counter(f"{error.type}: {error.message:.200}" for error in named)
-    error, count = counts.most_common(1)[0]
-    return f"All {len(errors)} runs of {name} ended in an error, {count} of them in {error}"
-
-
-def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
-    by_task: dict[str, TaskResult] = {}
-    twice = 0
-    for runs in side.values() if isinstance(side, Mapping) else side:
-        result = runs if isinstance(runs, TaskResult) else _result(runs)
-        twice += result.task in by_task
-        by_task[result.task] = result
-    if twice:
-        raise GateError(f"{twice} results on the {name}'s side repeat a task: give one per task, or Groups")
-    return by_task
-
-
-def _result(task_runs: Group | Trajectory) -> TaskResult:
-    """Runs of one task as one TaskResult: means over the runs that no machine broke."""
-    runs = task_runs.trajectories if isinstance(task_runs, Group) else (task_runs,)
-    unbroken = [run for run in runs if run.outcome is not Outcome.INFRASTRUCTURE_ERROR]
-    if not unbroken:
-        return TaskResult(
-            task=task_runs.task.id, group=task_runs.task.group, outcome=Outcome.INFRASTRUCTURE_ERROR
-        )
-    outcomes = [
-        TaskResult(task=run.task.id, scores=_judged_scores(run), outcome=run.outcome) for run in unbroken
-    ]
-    broke = {
-        name for run in unbroken for name, score in run.scores.items() if score.broke and not score.by_worker
-    }
-    uncalibrated = {name for run in unbroken for name, score in run.scores.items() if score.uncalibrated}
-    names = {name for run in outcomes for name in run.scores} | {"success"}
-    scores: dict[str, float | None] = {}
-    for name in sorted(names):
-        values = [value for run in outcomes if (value := run.value(name)) is not None]
-        # A run without its score leaves the task without one: the rest might be the lucky ones.
-        scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
-    tainted = next((how for run in runs if (how := _tainted(run))), "")
-    return TaskResult(
-        task=task_runs.task.id,
-        group=task_runs.task.group,
-        scores=scores,
-        broke=frozenset(broke),
-        tainted=tainted,
-        uncalibrated=frozenset(uncalibrated),
-    )
-
-
-def _judged_scores(run: Trajectory) -> dict[str, float | None]:
-    """The scores of a run; None for what the worker that ran it says itself, its success included."""
-    scores = {name: None if score.by_worker else score.value for name, score in run.scores.items()}
-    if run.by_worker:
-        scores.setdefault("success", None)
-    return scores
-
-
-def _tainted(run: Trajectory) -> str:
-    if run.meta.get("trusted_only"):
-        return "without the sandbox"
-    mismatch = run.meta.get("mismatch")
-    if isinstance(mismatch, Mapping) and mismatch.get("versions"):
-        return "under other Versions than they were served"
-    return "beside their judge" if run.meta.get("co_resident") else ""

@@ -1,163 +1,221 @@
-"""Two files of outcomes → a Verdict: the gate for anyone with two runs of anything.
+"""Two files of per-task results → a Verdict: the gate for anyone with two runs of anything.
+
+What may be in the files, and how it is read, stands in `formats/`; rows of one's own look so:
 
     {"task": "q17", "group": "mailbox-3", "success": true, "cost": 0.002}
 
-One JSON object per line.  The task's id stands under `task`, `task_id` or `id`;
-`group` is what tasks share (optional); the result is `success` (true, false or
-0 to 1) or `score` (0 to 1), or an `outcome` such as "failure" or
-"infrastructure_error"; `cost` is reported, and decides nothing.  Other keys are
-the file's own business.  Nothing is run, and no file but the two is read.
+Nothing is run, and no file but the two is read.  `answers.py` makes one of three words out of a Verdict: keep,
+drop, or how many more pairs.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from ..errors import InputError
-from ..escapes import read_json
+from ..errors import GateError, InputError
 from ..stats import ClusterMean
-from ..types import Json, Outcome, Verdict
-from .gate import PairedResults, Side, TaskResult, compare, pairs
+from ..types import Json, Sampling, Verdict
+from .formats.outcomes import Outcomes, ReadAs, of_rows, read_sides
+from .gate import compare
+from .guardrails import pairs_in_words
+from .merging import merged
+from .results import PairedResults, Side, TaskResult, pairs
+from .selection import best_of
 
 PathLike: TypeAlias = Path | str
-_IDS = ("task", "task_id", "id")
-
-
-def load_outcomes(path: PathLike) -> list[TaskResult]:
-    """Read and check one file of outcomes.
-
-    Raises:
-        InputError: the file cannot be read or is empty, or a line is not as above; says which line.
-    """
-    try:
-        # Bytes: str.splitlines also splits at U+2028 and others, which a text in JSON may hold as they are.
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(f"cannot read outcomes from {path}: {error.strerror or error}") from error
-    results: list[TaskResult] = []
-    lines_of: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            result = _row(line)
-        except InputError as error:
-            raise InputError(f"{path}, line {number}: {error}") from error
-        if result.task in lines_of:
-            raise InputError(
-                f"{path}, line {number}: task {result.task!r} was already on line {lines_of[result.task]}; "
-                "average repeated runs into one line"
-            )
-        lines_of[result.task] = number
-        results.append(result)
-    if not results:
-        raise InputError(f"{path} holds no outcomes: one JSON object per line is expected")
-    return results
-
-
-def _row(line: bytes) -> TaskResult:
-    try:
-        row = read_json(msgspec.json.decode, line)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InputError(f"not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise InputError(f"an outcome is a JSON object, not {type(row).__name__}")
-    outcome = _outcome(row)
-    scores: dict[str, float | None] = {}
-    named = [name for name in ("success", "score") if name in row]
-    if len(named) == 2:
-        raise InputError("both success and score are given: keep the one that decides")
-    if named:
-        scores["success"] = _number(row[named[0]], named[0], top=1.0)
-    elif outcome is Outcome.UNKNOWN:
-        raise InputError("neither success, nor score, nor an outcome that says how it ended")
-    if row.get("cost") is not None:
-        scores["cost"] = _number(row["cost"], "cost")
-    return TaskResult(task=_id(row), group=_text(row.get("group"), "group"), scores=scores, outcome=outcome)
-
-
-def _id(row: dict[str, Json]) -> str:
-    # Not by truth: 0 is an id.
-    named = [name for name in _IDS if row.get(name) not in (None, "")]
-    if not named:
-        raise InputError(f"no task id: give one under {', '.join(_IDS)}")
-    return _text(row[named[0]], named[0])
-
-
-def _text(value: Json, name: str) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise InputError(f"{name} {value!r} must be text or a whole number")
-    return str(value)
-
-
-def _number(value: Json, name: str, *, top: float = sys.float_info.max) -> float | None:
-    # A whole number of JSON has no bounds: without `top` the largest float is one.
-    if value is None:
-        return None
-    if not isinstance(value, bool | int | float) or not 0 <= value <= top:
-        raise InputError(
-            f"{name} {value!r} must be {'true, false or ' if top == 1 else ''}a number from 0 to {top:g}"
-        )
-    return float(value)
-
-
-def _outcome(row: dict[str, Json]) -> Outcome:
-    value = row.get("outcome")
-    try:
-        return Outcome.UNKNOWN if value is None else Outcome(value)
-    except ValueError:
-        allowed = ", ".join(outcome.value for outcome in Outcome)
-        raise InputError(f"outcome {value!r} is none of {allowed}") from None
+_KINDS = {"new-group": "clustered by group", "exchangeable": "of exchangeable tasks"}
+Results: TypeAlias = PathLike | Sequence[Mapping[str, Json]]
+"""A file, or rows of one's own as they would stand in one."""
 
 
 def verdict(
-    a: PathLike,
-    b: PathLike,
+    a: Results,
+    b: Results,
     *,
     margin: float = 0.0,
-    suite: tuple[PathLike, PathLike] | None = None,
+    suite: tuple[Results, Results] | None = None,
     suite_margin: float = 0.02,
+    also: Sequence[Results] = (),
+    earlier: Sequence[PathLike] = (),
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
+    format: str = "",
+    metric: str = "",
+    group: str = "",
+    id: str = "",
+    range: tuple[float, float] | None = None,
+    variants: tuple[str, str] | None = None,
 ) -> Verdict:
     """Is what produced `b` better than what produced `a` (or, with a margin, not worse by more)?
 
     Args:
-        suite: outcomes of both on other tasks, of what must not be forgotten (`guarded`).
+        suite: results of both on other tasks, of what must not be forgotten (`guarded`).
         suite_margin: how far success may fall there.
+        also: results of further candidates: the best of all is chosen on some tasks and judged on the others.
+        earlier: verdicts (`to_json`) on the same two, on other tasks.
+        regime, watched, unpaired: as in `compare`; the suite is judged in the same regime.
+        format: of the files, one of `formats.FORMATS`; told by their content if "".
+        metric: the score that decides; needed where there are several.
+        group: the field whose value tasks share; `group` if "" and there is such a one.
+        id: the column of a table that names the task.
+        range: the worst and the best score there can be, where they are not 0 and 1.
+        variants: which prompt, model or run of each file, where one holds several side by side.
 
     Raises:
-        InputError: a file is not as described.
+        InputError: a file cannot be read as results, most of it is broken, or a score lies outside its range.
         GateError: the files do not pair up, or nothing is left to compare.
     """
-    old, new = load_outcomes(a), load_outcomes(b)
-    result = compare(old, new, margin=margin, against=str(a))
-    notes = _cost(pairs(old, new))
-    if notes:
-        result = replace(result, reasons=(*result.reasons, *notes))
+    if range is not None and not (all(map(math.isfinite, range)) and range[0] != range[1]):
+        raise InputError(
+            f"range {range[0]:g} {range[1]:g} must be two different numbers, the worst score and the best"
+        )
+    if also and (suite is not None or earlier or watched or variants):
+        raise InputError(
+            "several candidates are judged by one look at their own files, without a suite and without variants"
+        )
+    how = ReadAs(format=format, metric=metric, group=group, id=id, range=range)
+    old, new, *others = _sides([a, b, *also], how, variants)
+    if others:
+        return _best([old, new, *others], margin=margin, regime=regime, unpaired=unpaired)
+    result = compare_outcomes(old, new, margin=margin, regime=regime, watched=watched, unpaired=unpaired)
+    if earlier:
+        merged_with = merged([*map(_earlier, earlier), result])
+        lost = [note for note in result.reasons if note in (*old.notes, *new.notes)]
+        result = replace(merged_with, reasons=(*merged_with.reasons, *lost))
     if suite is None:
         return result
-    before, after = map(load_outcomes, suite)
-    return guarded(result, before, after, margin=suite_margin)
+    before, after = _sides(suite, how, None)
+    both, _ = _both(before, after, unpaired=False)
+    guard = guarded(
+        result,
+        [pair.baseline for pair in both],
+        [pair.candidate for pair in both],
+        margin=suite_margin,
+        metric=before.metric,
+    )
+    return replace(guard, reasons=(*guard.reasons, *before.notes, *after.notes))
 
 
-def guarded(verdict: Verdict, before: Side, after: Side, *, margin: float) -> Verdict:
+def _earlier(path: PathLike) -> Verdict:
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Verdict)
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(f"{path} holds no verdict of whet verdict --json: {error}") from error
+
+
+def _sides(sources: Sequence[Results], how: ReadAs, variants: tuple[str, str] | None) -> list[Outcomes]:
+    files = [Path(source) for source in sources if isinstance(source, Path | str)]
+    if len(files) == len(sources):
+        return read_sides(files, how, variants)
+    if files:
+        raise InputError("give files, or the rows of all sides: one of each is not compared")
+    return [
+        of_rows(source, chr(ord("A") + number))
+        for number, source in enumerate(sources)
+        if not isinstance(source, Path | str)
+    ]
+
+
+def _best(sides: Sequence[Outcomes], *, margin: float, regime: Sampling, unpaired: bool) -> Verdict:
+    """The verdict on the best of several candidates; the first side is the baseline."""
+    old, *candidates = sides
+    if len({side.path for side in candidates}) < len(candidates):
+        raise InputError("a candidate is named twice")
+    results = {side.path: _with_lost(side, old) for side in candidates}
+    chosen = best_of(
+        old.results,
+        results,
+        metric=old.metric,
+        margin=margin,
+        against=old.path,
+        regime=regime,
+        unpaired=unpaired,
+    ).verdict
+    notes = [note for side in sides for note in side.notes]
+    return replace(chosen, reasons=(*chosen.reasons, *notes))
+
+
+def compare_outcomes(
+    old: Outcomes,
+    new: Outcomes,
+    *,
+    margin: float = 0.0,
+    regime: Sampling = "new-group",
+    watched: bool = False,
+    unpaired: bool = False,
+) -> Verdict:
+    """The gate's verdict on two sides that were read.
+
+    Raises:
+        GateError: they do not pair up, or nothing is left to compare.
+    """
+    both, notes = _both(old, new, unpaired=unpaired)
+    result = compare(
+        [pair.baseline for pair in both],
+        [pair.candidate for pair in both],
+        metric=old.metric,
+        margin=margin,
+        against=old.path,
+        regime=regime,
+        watched=watched,
+    )
+    return replace(result, reasons=(*result.reasons, *_cost(both), *notes, *old.notes, *new.notes))
+
+
+def _both(old: Outcomes, new: Outcomes, *, unpaired: bool) -> tuple[list[PairedResults], list[str]]:
+    """The pairs, and what has to be said of those that one side lost."""
+    filled, notes = [], []
+    for side, other, name in ((old, new, "A"), (new, old, "B")):
+        results = _with_lost(side, other)
+        filled.append(results)
+        if lost := len(results) - len(side.results):
+            notes.append(
+                f"{pairs_in_words(lost)} without a result in {name}, whose row there could not be read or was "
+                "skipped: counted at the worst for the candidate."
+            )
+    try:
+        return pairs(*filled, unpaired=unpaired), notes
+    except GateError as error:
+        losses = " ".join(note for side in (old, new) for note in side.notes if "could not be read" in note)
+        raise GateError(f"{error} {losses}".strip()) from error
+
+
+def _with_lost(side: Outcomes, other: Outcomes) -> list[TaskResult]:
+    """A side's results; a task whose row there is broken or was skipped has one without a score.
+
+    It counts at the worst for the candidate, as any missing score does: a candidate whose rows break where it is
+    wrong would choose its sample otherwise. Where more are missing than were lost the files are of different tasks.
+    """
+    tasks = {result.task for result in side.results}
+    missing = [result for result in other.results if result.task not in tasks]
+    if len(missing) > side.absent:
+        missing = []
+    unscored = [
+        TaskResult(task=result.task, group=result.group, scores={side.metric: None}) for result in missing
+    ]
+    return [*side.results, *unscored]
+
+
+def guarded(
+    verdict: Verdict, before: Side, after: Side, *, margin: float, metric: str = "success"
+) -> Verdict:
     """The gate's verdict, withdrawn where success on a guard suite has dropped.
 
     Args:
         before: results of the baseline on the suite.
         after: results of the candidate on the same tasks.
         margin: how far success may fall; it must be *shown* to have fallen no further.
+        metric: the score that says what success is.
     """
     name = "guard suite"
-    suite = compare(before, after, metric="success", margin=margin, against=name)
+    suite = compare(before, after, metric=metric, margin=margin, against=name, regime=verdict.regime)
     held = {**verdict.guardrails, name: suite.promote}
     if suite.promote:
         return replace(verdict, guardrails=held)
@@ -189,19 +247,27 @@ def _cost(both: Sequence[PairedResults]) -> list[str]:
 
 def render(verdict: Verdict) -> str:
     """The verdict for people, a few lines of plain text."""
-    low, high = verdict.interval
     bar = f"not worse by more than {verdict.margin:g}" if verdict.margin else "better"
     lines = [
         f"{'PROMOTE' if verdict.promote else 'DO NOT PROMOTE'}: "
         f"{'shown' if verdict.promote else 'not shown'} to be {bar} than {verdict.against}",
-        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, clustered by group",
+        *figures(verdict),
+    ]
+    return "\n".join(lines)
+
+
+def figures(verdict: Verdict) -> list[str]:
+    """The numbers behind it, its guardrails and its reasons, a line each."""
+    low, high = verdict.interval
+    lines = [
+        f"  effect    {verdict.effect:+.3f}  [{low:+.3f}, {high:+.3f}] 95 %, {_KINDS[verdict.regime]}",
         f"  e-value   {verdict.e_value:.3g}",
         f"  pairs     {verdict.n}" + (f", about {verdict.needed} needed" if verdict.needed else ""),
     ]
     lines += [
         f"  guardrail {name}: {'holds' if held else 'fails'}" for name, held in verdict.guardrails.items()
     ]
-    return "\n".join([*lines, *(f"  - {reason}" for reason in verdict.reasons)])
+    return [*lines, *(f"  - {reason}" for reason in verdict.reasons)]
 
 
 def to_json(verdict: Verdict) -> bytes:

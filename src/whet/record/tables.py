@@ -95,8 +95,11 @@ class RowTable:
         return replace(self, lines=lines)
 
 
-def read_table(path: Path) -> RowTable:
+def read_table(path: Path, *, broken: list[tuple[int, str]] | None = None) -> RowTable:
     """The rows of a file, by its suffix, or by its content where that says nothing; of a record, its tasks.
+
+    Args:
+        broken: takes the line and the fault of each row of a delimited file with too many cells, in place of an error.
 
     Raises:
         NotFoundError: there is no such file.
@@ -116,8 +119,8 @@ def read_table(path: Path) -> RowTable:
         return _recorded(path)
     if body[:2] == b"PK" or suffix in (".xlsx", ".xls", ".ods"):
         raise InputError(f"{path} is a spreadsheet, which is not read: save it as CSV")
-    if suffix in DELIMITED:
-        return _delimited(path, body, DELIMITED[suffix])
+    if suffix in DELIMITED or (broken is not None and body.lstrip()[:1] not in (b"{", b"[")):
+        return _delimited(path, body, DELIMITED.get(suffix, ""), broken)
     if suffix == ".json" or (suffix not in (".jsonl", ".ndjson") and body.lstrip()[:1] == b"["):
         return _json(path, body)
     return _lines(path, body)
@@ -330,7 +333,9 @@ def _any_length() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _delimited(path: Path, body: bytes, delimiter: str) -> RowTable:
+def _delimited(
+    path: Path, body: bytes, delimiter: str, broken: list[tuple[int, str]] | None = None
+) -> RowTable:
     text, encoding = _text(body)
     notes = [f"{path.name} is not UTF-8 and was read as {encoding}"] if encoding else []
     if not delimiter and (declared := re.match(r"sep=(.)\r?\n", text)):  # of Excel
@@ -357,15 +362,19 @@ def _delimited(path: Path, body: bytes, delimiter: str) -> RowTable:
     lines: list[tuple[int, dict[str, Json]]] = []
     for number, record in records:
         if any(cell.strip() for cell in record[len(columns) :]):
-            raise InputError(
-                f"{path}, line {number}: {len(record)} cells, where the first line names {len(columns)} columns "
+            fault = (
+                f"{len(record)} cells, where the first line names {len(columns)} columns "
                 f"({', '.join(columns[:_SHOWN])}); put a cell that holds a {_NAMES.get(delimiter, delimiter)} in "
                 "quotation marks"
             )
+            if broken is None:
+                raise InputError(f"{path}, line {number}: {fault}")
+            broken.append((number, fault))
+            continue
         padded = [*record, *[""] * (len(columns) - len(record))]
         values = dict(zip(columns, padded, strict=False))
         lines.append((number, {name: cell if cell.strip() else None for name, cell in values.items()}))
-    if not lines:
+    if not lines and not broken:
         raise InputError(f"{path} holds no rows below its first line, which names the columns")
     return RowTable(path, lines, columns, delimited=True, notes=notes)
 

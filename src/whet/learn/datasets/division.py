@@ -13,8 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...prove.power import power_in_words
 from ...stats import gain_for, pairs_for
-from ...types import Split, Task, digest
+from ...types import Sampling, Split, Task, digest
 from .near import Near, linked, normalised
 from .splits import FRACTIONS, check_given, split
 
@@ -257,6 +258,10 @@ class Standing:
             return f"{text}: too few to prove any gain ({takes}). Give rows of more groups before spending anything"
         text += f": enough to prove a gain of {self.gain:.0%} where nothing gets worse ({takes})"
         return text + ("" if self.gain <= 0.2 else ". For a smaller gain give rows of more groups")
+
+    def power(self, regime: Sampling) -> str:
+        """A sentence on what either regime could prove."""
+        return power_in_words(self.pairs, self.clusters, regime=regime)
 
 
 def _count(number: int, noun: str) -> str:

@@ -25,7 +25,7 @@ from ...models.prices import known_prices, price_for
 from ...models.trial import trial_address
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
-from ...types import Json
+from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
 from .agent import RepositoryAgent
@@ -184,6 +184,7 @@ def plan_function(target: str, source: TableInput, settings: Settings, asked: st
         *intake.sentences,
         f"answers are compared for equality, type included ({kind})",
         standing(intake.tasks).sentence,
+        standing(intake.tasks).power(settings.regime),
         who,
     ]
     return FunctionPlan(target, intake, sentences)
@@ -270,6 +271,7 @@ def improve(
     output: str | Path = "whet_output",
     missing: Literal["none", "unknown"] | None = None,
     seed: int = 0,
+    regime: Sampling = "new-group",
     say: Say | None = print,
 ) -> ImprovedPrompt | EvolutionReport:
     """Make a prompt or a function better by a table of examples, and prove it on rows that nothing was chosen on.
@@ -288,6 +290,8 @@ def improve(
         calls: most model calls.
         write: put a proven prompt into its file; otherwise it is in the folder `output`.
         missing: an empty expected cell means that the right answer is None, or that nobody knows it.
+        regime: how the rows came, which decides what they prove: `exchangeable` (more such rows), or `new-group` (rows
+            of a group that was not seen). The plan says what either can prove, the Verdict what either says.
         say: called with each sentence of the plan; None says nothing, and shows no progress on standard error.
 
     Returns:
@@ -304,7 +308,9 @@ def improve(
     endpoints = Endpoints(model=model, proposer=proposer, base_url=base_url)
     tell, meter = say or (lambda sentence: None), Meter()
     if is_prompt(str(target)):
-        settings = PromptSettings(metric=metric, calls=calls, seed=seed, output=Path(output), write=write)
+        settings = PromptSettings(
+            metric=metric, calls=calls, seed=seed, output=Path(output), write=write, regime=regime
+        )
         with LiveLine(meter, calls=calls, quiet=say is None) as line:
             result = run_anywhere(
                 lambda: prompt_from_table(
@@ -315,7 +321,7 @@ def improve(
         return result
     if metric is not None or write:
         raise InputError("metric and write are for a prompt: a function's answers are compared for equality")
-    search = function_settings(calls, Path(output), seed, model is not None)
+    search = replace(function_settings(calls, Path(output), seed, model is not None), regime=regime)
     with LiveLine(meter, calls=search.calls, proposals=search.config.iterations, quiet=say is None) as line:
         report = run_anywhere(
             lambda: function_from_table(

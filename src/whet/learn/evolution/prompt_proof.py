@@ -22,7 +22,7 @@ from ...models.base import Model
 from ...prove.gate import compare
 from ...record.store import Store
 from ...ship.releasing import record
-from ...types import Budget, Bundle, Group, Split, Task, Verdict
+from ...types import Budget, Bundle, Group, Sampling, Split, Task, Verdict
 from ..datasets.folds import apart_from
 from ..experiment import Experiment
 from ..improvement import Improvement
@@ -78,6 +78,7 @@ class PromptWork:
     name: str
     seed: int
     alpha: float
+    regime: Sampling
     folder: Path
     progress: Progress
 
@@ -141,7 +142,9 @@ async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, refle
     if improvement.bundle == work.start:
         return proof
     work.progress("proof: the prompt before and after", 0)
-    verdict = await experiment.gate(improvement, metric=SCORE, alpha=work.alpha, label="the prompt as it is")
+    verdict = await experiment.gate(
+        improvement, metric=SCORE, alpha=work.alpha, label="the prompt as it is", regime=work.regime
+    )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (work.start, improvement.bundle)]
     gate = (means(sides[0]).get(SCORE, 0.0), means(sides[1]).get(SCORE, 0.0))
     return replace(proof, verdict=verdict, gate=gate)
@@ -247,6 +250,7 @@ class _Folding:
             alpha=work.alpha,
             against="the prompt as it is",
             folds=len(self.folds),
+            regime=work.regime,
         )
         verdict = replace(verdict, candidate=improvement.bundle.id, baseline=work.start.id)
         verdict = record(work.store, verdict, (work.start, improvement.bundle), experiment=work.name)

@@ -28,7 +28,7 @@ from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tracing.signals import hear
 from ...sandbox import Pool
-from ...types import Bundle, Split, Task, Trajectory, Verdict
+from ...types import Bundle, Sampling, Split, Task, Trajectory, Verdict
 from ..datasets.division import standing
 from ..datasets.recorded import distinct, recorded
 from ..experiment import Experiment
@@ -178,7 +178,9 @@ async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pai
         return rows, None, why
     if not run.held:
         return rows, None, "no row was held back for the gate: give more rows"
-    verdict = await experiment.gate(improvement, metric="score", label="the source as it stands")
+    verdict = await experiment.gate(
+        improvement, metric="score", label="the source as it stands", regime=run.regime
+    )
     return rows, verdict, ""
 
 
@@ -195,6 +197,7 @@ class _Opened:
     """Rows that are only shown: their answer is unknown, or the gate does not judge by their function."""
     held: int
     """Rows of the gate."""
+    regime: Sampling
     network: Networked | None
     output: Path
     record: Path
@@ -219,6 +222,7 @@ async def _opened(
     if note is not None:
         for name, mine in rows.items():
             note(f"{name}: {standing(mine).sentence}")
+            note(f"{name}: {standing(mine).power(settings.regime)}")
     ways, network, bench = await _ways(source, settings, agent, rows, options, output, stack)
     comparers = {
         name: await stack.enter_async_context(Comparer(await _evaluator(source, name, mine), bench))
@@ -252,7 +256,9 @@ async def _opened(
     )
     pieces = Pieces(agent, env, comparers, proposing, options, settings.population)
     held = sum(task.split is Split.GATE for task in tasks)
-    return _Opened(experiment, store, pieces, rows, plain, held, network, output, record.resolve())
+    return _Opened(
+        experiment, store, pieces, rows, plain, held, settings.regime, network, output, record.resolve()
+    )
 
 
 def _apart(rows: Mapping[str, Sequence[Task]]) -> dict[str, list[Task]]:

@@ -112,6 +112,9 @@ class Settings:
     a target (10, or 120 with --network)."""
     seed: int | None = None
     """Random seed; 42 unless the config says otherwise."""
+    regime: Literal["exchangeable", "new-group"] = "new-group"
+    """How the rows came, which decides what they prove: exchangeable (more such rows), or new-group (rows of a group
+    that was not seen). Both are printed."""
     unsafe_local: bool = False
     """Run candidates without the sandbox. Only for code that you trust: such a score never promotes."""
 

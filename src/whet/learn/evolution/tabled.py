@@ -21,13 +21,14 @@ from ...models import Price, RecordedModel
 from ...models.base import Model, ModelRequest
 from ...models.budget import Meter
 from ...models.spending import estimate
+from ...prove.power import power_in_words
 from ...record.columns import Columns, Missing
 from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tables import RowTable, read_table
 from ...repository.text import as_written, diff, plain
 from ...stats import gain_for
-from ...types import Bundle, Split, Task, Verdict, Version, digest
+from ...types import Bundle, Sampling, Split, Task, Verdict, Version, digest
 from ..datasets.division import standing
 from ..datasets.examples import divided, merged
 from ..datasets.folds import folds_of
@@ -78,6 +79,8 @@ class PromptSettings:
     temperature: float | None = None
     seed: int = 0
     alpha: float = 0.05
+    regime: Sampling = "new-group"
+    """How the rows came, which decides what they prove; both regimes are told."""
     output: Path = Path("whet_output")
     store: Path | None = None
     """The record; OUTPUT/runs.db if None. Answers in it are not asked for again."""
@@ -220,6 +223,7 @@ def plan_prompt(
         metric.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
         *(f"  {line}" for line in tried.lines),
         shares.standing,
+        shares.power(settings.regime),
         _cost(settings, model, text, shares),
     ]
     return PromptPlan(path, text, intake, metric, shares, settings, sentences)
@@ -248,6 +252,11 @@ class Shares:
         if not self.folds:
             return standing(self.tasks).gain
         return gain_for(self.behind, clusters=len({task.group or task.id for task in self.tasks}))
+
+    def power(self, regime: Sampling) -> str:
+        """A sentence on what the rows behind the proof can show in either regime."""
+        held = [task for task in self.tasks if self.folds or task.split is Split.GATE]
+        return power_in_words(self.behind, len({task.group or task.id for task in held}), regime=regime)
 
     @property
     def standing(self) -> str:
@@ -477,6 +486,7 @@ async def improve_prompt(
             name=f"improve/{resource}/{identity}",
             seed=settings.seed,
             alpha=settings.alpha,
+            regime=settings.regime,
             folder=settings.output / "artifacts",
             progress=progress,
         )

@@ -27,6 +27,7 @@ from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
+from ...prove.power import power_in_words
 from ...record.rows import as_text
 from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
@@ -36,7 +37,7 @@ from ...repository.scan import scan
 from ...sandbox import Pool
 from ...ship.releasing import record, release
 from ...stats import gain_for
-from ...types import Budget, Bundle, Score, Split, Trajectory, Verdict, digest
+from ...types import Budget, Bundle, Sampling, Score, Split, Trajectory, Verdict, digest
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Improvement
@@ -83,6 +84,8 @@ class ThumbSettings:
     """Most calls of the model that proposes."""
     seed: int = 0
     alpha: float = 0.05
+    regime: Sampling = "new-group"
+    """Whom it is for: more such questions, or people who were not seen; both regimes are told."""
     output: Path = Path("whet_output")
     release: bool = False
     liked_from: float | None = None
@@ -236,7 +239,9 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         served if served != text else "",
     )
     if not refused:
-        sentences += [_standing(rows), _cost(plan, runs)]
+        people = len({task.group for task in rows.gate})
+        power = power_in_words(len(rows.gate), people, regime=settings.regime)
+        sentences += [_standing(rows), power, _cost(plan, runs)]
         if settings.release and resource != GATEWAY_PROMPT and not passage:
             plan = replace(plan, refused=_unreleasable(used))
     return plan
@@ -517,6 +522,7 @@ async def _judged(
         improvement,
         metric=_LIKED_BY_ALL,
         alpha=plan.settings.alpha,
+        regime=plan.settings.regime,
         # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
         guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)]
         if plan.rubric is None
