@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import re
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,16 @@ ANSWER = "It is 22 degrees in Paris, and Chez Paul has no table."
 CORRECTED = "It is 22 degrees in Paris. Chez Paul is full; shall I try another place?"
 PROMPT = "You are the desk of a hotel. Be brief."
 FILES = {
-    "langfuse": ("observations.jsonl", "scores.jsonl", "dataset_items.jsonl"),
-    "langsmith": ("runs.jsonl", "feedback.jsonl", "examples.jsonl"),
-    "langsmith, second API": ("runs_v2.jsonl", "feedback.jsonl", "examples.jsonl"),
+    "langfuse": ("observations.jsonl", "scores.jsonl", "score_configs.jsonl", "dataset_items.jsonl"),
+    "langsmith": ("runs.jsonl", "feedback.jsonl", "feedback_configs.jsonl", "examples.jsonl"),
+    "langsmith, second API": ("runs_v2.jsonl", "feedback.jsonl", "feedback_configs.jsonl", "examples.jsonl"),
     "phoenix": ("spans.jsonl", "annotations.jsonl", "dataset.jsonl"),
     "phoenix, tables": ("spans.parquet", "annotations_table.jsonl", "dataset.csv"),
     "phoenix, API": ("api_spans.json", "annotations.jsonl", "dataset.jsonl"),
     "mlflow": ("traces.jsonl", "dataset.jsonl"),
     "mlflow, table": ("table.jsonl", "dataset.jsonl"),
     "mlflow, database": ("mlflow.db",),
+    "mlflow, folder": ("mlruns", "dataset.jsonl"),
 }
 """Product and form → its files."""
 RUNS = {
@@ -44,7 +46,12 @@ def exported(form: str, folder: Path) -> list[Path]:
     paths = []
     for name in FILES[form]:
         path = FOLDER / product_of(form) / name
-        if not path.exists():
+        packed_folder = path.with_name(f"{name}.tar.gz")
+        if packed_folder.exists():
+            with tarfile.open(packed_folder) as archive:
+                archive.extractall(folder, filter="data")
+            path = folder / name
+        elif not path.exists():
             packed = gzip.decompress((FOLDER / product_of(form) / f"{name}.gz").read_bytes())
             path = folder / name
             path.write_bytes(packed)

@@ -123,20 +123,22 @@ def test_a_second_server_on_the_same_store(tmp_path: Path) -> None:
         first.stdout.close()
 
 
-def test_torch_absent_names_the_extra(tmp_path: Path) -> None:
+def test_what_the_demo_lacks_is_named_at_once_in_one_line(tmp_path: Path) -> None:
     blocker = tmp_path / "site"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] == 'torch':\n"
-        "            raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+        "        if name.split('.')[0] in ('torch', 'lightgbm'):\n"
+        "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Absent())\n"
     )
     paths = os.pathsep.join([str(blocker), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = whet("demo", "--output", tmp_path / "out", PYTHONPATH=paths)
-    refused(done, 3, "torch", "whet[train]")
+    refused(done, 3, "torch and lightgbm are not installed. Run: pip install 'whet[train,head]'")
+    about = " ".join(whet("--help").stdout.split())
+    assert "pip install 'whet[train,head]', then whet demo" in about
 
 
 def test_resume_without_a_job_and_ask_without_a_release(tmp_path: Path, here: Run) -> None:

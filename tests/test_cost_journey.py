@@ -44,6 +44,7 @@ def reply(question: str) -> str:
 if __name__ == "__main__":
     reply("Is it so?")
 """
+SILENT = AGENT.replace("        step.usage =", "        told_usage =").replace("step.info =", "told_info =")
 
 
 def model(request: ModelRequest) -> Completion:
@@ -86,19 +87,35 @@ def test_dollars_of_a_gateway_call_are_shown_and_hold_a_candidate_back(
     assert f"Guardrail cost holds: +{wordy - short:.4g} over" in better, better
 
 
-def test_a_guardrail_on_dollars_that_no_rollout_states_says_how_to_state_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("behind", [False, True])
+def test_dollars_of_an_agent_that_states_none_are_those_of_its_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     monkeypatch.delenv("WHET_PRICES", raising=False)
-    silent = AGENT.replace("        step.usage =", "        told_usage =").replace(
-        "step.info =", "told_info ="
-    )
-    (tmp_path / "shop.py").write_text(silent)
-    rows = [{"instruction": f"Is {n} so?", "group": f"person {n}", "answer": "yes"} for n in range(30)]
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    with Store(tmp_path / "runs.db") as store:
+    words = gate_words(tmp_path, SILENT, 120)
+    with ScriptedServer(model, models=[MODEL]) as server:
+        if behind:
+            gateway = ["run", "--store", "runs.db", "--upstream", server.base_url, "--", sys.executable]
+            judged = whet(*gateway, "-m", "whet", *words, folder=tmp_path)
+        else:
+            judged = whet(*words, folder=tmp_path, OPENAI_BASE_URL=server.base_url)
+        prompts = [str(request.body["messages"][0]["content"]) for request in server.requests]
+    told = judged.stdout + judged.stderr
+    price = price_for(MODEL, known_prices())
+    assert price is not None
+    assert f"Guardrail cost fails: {price.of(2000, 1000) - price.of(2000, 2000):.4g} over" in told, told
+    assert sorted(set(prompts)) == ["long", "short"]
+    assert not behind or "whet: 0 model calls recorded" in told, "a candidate is no production"
+
+
+def gate_words(folder: Path, agent: str, rows: int) -> list[str]:
+    """A gate of a wordy candidate against the agent as it came, with a guardrail on dollars."""
+    (folder / "shop.py").write_text(agent)
+    tasks = [{"instruction": f"Is {n} so?", "group": f"person {n}", "answer": "yes"} for n in range(rows)]
+    (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
+    with Store(folder / "runs.db") as store:
         store.put_bundle(costly := Bundle([Version(resource="style", content="long")]))
-    words = [
+    sides = [
         "gate",
         "none",
         costly.id,
@@ -109,9 +126,16 @@ def test_a_guardrail_on_dollars_that_no_rollout_states_says_how_to_state_them(
         "--data",
         "tasks.jsonl",
     ]
-    words += ["--reward", "exact", "--reward", "cost", "--not-lower", "cost:0.0001"]
+    return [*sides, "--reward", "exact", "--reward", "cost", "--not-lower", "cost:0.0001"]
+
+
+def test_a_guardrail_on_dollars_of_calls_that_nobody_sees_says_how_to_state_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WHET_PRICES", raising=False)
+    words = gate_words(tmp_path, SILENT.replace("OPENAI_BASE_URL", "SHOP_URL"), 30)
     with ScriptedServer(model, models=[MODEL]) as server:
-        judged = whet(*words, folder=tmp_path, OPENAI_BASE_URL=server.base_url)
+        judged = whet(*words, folder=tmp_path, SHOP_URL=server.base_url)
     said = judged.stdout + judged.stderr
     assert "Guardrail cost fails: no pair has it." in said, said
     assert "step.usage = whet.types.Usage(prompt_tokens=..., output_tokens=...)" in " ".join(said.split())

@@ -390,3 +390,29 @@ def test_an_answer_of_another_policy_version_than_the_assigned_is_an_error(
     assert (first["policy_version"], first["error"]) == ("7", None)
     assert (second["policy_version"], second["error"]["type"]) == ("8", "version_mismatch")
     assert (third["policy_version"], third["error"]["type"]) == (None, "version_mismatch")
+
+
+@pytest.mark.parametrize("path", ["/trial", "/run/r1/trial", "/run/r1/TOKEN/trial"])
+def test_a_candidate_on_trial_keeps_its_prompt_and_leaves_no_record(store: Store, path: str) -> None:
+    store.set_live(bundle(model="other", system_prompt="Be brief."))
+    asked = {"model": "scripted", "messages": [{"role": "system", "content": "Be long."}, *HELLO]}
+    with ScriptedServer("fine", models=("other",)) as upstream, world(upstream, store=store) as served_world:
+        headers = {"authorization": "Bearer sk", "x-whet-token": TOKEN}
+        token = http("POST", f"{served_world.url}/api/runs/r1/token", headers=headers, json={}).json()[
+            "token"
+        ]
+        base = served_world.url + path.replace("TOKEN", token)
+        for stream in (False, True):
+            said = http(
+                "POST", f"{base}/v1/chat/completions", headers=headers, json=asked | {"stream": stream}
+            )
+            assert said.status_code == 200, said.text
+            assert "fine" in said.text
+        assert admin(served_world, "GET", "")["recorded"] == 0
+        foreign = served_world.url + path.replace("r1", "r2").replace("TOKEN", token)
+        if "TOKEN" in path:  # of another run
+            assert http("POST", f"{foreign}/v1/chat/completions", json=asked).status_code == 403
+        (body, _) = (request.body for request in upstream.requests)
+        assert body["messages"][0]["content"] == "Be long."
+        assert body["model"] == "other", "production asks that model, and so does who shall replace it"
+    assert list(store.trajectories()) == []

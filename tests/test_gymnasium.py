@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sys
@@ -354,6 +355,84 @@ def test_gymnasiums_own_checker_passes_an_env(make: Any) -> None:
         warnings.filterwarnings("ignore", message=".*render")
         gymnasium_check(env, skip_render_check=True)
     env.close()
+
+
+class Sums(gymnasium.Env[Any, Any]):
+    """Numbers of every kind of space go out, and come in."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "grid": gymnasium.spaces.Box(0, 9, (2, 2), dtype=numpy.float32),
+            "pair": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(5), gymnasium.spaces.MultiBinary(3)]),
+            "word": gymnasium.spaces.Text(8),
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), dtype=numpy.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        draw = self.np_random
+        self._shown = {
+            "grid": draw.uniform(0, 9, (2, 2)).astype(numpy.float32),
+            "pair": (int(draw.integers(5)), draw.integers(0, 2, 3).astype(numpy.int8)),
+            "word": "left" if draw.integers(2) else "right",
+        }
+        return self._shown, {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return self._shown, float(action.sum()), True, False, {}
+
+
+def sums() -> Any:
+    """Gymnasium's, as an Env, and as Gymnasium's again."""
+    spaces = {"observation_space": Sums.observation_space, "action_space": Sums.action_space}
+    return as_gymnasium(lambda: adapted(Sums()), QUESTIONS, **spaces)
+
+
+def questions() -> Any:
+    return as_gymnasium(QAEnv, QUESTIONS)
+
+
+def test_members_of_every_space_come_back_as_they_went() -> None:
+    env = sums()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*render")
+        gymnasium_check(env, skip_render_check=True)
+    observation, _ = env.reset(seed=3)
+    assert env.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize("make", [sums, questions])
+@pytest.mark.parametrize("processes", [False, True])
+def test_envs_play_side_by_side_in_gymnasiums_vectors(make: Any, processes: bool) -> None:
+    vector = (
+        gymnasium.vector.AsyncVectorEnv([make] * 2, shared_memory=False)
+        if processes
+        else gymnasium.vector.SyncVectorEnv([make] * 2)
+    )
+    with contextlib.closing(vector):
+        first, infos = vector.reset(seed=[1, 2])
+        alone = [make() for _ in range(2)]
+        seen = [env.reset(seed=seed) for env, seed in zip(alone, (1, 2), strict=True)]
+        assert list(infos["task"]) == [info["task"] for _, info in seen]
+        actions = vector.action_space.sample()
+        if make is questions:
+            assert list(first) == [observation for observation, _ in seen]
+            actions = tuple(info["task"].removeprefix("q") for _, info in seen)
+        _, rewards, terminated, _, _ = vector.step(actions)
+        own = [env.step(action)[1] for env, action in zip(alone, actions, strict=True)]
+        assert (list(rewards), list(terminated)) == (pytest.approx(own), [True, True])
+
+
+@pytest.mark.parametrize("vector", ["SyncVectorEnv", "AsyncVectorEnv"])
+def test_a_vector_is_refused_in_a_sentence_that_names_the_single_env(vector: str) -> None:
+    made = getattr(gymnasium.vector, vector)([lambda: gymnasium.make("CartPole-v1")] * 2)
+    with contextlib.closing(made):
+        for take in (adapted, factory_of):
+            with pytest.raises(ContractError, match="give a function that makes one of its environments"):
+                take(made)
 
 
 def test_an_env_as_gymnasiums_plays_a_task_by_id_or_by_seed() -> None:

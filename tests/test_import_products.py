@@ -77,7 +77,8 @@ def test_an_export_is_runs_with_steps_thumbs_scores_and_rows(form_name: str, tmp
     assert ada.meta["source"] == product
     assert any("hotel" in tag for tag in ada.meta.get("tags", ["hotel"]))
     assert [(note.kind, note.value) for note in ada.feedback] == [("thumb", 1.0)]
-    down, correction = bob.feedback
+    # Those of MLflow's folder have the same millisecond.
+    down, correction = sorted(bob.feedback, key=lambda note: note.kind, reverse=True)
     assert (down.kind, down.value, down.comment) == ("thumb", -1.0, "no other place was offered")
     assert (correction.kind, correction.correction) == ("correction", CORRECTED)
     assert (ada.scores["helpful"].value, ada.scores["helpful"].reason) == (0.75, "it says both")
@@ -368,6 +369,7 @@ class Langfuse:
         names = {
             "observations": "observations.jsonl",
             "scores": "scores.jsonl",
+            "score-configs": "score_configs.jsonl",
             "dataset-items": "dataset_items.jsonl",
         }
         rows = objects("langfuse", names[path.rpartition("/")[2]])
@@ -474,3 +476,71 @@ def test_a_rating_of_one_star_alone_is_not_taken_for_a_thumb_up(tmp_path: Path) 
     stars.write_text(json.dumps(one | {"name": "thumb"}))
     bring("langfuse", stars, observations, store=tmp_path / "thumb.db")
     assert [note.value for note in runs_of(tmp_path / "thumb.db")["cleo"].feedback] == [1.0]
+
+
+@pytest.mark.parametrize("product", ["langfuse", "langsmith"])
+def test_a_rating_is_its_share_of_the_scale_that_the_product_declares(
+    product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(product, *exported(product, tmp_path), store=tmp_path / "runs.db")
+    said_of_it = capsys.readouterr().out
+    assert "rating is declared from 1 to 5, and recorded as its share of that, in 0 to 1" in said_of_it
+    rating = runs_of(tmp_path / "runs.db")["bob"].scores["rating"]
+    assert (rating.value, rating.reason) == (0.75, "4 on a scale from 1 to 5; nearly")
+    assert runs_of(tmp_path / "runs.db")["cleo"].scores["stars"].value == 2.0, "nothing declares its scale"
+
+
+@pytest.mark.parametrize("product", ["langfuse", "langsmith"])
+@pytest.mark.parametrize(("value", "share"), [(1, 0.0), (5, 1.0), (6, None), (0.5, None)])
+def test_a_rating_outside_of_its_scale_is_told_and_the_lowest_one_is_no_thumb(
+    product: str, value: float, share: float | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"langfuse": ("scores.jsonl", "value"), "langsmith": ("feedback.jsonl", "score")}
+    name, field = names[product]
+    changed = tmp_path / name
+    rows = [
+        row | ({field: value} if row.get("name", row.get("key")) == "rating" else {})
+        for row in objects(product, name)
+    ]
+    changed.write_text("\n".join(map(json.dumps, rows)))
+    files = [changed if path.name == name else path for path in exported(product, tmp_path)]
+    bring(product, *files, store=tmp_path / "runs.db")
+    bob = runs_of(tmp_path / "runs.db")["bob"]
+    assert [note.value for note in bob.feedback if note.kind == "thumb"] == [-1.0]
+    if share is None:
+        assert "rating" not in bob.scores
+        assert "left out: 1 x rating that is not from 1 to 5, as it is declared" in capsys.readouterr().out
+    else:
+        assert bob.scores["rating"].value == share
+
+
+def test_a_file_store_of_mlflow_2_is_read_and_its_trash_and_other_runs_are_not(tmp_path: Path) -> None:
+    mlruns = tmp_path / "project" / "mlruns"
+    span = {
+        "name": "desk",
+        "context": {"span_id": "d32b09d03327c10c", "trace_id": "55291a885ac8ec1508857963ae10bac3"},
+        "parent_id": None,
+        "start_time": 1795562210553133921,
+        "end_time": 1795562210558747652,
+        "status_code": "ERROR",
+        "status_message": "ValueError: no such room",
+        "attributes": {"mlflow.spanType": '"AGENT"', "mlflow.spanInputs": '{"q": "bad"}'},
+        "events": [],
+    }
+    for experiment, name in (("181", "a4d8"), (".trash/182", "b5e9")):
+        trace = mlruns / experiment / "traces" / name
+        (trace / "artifacts").mkdir(parents=True)
+        (trace / "artifacts" / "traces.json").write_text(json.dumps({"spans": [span]}))
+        (trace / "trace_info.yaml").write_text("request_id: a4d8\nstatus: ERROR\nassessments: []\n")
+        (trace / "tags").mkdir()
+        (trace / "tags" / "mlflow.artifactLocation").write_text("file:///etc")
+        (trace / "tags" / "desk").write_text("hotel")
+    (mlruns / "181" / "36f8" / "artifacts").mkdir(parents=True)
+    (mlruns / "181" / "36f8" / "artifacts" / "table.json").write_text("[1]")
+    for folder in (mlruns.parent, mlruns / "181"):
+        store = tmp_path / f"{folder.name}.db"
+        assert bring("mlflow", folder, store=store) == 0
+        (run,) = runs_of(store).values()
+        assert run.error is not None
+        assert (run.error.type, run.error.message) == ("ValueError", "no such room")
+        assert run.meta["tags"] == ["desk=hotel"]

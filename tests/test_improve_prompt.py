@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from processes import press_ctrl_c
+from processes import press_ctrl_c, python
 from processes import whet as whet_command
 
 import whet
@@ -506,3 +506,33 @@ def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
     model = ScriptedModel([])
     with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
         asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))
+
+
+INTERRUPTED = """
+import asyncio, os, signal, threading, time
+from whet.learn.evolution.in_one_call import run_anywhere
+
+ended = []
+
+async def work():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        ended.append(True)
+
+async def cell():
+    run_anywhere(work)
+
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    # Not asyncio.run, which takes the signal for itself: a notebook's kernel does not.
+    asyncio.new_event_loop().run_until_complete(cell())
+except KeyboardInterrupt:
+    print(ended, time.monotonic() - began < 30)
+"""
+
+
+def test_an_interrupt_in_a_running_loop_ends_the_work_in_its_thread() -> None:
+    done = python("-W", "ignore", "-c", INTERRUPTED)
+    assert done.stdout == "[True] True\n", done.stderr

@@ -137,13 +137,28 @@ def servers() -> Iterator[tuple[ScriptedServer, ScriptedServer]]:
 
 
 def improve(
-    folder: Path, servers: tuple[ScriptedServer, ScriptedServer], *words: str
+    folder: Path, servers: tuple[ScriptedServer, ScriptedServer], *words: str, behind: bool = False
 ) -> tuple[int, str, str]:
+    """The command; `behind` a gateway that records it, as a whole program."""
     agent, proposer = servers
     model = ("--model", "scripted", "--base-url", proposer.base_url)
-    done = whet_command(
-        "improve", "desk.py", "--store", "runs.db", *model, *words, folder=folder, DESK_URL=agent.base_url
-    )
+    command = ["improve", "desk.py", "--store", "runs.db", *model, *words]
+    if behind:
+        desk = folder / "desk.py"
+        desk.write_text(desk.read_text().replace("DESK_URL", "OPENAI_BASE_URL"))
+        gateway = [
+            "run",
+            "--store",
+            "runs.db",
+            "--upstream",
+            agent.base_url,
+            "--",
+            sys.executable,
+            "-m",
+            "whet",
+        ]
+        command = [*gateway, *command]
+    done = whet_command(*command, folder=folder, DESK_URL=agent.base_url)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -151,7 +166,7 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     record: Record, servers: tuple[ScriptedServer, ScriptedServer]
 ) -> None:
     folder = record()
-    code, out, err = improve(folder, servers, "--release", "--reflections", "12")
+    code, out, err = improve(folder, servers, "--release", "--reflections", "20")
     assert code == 0, f"{out}\n{err}"
     assert f"desk:SYSTEM_PROMPT can change ({len(PROMPT)} characters); desk:answer answers under it" in out
     assert "not changed: desk:GREETING_PROMPT" in out
@@ -162,7 +177,7 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     agent, proposer = servers
     report = json.loads((folder / "whet_output" / "verdict.json").read_text())
     assert report["agent_calls"] == len(agent.requests) <= 400
-    assert report["model_calls"] == len(proposer.requests) <= 12
+    assert report["model_calls"] == len(proposer.requests) <= 20
     assert sum(rule in report["after"] for rule in RULES.values()) >= 2
     assert report["gate"]["after"] > report["gate"]["before"] + 0.15
     with Store(folder / "runs.db") as store:
@@ -234,8 +249,11 @@ def test_an_improvement_begins_with_the_prompt_that_is_live(
     release = ["release", "gateway.system_prompt", "live.json", "--store", "runs.db", "--unproven"]
     assert whet_command(*release, folder=folder).returncode == 0
     assert people_ask(folder, agent) == {role + live}
-    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    code, out, err = improve(folder, servers, "--release", "--reflections", "16", behind=not role)
     assert code == 0, f"{out}\n{err}"
+    # Candidates are asked past the record, and not under the live prompt, by a command that is itself recorded.
+    assert role or "whet: 0 model calls recorded" in err
+    assert len({str(request.body["messages"][0]["content"]) for request in agent.requests}) > 2
     assert f"the gateway serves a released prompt in its place ({len(live)} characters" in out
     assert str(agent.requests[0].body["messages"][0]["content"]) == role + live
     report = json.loads((folder / "whet_output" / "verdict.json").read_text())

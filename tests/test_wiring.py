@@ -184,7 +184,9 @@ def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
     [
         ("from whet.models.fakes import ScriptedServer\n", False),
         ("import whet\n\n\ndef worth(run: whet.Trajectory) -> float:\n    return 1.0\n", False),
-        ("import whet as w\n\nwith w.run():\n    pass\n", True),
+        ("import whet as w\n\nanswer = w.trace(print)\n", True),
+        # A handle around an agent marks nothing of it.
+        ("import whet as w\n\nwith w.run():\n    pass\n", False),
         ("from whet import trace\n", True),
     ],
 )
@@ -348,3 +350,18 @@ def test_doctor_names_the_patch_once_it_is_written_and_init_where_to_take_it(tmp
     ]
     subprocess.run(["git", "-C", "agent", "apply", ".whet/wiring.patch"], cwd=tmp_path, check=True)
     assert "OpenAI is wired: app/orders.py records with whet" in [one.what for one in diagnose(scan(agent))]
+
+
+def test_a_caller_that_opens_runs_of_whet_is_not_taken_for_the_agent(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(
+        "from openai import OpenAI\n\n\ndef answer(question):\n"
+        "    return OpenAI().chat.completions.create(model='m', messages=[question])\n"
+    )
+    (tmp_path / "ask.py").write_text(
+        "import whet\n\nfrom desk import answer\n\n\ndef main(question):\n    with whet.run() as run:\n"
+        "        answer(question)\n    whet.feedback(run.id, 1.0)\n\n\nmain('Are you open?')\n"
+    )
+    proposal = propose(scan(tmp_path))
+    assert [(entry.path, entry.name) for entry in proposal.traced] == [("desk.py", "answer")]
+    assert proposal.diff.startswith("--- a/desk.py")
+    assert proposal.command.endswith("-- python ask.py"), "whoever calls the agent is the program"

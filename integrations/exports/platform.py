@@ -34,6 +34,8 @@ class _Platform(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.observations: list[dict[str, Any]] = []
         self.scores: list[dict[str, Any]] = []
+        self.score_configs: list[dict[str, Any]] = []
+        self.feedback_configs: list[dict[str, Any]] = []
         self.items: list[dict[str, Any]] = []
         self.runs: dict[str, dict[str, Any]] = {}
         self.feedback: list[dict[str, Any]] = []
@@ -90,6 +92,11 @@ class _Handler(BaseHTTPRequestHandler):
                 rows = server.scores
                 meta = following if start + limit < len(rows) else {}
                 return {"data": rows[start : start + limit], "meta": {"limit": limit, **meta}}
+            case "/api/public/score-configs":
+                total = {"page": 1, "limit": 50, "totalItems": len(server.score_configs), "totalPages": 1}
+                return {"data": server.score_configs, "meta": total}
+            case "/feedback-configs":
+                return server.feedback_configs[start : start + limit]
             case "/api/public/dataset-items":
                 total = {"page": 1, "limit": 50, "totalItems": len(server.items), "totalPages": 1}
                 return {"data": server.items, "meta": total}
@@ -117,6 +124,16 @@ class _Handler(BaseHTTPRequestHandler):
             batch = body if isinstance(body, list) else body.get("scores", body.get("batch", [body]))
             server.scores += [_score(score) for score in batch]
             return {"accepted": len(batch), "rejected": 0, "errors": []}
+        if path == "/api/public/score-configs":
+            stated = {"minValue": None, "maxValue": None, "categories": None, "description": None, **body}
+            stamps = {"createdAt": EPOCH, "updatedAt": EPOCH, "projectId": "desk", "isArchived": False}
+            server.score_configs.append({"id": f"config-{len(server.score_configs)}", **stamps, **stated})
+            return server.score_configs[-1]
+        if path == "/feedback-configs":
+            id = str(uuid.UUID(int=0xFC000000000000000000000000000000 + len(server.feedback_configs)))
+            stamps = {"tenant_id": PROJECT, "modified_at": EPOCH, "is_first": True}
+            server.feedback_configs.append({"id": id, **stamps, **body})
+            return server.feedback_configs[-1]
         if path == "/api/public/v2/datasets":
             return {
                 "id": "ds",
@@ -269,6 +286,7 @@ def _score(sent: dict[str, Any]) -> dict[str, Any]:
         "updatedAt": EPOCH,
         "comment": sent.get("comment"),
         "metadata": None,
+        "configId": sent.get("configId"),
         "subject": subject,
         "dataType": kind,
         "value": bool(sent["value"]) if kind == "BOOLEAN" else sent["value"],

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -82,7 +84,8 @@ def remake(name: str, out: Path, command: list[str]) -> list[Path]:
             for file in sorted(Path(folder).iterdir())
             if file.suffix in (".jsonl", ".json", ".csv", ".parquet", ".db")
         ]
-        return [_written(file, out / name) for file in made]
+        packed = [_packed(store, out / name) for store in Path(folder).glob("mlruns")]
+        return [_written(file, out / name) for file in made] + packed
 
 
 def _written(file: Path, folder: Path) -> Path:
@@ -101,6 +104,24 @@ def _written(file: Path, folder: Path) -> Path:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
         texts = (json.dumps(_cleaned(line), ensure_ascii=False) + "\n" for line in lines)
         target.write_text("".join(texts), encoding="utf-8")
+    return target
+
+
+def _packed(store: Path, folder: Path) -> Path:
+    """The folder of a file store as one file, each text without what is this machine's."""
+    target = folder / f"{store.name}.tar.gz"
+    with (
+        target.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as archive,
+    ):
+        for inside in sorted(path for path in store.rglob("*") if path.is_file()):
+            body = inside.read_text(encoding="utf-8")
+            json_body = inside.suffix == ".json"
+            cleaned = json.dumps(_cleaned(json.loads(body))) if json_body else _text(body)
+            entry = tarfile.TarInfo(inside.relative_to(store.parent).as_posix())
+            entry.size = len(cleaned.encode())
+            archive.addfile(entry, io.BytesIO(cleaned.encode()))
     return target
 
 

@@ -44,14 +44,16 @@ class MissingExtra(WhetError, ImportError):
     """An optional dependency is not installed.
 
     Args:
-        package: the module that could not be imported.
-        extra: the extra of whet that brings it.
+        package: the module that could not be imported, or several with `and` between.
+        extra: the extra of whet that brings it, or several with commas between.
     """
 
     exit_code = 3
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed. Run: pip install 'whet[{extra}]'")
+        super().__init__(
+            f"{package} {'are' if ' and ' in package else 'is'} not installed. Run: pip install 'whet[{extra}]'"
+        )
         self.package = package
         self.extra = extra
 

@@ -3,7 +3,8 @@
 # ///
 """A loop of one's own under Langfuse's SDK; then what its client reads back, in this folder.
 
-Written, one object a line: observations.jsonl, scores.jsonl, dataset_items.jsonl, as `langfuse.api` parses them.
+Written, one object a line, as `langfuse.api` parses them: observations.jsonl, scores.jsonl, score_configs.jsonl,
+dataset_items.jsonl.
 """
 
 from pathlib import Path
@@ -50,6 +51,8 @@ score(1, "output", CORRECTED, data_type="CORRECTION")
 score(0, "helpful", 0.75, comment="it says both")
 score(1, "tone", "curt", data_type="CATEGORICAL")
 score(2, "stars", 2.0)
+rating = langfuse.api.score_configs.create(name="rating", data_type="NUMERIC", min_value=1, max_value=5)
+score(1, "rating", 4.0, config_id=rating.id, comment="nearly")
 langfuse.create_dataset(name="desk rows")
 for item in (
     {"input": {"question": QUESTION}, "expected_output": CORRECTED, "metadata": {"group": "paris"}},
@@ -78,4 +81,5 @@ def every(get, **more):
 
 write("observations.jsonl", every(langfuse.api.observations.get_many, fields=groups))
 write("scores.jsonl", every(langfuse.api.scores.get_many, fields="details,subject,annotation"))
+write("score_configs.jsonl", langfuse.api.score_configs.get().data)
 write("dataset_items.jsonl", langfuse.api.dataset_items.list(dataset_name="desk rows").data)

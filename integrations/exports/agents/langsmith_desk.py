@@ -4,7 +4,7 @@
 """A loop of one's own under LangSmith's SDK; then what its client lists, in this folder.
 
 Written, one object a line, as the client parses them: runs.jsonl (`list_runs`), runs_v2.jsonl (`runs.query`),
-feedback.jsonl (`list_feedback`), examples.jsonl (`list_examples`).
+feedback.jsonl (`list_feedback`), feedback_configs.jsonl (`list_feedback_configs`), examples.jsonl (`list_examples`).
 """
 
 import asyncio
@@ -47,6 +47,8 @@ def note(number, key, **more):
 note(0, "user_score", score=True)
 note(1, "user_score", score=False, comment="no other place was offered", correction={"output": CORRECTED})
 note(0, "helpful", score=0.75, comment="it says both", feedback_source_type="model")
+smith.create_feedback_config("rating", feedback_config={"type": "continuous", "min": 1, "max": 5})
+note(1, "rating", score=4, comment="nearly")
 note(1, "tone", value="curt", feedback_source_type="model")
 note(2, "stars", score=2)
 dataset = smith.create_dataset("desk rows")
@@ -79,4 +81,5 @@ async def second():
 
 write("runs_v2.jsonl", asyncio.run(second()))
 write("feedback.jsonl", smith.list_feedback(run_ids=ids))
+write("feedback_configs.jsonl", smith.list_feedback_configs())
 write("examples.jsonl", smith.list_examples(dataset_id=dataset.id))

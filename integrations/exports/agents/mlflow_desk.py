@@ -4,10 +4,13 @@
 """A loop of one's own under MLflow's SDK, in a tracking database; then what MLflow gives out of it, in this folder.
 
 Written: traces.jsonl (`Trace.to_json` of `mlflow.search_traces`), table.jsonl (the same as the table that it gives),
-dataset.jsonl (records of an evaluation dataset) and the database itself, mlflow.db.
+dataset.jsonl (records of an evaluation dataset) and the database itself, mlflow.db; then, by the script once more, the
+folder of a file store, mlruns, which has no datasets.
 """
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
@@ -19,7 +22,8 @@ from desk_agent import ASKED, CORRECTED, QUESTION
 from mlflow.entities import AssessmentSource, SpanType
 from openai import OpenAI
 
-mlflow.set_tracking_uri("sqlite:///mlflow.db")
+FILES = "DESK_FILES" in os.environ
+mlflow.set_tracking_uri("file:./mlruns" if FILES else "sqlite:///mlflow.db")
 experiment = mlflow.set_experiment("desk").experiment_id
 mlflow.openai.autolog()
 client = OpenAI(max_retries=0)
@@ -66,6 +70,10 @@ mlflow.log_feedback(trace_id=ids[2], name="stars", value=2, source=human)
 mlflow.log_feedback(
     trace_id=ids[3], name="helpful", error=ValueError("the judge could not be asked"), source=judge
 )
+if FILES:
+    sys.exit()
+files = {**os.environ, "DESK_FILES": "1", "MLFLOW_ALLOW_FILE_STORE": "true"}
+subprocess.run([sys.executable, __file__], env=files, check=True)
 
 from mlflow.genai.datasets import create_dataset  # noqa: E402
 

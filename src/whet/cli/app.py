@@ -32,8 +32,8 @@ ABOUT = """\
 Make an LLM agent better from what it does: record its runs, judge them, learn from them, prove that the change
 helps, and put it live.
 
-To watch all of it on an example, without a key or a network: whet demo. With an agent of your own: whet init,
-then whet run -- python my_agent.py, then whet improve."""
+To watch all of it on an example, without a key or a network: pip install 'whet[train,head]', then whet demo.
+With an agent of your own: whet init, then whet run -- python my_agent.py, then whet improve."""
 
 app = cyclopts.App(
     name="whet",

@@ -226,6 +226,7 @@ async def _evaluators(
 ) -> list[Generated]:
     from ..judge.generation import generate
     from ..models import OpenAIModel
+    from ..models.trial import trial_address
 
     edited = await folder.prove_edited(rows) if folder.path.is_dir() else []
     edited_names = {evaluator.name for evaluator in edited}
@@ -233,7 +234,7 @@ async def _evaluators(
     if model is None or base_url is None:
         fresh = await generate(rows, name=name, task=kind)  # type: ignore[arg-type]
     else:
-        async with OpenAIModel(base_url, model, api_key=os.environ.get(variable)) as writer:
+        async with OpenAIModel(trial_address(base_url), model, api_key=os.environ.get(variable)) as writer:
             fresh = await generate(rows, name=name, task=kind, model=writer, attempts=attempts)  # type: ignore[arg-type]
     # A file that a person has edited is never overwritten.
     fresh = [evaluator for evaluator in fresh if evaluator.name not in edited_names]

@@ -94,10 +94,10 @@ def evolve(
     Without a model, built-in edits tune and recombine the existing code; a model adds new ideas. Run the same command
     again to resume.
     """
+    from ..learn.evolution.live import LiveLine
     from ..learn.evolution.programs import estimate_program, evolve_program
     from ..learn.evolution.repositories import estimate_targets, evolve_targets
     from ..models.budget import Meter
-    from .live import LiveLine
 
     settings = replace(settings, config=_config(config, model, base_url))
     meter, proposals = Meter(), settings.iterations or settings.config.iterations

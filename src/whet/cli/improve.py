@@ -28,12 +28,14 @@ from .app import (
 )
 from .flags import with_options
 from .named import named, named_rewards, opened_rewards
+from .on_trial import on_trial
 from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
 from .thumbed import TOPIC as THUMBED
 from .thumbed import ThumbOptions, ThumbRun, improve_by_thumbs, is_thumbed
 
 if TYPE_CHECKING:
     from ..judge import Reward
+    from ..judge.agent_env import ModelCalls
     from ..learn.experiment import Experiment
     from ..learn.improvement import Improvement
     from ..learn.loop import Optimizer
@@ -170,8 +172,9 @@ def improve(
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
         return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
     guardrails = comparison.guardrails()
-    with _recorded(setup) as store:
-        work = _work(store, agent, setup, named_rewards(setup.reward), name=f"improve/{agent}")
+    rewards = named_rewards(setup.reward)
+    with _recorded(setup) as store, on_trial(metered=_dollars(rewards)) as model_calls:
+        work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
         plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
         if not json or dry_run:
             print(work.evidence())
@@ -267,22 +270,23 @@ def gate(
                     seed=setup.seed,
                     **options,
                 )
-            work = _work(store, entry, setup, rewards, name=f"gate/{entry}")
-            if not json:
-                print(work.power(comparison.regime))
-            if not also:
-                return await work.experiment.gate(candidate, against=baseline, **options)
-            others = {name: named_bundle(store, name) for name in also}
-            improvement = await work.experiment.choose(
-                {(a if b is None else b): candidate, **others},
-                against=baseline,
-                metric=options["metric"],
-                rollouts=rollouts,
-            )
-            if not json:
-                for tried in improvement.candidates:
-                    print(f"  {tried.reason}")
-            return await work.experiment.gate(improvement, **options)
+            with on_trial(metered=_dollars(rewards)) as model_calls:
+                work = _work(store, entry, setup, rewards, name=f"gate/{entry}", model_calls=model_calls)
+                if not json:
+                    print(work.power(comparison.regime))
+                if not also:
+                    return await work.experiment.gate(candidate, against=baseline, **options)
+                others = {name: named_bundle(store, name) for name in also}
+                improvement = await work.experiment.choose(
+                    {(a if b is None else b): candidate, **others},
+                    against=baseline,
+                    metric=options["metric"],
+                    rollouts=rollouts,
+                )
+                if not json:
+                    for tried in improvement.candidates:
+                        print(f"  {tried.reason}")
+                return await work.experiment.gate(improvement, **options)
 
     with _recorded(setup) as store:
         verdict = asyncio.run(proven(store))
@@ -335,10 +339,26 @@ def _recorded(setup: Setup) -> Iterator[Store]:
         yield store
 
 
-def _work(store: Store, agent: str, setup: Setup, rewards: Sequence[Reward], *, name: str) -> _Work:
+def _work(
+    store: Store,
+    agent: str,
+    setup: Setup,
+    rewards: Sequence[Reward],
+    *,
+    name: str,
+    model_calls: ModelCalls | None,
+) -> _Work:
     """The work of an agent that is imported."""
     function = named(agent)
-    return _Work(function, store, tasks_of(store, function, setup.data), rewards, name=name, seed=setup.seed)
+    tasks = tasks_of(store, function, setup.data)
+    return _Work(function, store, tasks, rewards, name=name, seed=setup.seed, model_calls=model_calls)
+
+
+def _dollars(rewards: Sequence[Reward]) -> bool:
+    """True if what the model calls of a run cost is asked for."""
+    from ..judge import name_of
+
+    return any(name_of(reward) == "cost" for reward in rewards)
 
 
 class _Work:
@@ -353,6 +373,7 @@ class _Work:
         *,
         name: str,
         seed: int,
+        model_calls: ModelCalls | None,
     ) -> None:
         from ..judge import name_of
         from ..judge.agent_env import calls
@@ -375,12 +396,14 @@ class _Work:
         self.store, self.metric = store, name_of(rewards[0])
         self._held = [task.group for task in divided if task.split is Split.GATE]
         self.experiment: Experiment = Experiment(
-            env=calls(function, record=store),
+            env=calls(function, record=store, model_calls=model_calls),
             tasks=divided,
             rewards=rewards,
             store=store,
             seed=seed,
             name=name,
+            # Of two rollouts at once nobody could tell whose a model call is.
+            concurrency=64 if model_calls is None else 1,
         )
 
     def evidence(self) -> str:
@@ -479,6 +502,7 @@ def _learner(
 ) -> Optimizer:
     """The learner of that name, made with those of these arguments that it takes."""
     from ..learn.plugins import load, optimizer
+    from ..models.trial import trial_address
 
     arguments: dict[str, Any] = {"score": metric}
     if name in ("evolve", "reflect"):
@@ -489,7 +513,7 @@ def _learner(
         if base_url is None:
             raise InputError(f"--model {model} needs --base-url, its endpoint")
         arguments["model"] = load("whet.models", "openai")(
-            base_url, model, api_key=os.environ.get("OPENAI_API_KEY")
+            trial_address(base_url), model, api_key=os.environ.get("OPENAI_API_KEY")
         )
     takes = inspect.signature(load("whet.optimizers", name)).parameters
     return optimizer(name, **{key: argument for key, argument in arguments.items() if key in takes})

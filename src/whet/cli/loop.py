@@ -25,6 +25,8 @@ def demo(
 ) -> int:
     """Watch the whole loop on an example: no key and no network needed.
 
+    Weights and a classifier are among what it learns, so it takes pip install 'whet[train,head]'.
+
     An agent answers questions about mail, simulated users rate it, several learners improve it, and the best one that
     is proven on unseen mailboxes is released. Writes report.html and agent.patch.
 

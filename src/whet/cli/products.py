@@ -103,7 +103,10 @@ def _records(
         if api.resumed:
             print(f"{counted(api.resumed, 'page')} had been read before it was interrupted", file=sys.stderr)
         return
-    for file in files_of(Path(source)):
+    folders = reader.traces_in(Path(source)) if hasattr(reader, "traces_in") else []
+    for folder in folders:
+        yield Record(str(folder), reader.stored(folder))
+    for file in [] if folders else files_of(Path(source)):
         if is_database(file):
             if not hasattr(reader, "database"):
                 raise InputError(f"{file} is a database, which is not read; give what {product} exported")
@@ -164,6 +167,8 @@ def _sentences(store: Path, landed: Landed, holdings: Holdings) -> Iterator[str]
         yield "scores: " + ", ".join(
             f"{name} of {counted(count, 'run')}" for name, count in landed.scores.items()
         )
+    for name, scale in landed.rescaled.items():
+        yield f"{name} is declared {scale}, and recorded as its share of that, in 0 to 1"
     for name, count in landed.scales.items():
         if name not in landed.thumbs_by:
             yield f"{name} is a scale ({count}): if people gave it, --thumbs '{name}>=NUMBER' makes thumbs of it"

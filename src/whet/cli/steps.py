@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..escapes import neutral
+from ..learn.evolution.live import duration
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -169,12 +170,6 @@ class _Pace:
         if total is not None:
             shown["left"] = duration((total - done) * (now - self._begun) / (done - self._first))
         return shown
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _answered(figures: Mapping[str, float | str]) -> dict[str, float | str]:

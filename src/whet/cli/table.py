@@ -119,9 +119,9 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
 
 async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
     from ..learn.evolution.in_one_call import prompt_from_table
+    from ..learn.evolution.live import LiveLine
     from ..learn.evolution.tabled import ImprovedPrompt, PromptSettings
     from ..models.budget import Meter
-    from .live import LiveLine
 
     settings = PromptSettings(
         metric=options.metric,
@@ -160,9 +160,9 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
 
 async def _function(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
     from ..learn.evolution.in_one_call import function_from_table, function_settings
+    from ..learn.evolution.live import LiveLine
     from ..learn.evolution.reports import EvolutionReport
     from ..models.budget import Meter
-    from .live import LiveLine
 
     for name, given in (
         ("--metric", options.metric),

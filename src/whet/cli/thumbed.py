@@ -109,9 +109,9 @@ async def _improved(plan: AgentPlan, model: str, base_url: str, *, quietly: bool
     from contextlib import AsyncExitStack
 
     from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.live import LiveLine
     from ..learn.evolution.thumbed import improve_agent
     from ..models.budget import Meter
-    from .live import LiveLine
 
     meter = Meter()
     async with AsyncExitStack() as stack:

@@ -106,6 +106,7 @@ async def _generated(
     from ..learn.datasets import examples
     from ..learn.datasets.generation import generate
     from ..models import OpenAIModel, RecordedModel
+    from ..models.trial import trial_address
     from ..record.store import Log, Store
     from ..sandbox import Limits, Pool
 
@@ -115,7 +116,9 @@ async def _generated(
         writer = None
         if endpoint is not None:
             output.mkdir(parents=True, exist_ok=True)
-            upstream = OpenAIModel(endpoint[1], endpoint[0], api_key=os.environ.get(endpoint[2]))
+            upstream = OpenAIModel(
+                trial_address(endpoint[1]), endpoint[0], api_key=os.environ.get(endpoint[2])
+            )
             await stack.enter_async_context(upstream)
             record = stack.enter_context(Store(output / "runs.db"))
             # Answers that were paid for stay in runs.db: begun again, the command asks only for new ones.

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -23,13 +24,17 @@ from ..record.env import Env, StepResult
 from ..record.policy import Action, Policy
 from ..record.store import Store
 from ..record.tracing import collecting, flush, recorded_in, using
+from ..record.tracing.join import with_calls
 from ..record.tracing.replay import Divergence, ReplayCounts
-from ..types import Bundle, Json, Outcome, Step, Task, Trajectory
+from ..record.tracing.trace import timing
+from ..types import Bundle, Json, Outcome, Span, Step, Task, Trajectory
 from . import Reward
 from .replay import Fidelity, answer_of, attempt, fidelity_of, replay_of
 
 Record: TypeAlias = Store | str | os.PathLike[str] | Iterable[Trajectory] | Literal["live"] | None
 """Where the recorded runs of a task are; `"live"` never replays, None asks the agent's own `@trace`."""
+ModelCalls: TypeAlias = Callable[[], Sequence[Span]]
+"""The model calls that a gateway has noted since it was asked last."""
 
 _episode: ContextVar[_Call | None] = ContextVar("whet_episode", default=None)
 """The call that is under way in this rollout: how a policy knows what its environment replays."""
@@ -108,27 +113,29 @@ class _Agent:
         if "instruction" in arguments:
             arguments = dict(arguments)
             positional = (arguments.pop("instruction"),)
-        with using(self._bundle), collecting() as records:
-            value = await answer_of(agent, *positional, **arguments)
-        steps: list[Step] = []
-        for record in records:
-            steps.extend([record] if isinstance(record, Step) else record.steps)
-        return Action(value, steps=steps)
+        with self._calls.counted() as counted:
+            with using(self._bundle), collecting() as records:
+                value = await answer_of(agent, *positional, **arguments)
+            steps: list[Step] = []
+            for record in records:
+                steps.extend([record] if isinstance(record, Step) else record.steps)
+        return Action(value, steps=counted(steps))
 
     async def _replayed(self, episode: _Call, recorded: Trajectory) -> Action:
-        done = await attempt(
-            self._calls.agent,
-            recorded,
-            bundle=self._bundle,
-            divergence=self._calls.divergence,
-            live=self._calls.live,
-        )
+        with self._calls.counted() as counted:
+            done = await attempt(
+                self._calls.agent,
+                recorded,
+                bundle=self._bundle,
+                divergence=self._calls.divergence,
+                live=self._calls.live,
+            )
         episode.counts = done.counts
         self._calls.count(done.counts)
         # An agent that was refused an answer fails for want of a record: that is not its failure.
         if done.error is not None and not done.counts.diverged:
             raise done.error
-        return Action(done.output, steps=done.steps)
+        return Action(done.output, steps=counted(done.steps))
 
 
 def _chosen(store: Store, names: Sequence[str], seed: int) -> Trajectory | None:
@@ -154,7 +161,9 @@ class Calls:
         record: Record,
         divergence: Divergence,
         live: Collection[str],
+        model_calls: ModelCalls | None = None,
     ) -> None:
+        self._model_calls = model_calls
         self.agent, self.divergence, self.live = agent, divergence, live
         self._record = record
         self._store: Store | None = record if isinstance(record, Store) else None
@@ -227,6 +236,17 @@ class Calls:
         flush()  # what was traced a moment ago is in the record
         return self._store
 
+    @contextmanager
+    def counted(self) -> Iterator[Callable[[Sequence[Step]], Sequence[Step]]]:
+        """While the agent answers; what it gives adds the model calls of that time to the steps that were traced."""
+        if self._model_calls is None:
+            yield lambda steps: steps
+            return
+        model_calls = self._model_calls
+        model_calls()  # those of an answer that failed are nobody's
+        with timing():
+            yield lambda steps: with_calls(steps, model_calls())
+
     def count(self, counts: ReplayCounts | None) -> None:
         """Note one call; None of a live one."""
         with self._lock:
@@ -246,6 +266,7 @@ def calls(
     record: Record = None,
     divergence: Divergence = "exclude",
     live: Collection[str] = (),
+    model_calls: ModelCalls | None = None,
 ) -> Calls:
     """An agent function as an environment: one call is one episode.
 
@@ -268,5 +289,7 @@ def calls(
             with the most similar recorded one, a function simulates the tool.
         live: names of tools that may run for real in a replay of what was captured from outside: those that
             a framework brings and nobody can mark.
+        model_calls: the gateway's calls since it was asked last; they become steps of the rollout under way, of which
+            there must be one at a time.
     """
-    return Calls(agent, record, divergence, live)
+    return Calls(agent, record, divergence, live, model_calls)

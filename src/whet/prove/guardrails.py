@@ -16,7 +16,8 @@ MAX_EXCLUDED = 0.1
 _LOW = frozenset({"hallucination", "hallucinations", "error", "errors", "error_rate", "toxicity", "refusal"})
 _WAYS = {
     "cost": (
-        " A call that only a gateway records is not a rollout's own: have the agent state it, inside "
+        " Only a call to the endpoint that OPENAI_BASE_URL or ANTHROPIC_BASE_URL names is seen: have the agent state "
+        "others, inside "
         "whet.step(kind='llm') as step, by step.usage = whet.types.Usage(prompt_tokens=..., output_tokens=...) and "
         "step.info = {'model': ...}, of a model that has a price (WHET_PRICES adds one)."
     )

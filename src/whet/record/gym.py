@@ -17,7 +17,6 @@ import inspect
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
 from typing import Any
 
 import msgspec
@@ -25,6 +24,7 @@ import msgspec
 from ..errors import ContractError, EnvError, InputError, MissingExtra
 from ..escapes import read_json
 from ..types import Json, Split, Task
+from .spaces import as_json
 
 Five = tuple[Json, float | None, bool, bool, dict[str, Json]]
 """Observation, reward, terminated, truncated, info."""
@@ -113,13 +113,15 @@ def as_gymnasium(
     """A `gymnasium.Env` of an Env, which other libraries can train and test on.
 
     `reset(seed=)` draws one of the tasks, `reset(options={"task": ID})` takes that one.  Rewards of None are 0, for
-    Gymnasium knows no missing ones.
+    Gymnasium knows no missing ones.  Several in a `gymnasium.vector.SyncVectorEnv` or `AsyncVectorEnv` work, too; with
+    observations that are text, the latter takes `shared_memory=False`, for Gymnasium 1.4 loses text in shared memory.
 
     Args:
         env: makes a fresh Env per episode; plain or async.
         tasks: at least one.
-        observation_space: of the observations as they are. If None they become text: JSON if they are not text already.
-        action_space: of the actions as they are given to the Env; any text if None.
+        observation_space: of the observations, whose lists become its arrays. If None they become text: JSON if they
+            are not text already.
+        action_space: of the actions, which are given to the Env as JSON; any text if None.
 
     Raises:
         InputError: no task is given.
@@ -216,31 +218,6 @@ class AdaptedEnv:
         if threshold is not None:
             return self._total >= float(threshold)
         return self._total > 0 if terminated and self._rewarded else None
-
-
-def as_json(value: Any) -> Json:
-    """A value of an environment as JSON: arrays as lists, numbers of numpy as numbers.
-
-    Raises:
-        EnvError: it has no JSON form.
-    """
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if callable(getattr(value, "tolist", None)):  # an array or a number of numpy
-        return as_json(value.tolist())
-    for plain in (str, int, float):
-        if isinstance(value, plain):
-            return plain(value)
-    if isinstance(value, Mapping):
-        return {str(key): as_json(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [as_json(inner) for inner in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return as_json(asdict(value))
-    raise EnvError(
-        f"an observation holds a {type(value).__name__}, which has no JSON form; wrap the environment so that it "
-        "gives text, numbers, lists or dicts (gymnasium.ObservationWrapper)"
-    )
 
 
 def _info_of(info: Any) -> dict[str, Json]:

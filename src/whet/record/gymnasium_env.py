@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import InputError
 from ..types import Json, Task
+from .spaces import as_json, as_member
 
 LONGEST = 2**20
 """Characters of a text in the default spaces."""
@@ -66,7 +67,7 @@ class TaskEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """The Env's step; after the last one the observation is empty where the Env gives none."""
-        result = self._resolved(self._env.step(action))
+        result = self._resolved(self._env.step(as_json(action)))
         observation, reward, terminated, truncated, info = result
         if observation is None and not self._as_text:
             observation = self._last  # a space of the user's own need not hold None
@@ -82,7 +83,9 @@ class TaskEnv(gymnasium.Env[Any, Any]):
         self._thread = self._runner = None
 
     def _seen(self, observation: Json) -> Any:
-        if not self._as_text or isinstance(observation, str):
+        if not self._as_text:
+            return as_member(self.observation_space, observation)
+        if isinstance(observation, str):
             return observation
         return "" if observation is None else msgspec.json.encode(observation).decode()
 

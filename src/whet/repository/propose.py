@@ -101,7 +101,7 @@ def propose(scan: Scan) -> Proposal:
     if scan.wired:
         notes.insert(0, f"{scan.wired} records with whet already: no line is proposed.")
     paths = [entry.path for entry in (*traced, *scan.entry_points)] + [prompt.path for prompt in scan.prompts]
-    script = paths[0] if paths else "YOUR_AGENT.py"
+    script = scan.caller or (paths[0] if paths else "YOUR_AGENT.py")
     # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
     command = f"whet run --store {STORE} -- {start_of(scan.root, script) if paths else f'python {script}'}"
     entry = next(iter((*traced, *scan.entry_points)), None)

@@ -32,6 +32,8 @@ FRAMEWORKS: Mapping[str, str] = {
 _RUNS = frozenset(("invoke", "ainvoke", "stream", "astream", "run", "run_sync", "run_stream", "arun"))
 _RUNS |= {"kickoff", "kickoff_async", "akickoff", "initiate_chat", "create", "parse", "generate_reply"}
 """Methods by which frameworks run an agent or call a model."""
+_OTHER_RUNS = frozenset(("asyncio", "subprocess", "uvicorn", "app", "whet"))
+"""Owners of a `run` that is no agent's."""
 _MODEL_CALLS = frozenset(("completions", "responses", "messages"))
 """The attribute before `.create` in a call of a model."""
 _TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
@@ -40,8 +42,8 @@ _AGENTS = frozenset(
 )
 _AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
 """Constructors that take prompts."""
-_RECORDS = frozenset(("trace", "run", "attach"))
-"""Names of whet by which a program is recorded."""
+_RECORDS = frozenset(("trace", "attach"))
+"""Names of whet by which an agent is recorded; `run` alone gives the calls of one that is a handle."""
 _PROMPT_WORDS = ("prompt", "instruction", "system_message", "backstory", "goal", "persona", "template")
 _SHORTEST = 20
 """Characters; a shorter text is not taken for a prompt."""
@@ -95,6 +97,8 @@ class Scan:
     """Files that could not be read as Python, with the reason."""
     wired: str = ""
     """The first file that records with whet already; a file that imports a fake or a type of it does not."""
+    caller: str = ""
+    """The first file that opens runs of whet around an agent that stands elsewhere."""
 
     @property
     def framework(self) -> str | None:
@@ -157,6 +161,8 @@ class _Reader:
         packages = set(_imported(self._nodes))
         if "whet" in packages and not self._scan.wired and self._records():
             self._scan.wired = self._path
+        if "whet" in packages and not self._scan.caller and self._names("run"):
+            self._scan.caller = self._path
         used = {name: FRAMEWORKS[name] for name in FRAMEWORKS if name in packages}
         self._scan.frameworks |= used
         self._tools()
@@ -165,8 +171,12 @@ class _Reader:
             self._entries()
 
     def _records(self) -> bool:
-        """True if the module marks a function or opens a run: `whet.trace`, or `from whet import trace`."""
-        names = {name for record in _RECORDS for name in self._module.names_of_whet(record)}
+        """True if the module marks a function or attaches to whet: `whet.trace`, or `from whet import trace`."""
+        return self._names(*_RECORDS)
+
+    def _names(self, *whets: str) -> bool:
+        """True if the module uses one of these names of whet."""
+        names = {name for each in whets for name in self._module.names_of_whet(each)}
         return any("." not in name for name in names) or any(
             isinstance(node, ast.Attribute) and dotted(node) in names for node in self._module.nodes
         )
@@ -282,7 +292,7 @@ def _calls_a_model(nodes: Iterable[ast.AST]) -> bool:
         if node.func.attr in ("create", "parse", "stream"):
             if isinstance(owner, ast.Attribute) and owner.attr in _MODEL_CALLS:
                 return True
-        elif node.func.attr in _RUNS and last_name(owner) not in ("asyncio", "subprocess", "uvicorn", "app"):
+        elif node.func.attr in _RUNS and last_name(owner) not in _OTHER_RUNS:
             return True
     return False
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -21,12 +22,14 @@ from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
+from ...models.trial import trial_address
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
 from .agent import RepositoryAgent
+from .live import LiveLine
 from .openevolve import Config
 from .records import ProposalRecord
 from .reports import EvolutionReport, flips
@@ -85,7 +88,7 @@ class Endpoints:
             if named not in opened:
                 opened[named] = await stack.enter_async_context(
                     OpenAIModel(
-                        self.base_url,
+                        trial_address(self.base_url),
                         named,
                         api_key=self.api_key or os.environ.get("OPENAI_API_KEY"),
                         meter=meter,
@@ -289,7 +292,7 @@ def improve(
         missing: an empty expected cell means that the right answer is None, or that nobody knows it.
         regime: how the rows came, which decides what they prove: `exchangeable` (more such rows), or `new-group` (rows
             of a group that was not seen). The plan says what either can prove, the Verdict what either says.
-        say: called with each sentence of the plan; None says nothing.
+        say: called with each sentence of the plan; None says nothing, and shows no progress on standard error.
 
     Returns:
         An ImprovedPrompt (`proven`, `after`, `diff()`), or for a function the EvolutionReport.
@@ -303,25 +306,28 @@ def improve(
     inputs = (input,) if isinstance(input, str) else tuple(input)
     source = TableInput(data=table, input=inputs, expected=expected, group=group, missing=missing)
     endpoints = Endpoints(model=model, proposer=proposer, base_url=base_url)
-    tell = say or (lambda sentence: None)
+    tell, meter = say or (lambda sentence: None), Meter()
     if is_prompt(str(target)):
         settings = PromptSettings(
             metric=metric, calls=calls, seed=seed, output=Path(output), write=write, regime=regime
         )
-        result = run_anywhere(lambda: prompt_from_table(Path(target), source, settings, endpoints, say=tell))
+        with LiveLine(meter, calls=calls, quiet=say is None) as line:
+            result = run_anywhere(
+                lambda: prompt_from_table(
+                    Path(target), source, settings, endpoints, say=tell, progress=line, meter=meter
+                )
+            )
         assert isinstance(result, ImprovedPrompt)
         return result
     if metric is not None or write:
         raise InputError("metric and write are for a prompt: a function's answers are compared for equality")
-    report = run_anywhere(
-        lambda: function_from_table(
-            str(target),
-            source,
-            replace(function_settings(calls, Path(output), seed, model is not None), regime=regime),
-            endpoints,
-            say=tell,
+    search = replace(function_settings(calls, Path(output), seed, model is not None), regime=regime)
+    with LiveLine(meter, calls=search.calls, proposals=search.config.iterations, quiet=say is None) as line:
+        report = run_anywhere(
+            lambda: function_from_table(
+                str(target), source, search, endpoints, say=tell, progress=line.proposal, meter=meter
+            )
         )
-    )
     assert isinstance(report, EvolutionReport)
     return report
 
@@ -361,5 +367,20 @@ def run_anywhere(work: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
     except RuntimeError:
         return asyncio.run(work())
     context = contextvars.copy_context()
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def held() -> _Result:
+        begun.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work()
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(context.run, lambda: asyncio.run(work())).result()
+        future = pool.submit(context.run, lambda: asyncio.run(held()))
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            # It reached this thread alone: the other would go on asking, and leaving the block waits for it.
+            future.cancel()
+            for loop, task in begun:
+                with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                    loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+            raise

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BudgetExceeded, InputError
+from ...models.trial import trial_environment
 from ...repository.files import SKIPPED
 from ...repository.syntax import FunctionNode, definition
 from ...sandbox import CallResult, Pool, ProgramSession
@@ -227,7 +228,8 @@ class Caller:
         paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
         # A released text would stand in the place of the candidate's, and its calls would be recorded as production.
         ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL")
-        environment = {key: value for key, value in os.environ.items() if key not in ours_alone}
+        outside = trial_environment(os.environ)
+        environment = {key: value for key, value in outside.items() if key not in ours_alone}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = AgentProcess(self._target.entry, folder, environment)
         return self._process

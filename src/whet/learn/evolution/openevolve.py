@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InputError, MissingExtra
+from ...errors import InputError
 from ...models import Retry
+from ...record.yaml_files import read_yaml
 from ...types import Json
 from .pair import JudgeOptions
 from .population import IslandOptions, Judged
@@ -111,23 +112,12 @@ def read_config(path: Path) -> Config:
         except json.JSONDecodeError as error:
             raise InputError(f"{path} is not JSON: {error}") from error
     else:
-        data = _yaml(path, text)
+        data = read_yaml(path, text)
     if data is None:
         data = {}
     if not isinstance(data, dict):
         raise InputError(f"{path} holds a {type(data).__name__}, not sections with options")
     return config_of(data, str(path))
-
-
-def _yaml(path: Path, text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingExtra("yaml", "evolve") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {error}") from error
 
 
 class _Section:

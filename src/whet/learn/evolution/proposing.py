@@ -18,6 +18,7 @@ from ...models import Ensemble, OpenAIModel, Price, RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
+from ...models.trial import trial_address
 from ...types import Json
 from ..loop import Context
 from .commands import Command, CommandModel
@@ -124,9 +125,8 @@ class Proposing:
     def _endpoint(self, config: ModelConfig, meter: Meter) -> OpenAIModel:
         key = config.api_key or os.environ.get("OPENAI_API_KEY")
         prices = {config.name: self.price} if self.price is not None else None
-        return OpenAIModel(
-            config.api_base, config.name, api_key=key, retry=config.retry, meter=meter, prices=prices
-        )
+        base = trial_address(config.api_base)
+        return OpenAIModel(base, config.name, api_key=key, retry=config.retry, meter=meter, prices=prices)
 
 
 def words_of(command: str) -> list[str]:

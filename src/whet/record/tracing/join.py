@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...types import Json, Span, Step, Trajectory
+from ...types import Json, Span, Step, Task, Trajectory
 from .dialects import survey
 from .dialects.calls import ENCODING as CALL
 from .record import STARTED
@@ -40,6 +40,11 @@ def join(recorded: Sequence[Trajectory], spans: Sequence[Span]) -> tuple[list[Tr
         else:
             unjoined.append(span)
     return [_with_calls(run, made_in[run.id]) for run in own if run.id in made_in], unjoined
+
+
+def with_calls(steps: Sequence[Step], spans: Sequence[Span]) -> Sequence[Step]:
+    """The traced steps of one answer with the model calls that a gateway recorded meanwhile."""
+    return _with_calls(Trajectory(task=Task(instruction=""), steps=tuple(steps)), spans).steps
 
 
 def _owns(trajectory: Trajectory) -> bool:

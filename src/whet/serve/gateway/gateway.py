@@ -3,7 +3,8 @@
 An agent whose base URL is changed to `http://HOST:PORT/v1`, or to `/run/ID/v1` and
 `/run/ID/TOKEN/v1` where it can set nothing else, goes on as before: its calls are passed to an
 upstream, its answers are its upstream's.  On the way each call is recorded, joined to the agent's
-own spans, and given the prompt, model and parameters of the Bundle that its run was assigned.
+own spans, and given the prompt, model and parameters of the Bundle that its run was assigned.  With `/trial`
+before the `/v1`, a call is that of a candidate: it keeps its own prompt and is not recorded.
 
 It does not retry, cache or balance load, and an agent cannot tell it where to send anything.
 """
@@ -15,12 +16,15 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import product
 from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
+from ...models.trial import TRIAL
 from ...record.store import Store
 from ...record.store.call_tally import CallTally
 from ...record.store.group_commit import releases_written
@@ -157,10 +161,16 @@ class Gateway:
 
     def _model_routes(self) -> Sequence[HttpRoute]:
         routes = []
-        for prefix, token in _PREFIXES:
+        for (prefix, token), trial in product(_PREFIXES, (False, True)):
 
             def route(
-                method: str, path: str, handler: Handler, *, prefix: str = prefix, token: str | None = token
+                method: str,
+                path: str,
+                handler: Handler,
+                *,
+                prefix: str = f"{prefix}/{TRIAL}" if trial else prefix,
+                token: str | None = token,
+                note: str = ", of a candidate on trial" if trial else ", recorded",
             ) -> HttpRoute:
                 return HttpRoute(
                     method=method,
@@ -168,23 +178,55 @@ class Gateway:
                     handler=handler,
                     role=Role.WRITE,
                     of_run=True,
-                    summary=f"{method} {path} of the upstream" + (", recorded" if path in _RECORDED else ""),
+                    summary=f"{method} {path} of the upstream" + (note if path in _RECORDED else ""),
                     request=dict if method == "POST" else None,
                     response=dict,
                     token_param=token,
                     body_limit=BODY,
                 )
 
-            routes += [route("POST", dialect.path, self._handler(dialect)) for dialect in DIALECTS.values()]
+            for dialect in DIALECTS.values():
+                routes.append(route("POST", dialect.path, self._handler(dialect, trial=trial)))
             for method, path, api in _UNRECORDED:
                 routes.append(route(method, path, self._pass_on(path, api)))
         return routes
 
-    def _handler(self, dialect: Dialect) -> Handler:
+    def _handler(self, dialect: Dialect, *, trial: bool) -> Handler:
         async def handle(request: Request) -> Response | None:
-            return await self._call(request, dialect)
+            return await (self._trial if trial else self._call)(request, dialect)
 
         return handle
+
+    async def _trial(self, request: Request, dialect: Dialect) -> Response | None:
+        """Answer one call of a candidate on trial: under its own prompt, and unrecorded, for it is no production."""
+        call = ModelCall(dialect.api, Identity(None, b"", b""))
+        exchange: Exchange | None = None
+        try:
+            request.own_run(request.params.get("run"))
+            assert self._client is not None
+            assert self._interrupter is not None
+            raw = await request.body()
+            with self._interrupter.call(request) as under_way:
+                await self.traffic.let_in()
+                with self.traffic:
+                    live = self.assignments.live.served
+                    served = replace(live, versions={}, prompt=None, rewrites={})
+                    name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.id.hex()))
+                    exchange = Exchange(
+                        request,
+                        dialect,
+                        call,
+                        served=served,
+                        upstream=self.upstreams[name],
+                        spoken=DIALECTS[spoken],
+                    )
+                    return await exchange.run(raw, {}, self._client, under_way)
+        except UpstreamFailed as failed:
+            return await self._failed(dialect, exchange, failed)
+        except ClientGone:
+            return None
+        except Refused as refused:
+            return _refused(dialect, refused)
 
     async def _call(self, request: Request, dialect: Dialect) -> Response | None:
         """Answer one call and have it recorded, whatever becomes of it."""
@@ -221,7 +263,8 @@ class Gateway:
                 if waits:
                     with contextlib.suppress(UpstreamFailed):  # the agent is told of a failure already
                         await self._commit(call)
-            return await self._failed(dialect, call, exchange, failed)
+            failed.headers.update(_own_headers(call))
+            return await self._failed(dialect, exchange, failed)
         except ClientGone:
             if exchange is None or not exchange.complete:
                 gone = "the agent hung up before its answer was whole"
@@ -279,11 +322,10 @@ class Gateway:
         )
 
     async def _failed(
-        self, dialect: Dialect, call: ModelCall, exchange: Exchange | None, failed: UpstreamFailed
+        self, dialect: Dialect, exchange: Exchange | None, failed: UpstreamFailed
     ) -> Response | None:
         """Tell the agent in its own dialect: as an answer, or inside the stream that was begun."""
         if exchange is None or exchange.stream is None:
-            failed.headers.update(_own_headers(call))
             return _error(dialect, failed)
         if not exchange.error_sent:
             await exchange.stream.write(

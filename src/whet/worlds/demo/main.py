@@ -148,14 +148,17 @@ def run_demo(
 
 
 def _needs() -> None:
-    """Say which extra is missing before anything has been begun."""
+    """Say which extras are missing, all of them, before anything has been begun."""
+    missing: dict[str, str] = {}
     for package, extra in (("torch", "train"), ("lightgbm", "head")):
         try:
             installed = find_spec(package) is not None
         except ImportError:
             installed = False
         if not installed:
-            raise MissingExtra(package, extra)
+            missing[package] = extra
+    if missing:
+        raise MissingExtra(" and ".join(missing), ",".join(missing.values()))
 
 
 def _name(store: Store, options: JobOptions, resume: bool) -> str:

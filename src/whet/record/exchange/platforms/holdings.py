@@ -50,6 +50,42 @@ class Opinion:
     """The product's id of the trace; "" where only the span or session is known."""
     span: str = ""
     session: str = ""
+    scale: str = ""
+    """Of a number: the key under which the product declares its range."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredRange:
+    """The least and the greatest number of a scale; None where it has no bound."""
+
+    least: float | None
+    most: float | None
+
+    @property
+    def words(self) -> str:
+        """`from 1 to 5`."""
+        ends = [("from", self.least), ("to", self.most)]
+        return " ".join(f"{word} {bound:g}" for word, bound in ends if bound is not None)
+
+    @property
+    def is_thumb(self) -> bool:
+        """True if its ends may be a no and a yes."""
+        return self.most == 1.0 and self.least in (0.0, -1.0)
+
+    def holds(self, number: float) -> bool:
+        """True if the number is no lower and no higher."""
+        return (self.least is None or number >= self.least) and (self.most is None or number <= self.most)
+
+    @property
+    def bounded(self) -> bool:
+        """True if both ends are known."""
+        return self.least is not None and self.most is not None and self.least < self.most
+
+    def share(self, number: float) -> float:
+        """How far up a scale with both ends a number is, in [0, 1]."""
+        assert self.least is not None
+        assert self.most is not None
+        return (number - self.least) / (self.most - self.least)
 
 
 @dataclass(slots=True)
@@ -77,6 +113,8 @@ class Holdings:
         self.spool = ImportSpool()
         self.values: dict[str, set[float]] = {}
         """Name of an opinion → its different numbers, of which no more than four are kept."""
+        self.ranges: dict[str, DeclaredRange] = {}
+        """Key of a scale → its range."""
         self.unread: Counter[str] = Counter()
         """Field that nothing here reads → how many records have it."""
         self.refused: list[str] = []
@@ -111,6 +149,12 @@ class Holdings:
         # LangSmith's runs: the root has the id of its trace.
         self.spool.complete(lambda span: trace_bytes(span) if "-" in span else None)
         return self.spool
+
+    def declare(self, scale: str, least: Json, most: Json) -> None:
+        """Note the range of a scale, where it has one."""
+        bounds = [None if bound is None else float(bound) for bound in (least, most)]
+        if bounds != [None, None]:
+            self.ranges[scale] = DeclaredRange(*bounds)
 
     def opinion(self, opinion: Opinion) -> None:
         """Add a score, an annotation or feedback."""

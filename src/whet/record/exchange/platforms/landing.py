@@ -84,6 +84,8 @@ class Landed:
     """Name of a score → how many thumbs it gave."""
     scores: Counter[str] = field(default_factory=Counter)
     """Name → runs that it was recorded as a score of."""
+    rescaled: dict[str, str] = field(default_factory=dict)
+    """Name of a score that is a share of its declared scale → the scale."""
     scales: Counter[str] = field(default_factory=Counter)
     """Names of numbers that are no thumbs, and that no judge is said to have given → how many."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -202,7 +204,7 @@ class _Opinions:
 
     def __init__(self, holdings: Holdings, rules: ThumbRules, landed: Landed) -> None:
         self._product, self._rules, self._landed = holdings.product, rules, landed
-        self._values = holdings.values
+        self._values, self._ranges = holdings.values, holdings.ranges
         self._feedback: list[Feedback] = []
         self._scores: dict[str, Score] = {}
         self._labels: dict[str, Json] = {}
@@ -291,6 +293,15 @@ class _Opinions:
             return
         number = None if value is None or not math.isfinite(value) else float(value)
         reason = opinion.error or opinion.comment
+        declared = self._ranges.get(opinion.scale)
+        if number is not None and declared is not None and not isinstance(value, bool):
+            if not declared.holds(number):
+                self._landed.left_out[f"{opinion.name} that is not {declared.words}, as it is declared"] += 1
+                return
+            if declared.bounded and declared.words != "from 0 to 1":
+                self._landed.rescaled[name] = declared.words
+                reason = "; ".join(filter(None, [f"{number:g} on a scale {declared.words}", reason]))
+                number = declared.share(number)
         self._scores[name] = Score(name, number, reason, f"{self._product}:{who}")
         self._landed.scores[name] += 1
         if opinion.by != "judge":
@@ -313,6 +324,9 @@ class _Opinions:
             return None
         if isinstance(value, bool):
             return 1.0 if value else -1.0
+        declared = self._ranges.get(opinion.scale)
+        if declared is not None and opinion.name not in self._rules.least and not declared.is_thumb:
+            return None  # a 1 is the lowest of five stars
         if isinstance(value, str) and not _number(value):
             return _WORDS.get(re.sub(r"[\s_-]", "", value).lower())
         if not isinstance(value, int | float | str):

@@ -49,6 +49,13 @@ _ITEM = names(
 )
 
 
+_CONFIG = names(
+    """
+    id name dataType minValue maxValue categories isArchived description projectId createdAt updatedAt
+    """
+)
+
+
 def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     """Add one record; False if it is none of Langfuse's."""
     record = {_camel(name): value for name, value in record.items()}
@@ -56,6 +63,9 @@ def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
         _item(record, holdings)
     elif "startTime" in record and "traceId" in record:
         _observation(record, holdings)
+    elif "dataType" in record and "isArchived" in record:
+        holdings.unknown(record, _CONFIG)
+        holdings.declare(str(record["id"]), record.get("minValue"), record.get("maxValue"))
     elif "timestamp" in record and ("dataType" in record or "value" in record or "stringValue" in record):
         _score(record, holdings)
     elif "id" in record and "timestamp" in record:
@@ -171,6 +181,7 @@ def _score(record: Mapping[str, Json], holdings: Holdings) -> None:
             trace=str(trace or ""),
             span=str(span or ""),
             session=str(session or ""),
+            scale=str(record.get("configId") or ""),
         )
     )
 
@@ -191,13 +202,14 @@ def _item(record: Mapping[str, Json], holdings: Holdings) -> None:
 
 
 def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[str, Json]]:
-    """Observations, scores and dataset items of the project that the keys are of."""
+    """Observations, scores with their ranges, and dataset items of the project that the keys are of."""
     groups = "core,basic,time,io,metadata,model,usage,prompt,metrics,trace_context"
     query = [("fields", groups), ("limit", "500"), *([("fromStartTime", since)] if since else [])]
     yield from api.rows("/api/public/v2/observations", query=query, at="data", cursor="meta.cursor")
     query = [("fields", "details,subject,annotation"), ("limit", "100")]
     query += [("fromTimestamp", since)] if since else []
     yield from api.rows("/api/public/v3/scores", query=query, at="data", cursor="meta.cursor")
+    yield from api.rows("/api/public/score-configs", at="data", page="page", size=100)
     yield from api.rows("/api/public/dataset-items", at="data", page="page", size=100)
 
 

@@ -6,6 +6,7 @@ Source: langsmith 0.15 (Python), `schemas.Run`, `types.Run` (v2), `schemas.Feedb
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from msgspec import UNSET
 
@@ -37,6 +38,9 @@ _FEEDBACK = names(
     start_time comparative_experiment_id feedback_group_id extra feedback_thread_id is_root
     """
 )
+_CONFIG = names(
+    "id feedback_key feedback_config tenant_id modified_at is_lower_score_better is_enforced is_first"
+)
 _EXAMPLE = names(
     """
     id inputs outputs metadata dataset_id dataset_name split created_at modified_at source_run_id attachments
@@ -53,6 +57,8 @@ def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
         _run(record, holdings)
     elif "key" in record and ("score" in record or "run_id" in record):
         _feedback(record, holdings)
+    elif "feedback_key" in record and "feedback_config" in record:
+        _config(record, holdings)
     elif "inputs" in record and ("dataset_id" in record or "outputs" in record):
         _example(record, holdings)
     elif any(name.startswith(("inputs.", "input_", "outputs.", "output_")) for name in record):
@@ -148,8 +154,18 @@ def _feedback(record: Mapping[str, Json], holdings: Holdings) -> None:
             at=nanoseconds(record.get("modified_at") or record.get("created_at")) / 1e9,
             trace=str(record.get("trace_id") or ""),
             span=str(record.get("run_id") or ""),
+            scale=str(record["key"]),
         )
     )
+
+
+def _config(record: Mapping[str, Json], holdings: Holdings) -> None:
+    """The range of a key; of several the enforced one counts, else the first, which feedback is written against."""
+    holdings.unknown(record, _CONFIG)
+    key, bounds = str(record["feedback_key"]), structure(record["feedback_config"])
+    leads = record.get("is_enforced") or record.get("is_first")
+    if isinstance(bounds, dict) and (leads or key not in holdings.ranges):
+        holdings.declare(key, bounds.get("min"), bounds.get("max"))
 
 
 def _example(record: Mapping[str, Json], holdings: Holdings) -> None:
@@ -186,7 +202,7 @@ def _nested(record: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[str, Json]]:
-    """Runs of one project with their feedback, and the examples of all datasets."""
+    """Runs of one project with their feedback and its ranges, and the examples of all datasets."""
     sessions = {str(one["name"]): str(one["id"]) for one in api.rows("/sessions", offset="offset", size=100)}
     chosen = one_project(sessions, project)
     ids: list[str] = []
@@ -196,6 +212,8 @@ def fetch(api: Api, project: str | None, since: str | None) -> Iterator[Mapping[
     for start in range(0, len(ids), 50):
         query = [("run", id) for id in ids[start : start + 50]]
         yield from api.rows("/feedback", query=query, offset="offset", size=100)
+    with suppress(NotFoundError):  # a server of one's own that is older than that
+        yield from api.rows("/feedback-configs", offset="offset", size=100)
     for dataset in api.rows("/datasets", offset="offset", size=100):
         query = [("dataset", str(dataset["id"]))]
         for example in api.rows("/examples", query=query, offset="offset", size=100):

@@ -1,6 +1,7 @@
-"""MLflow: traces as `Trace.to_json` writes them, tables of `search_traces`, its tracking database, and datasets.
+"""MLflow: traces as `Trace.to_json` writes them, tables of `search_traces`, its database or folder, and datasets.
 
 Source: mlflow 3.17 (Python), `mlflow.entities.Trace`; the database's tables are those of its schema of 3.6 and later.
+The folder is the `mlruns` of a file store, tried with 2.22 and 3.17, which has no datasets.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import UNSET
 from ....errors import InputError
 from ....types import Json
 from ...tracing.dialects.values import parsed, structure
+from ...yaml_files import read_yaml
 from .fetch import Api, one_project
 from .holdings import By, Holdings, Opinion, error_of, lone, names, nanoseconds
 
@@ -41,6 +43,7 @@ _RECORD = names(
     """
 )
 _OWN = "mlflow."
+_INFO_FILE = "trace_info.yaml"
 _EXPECTED = ("expected_response", "expected_output", "expected_answer", "answer", "ground_truth")
 """Names of expectations that are the right answer; others are what an answer is checked for."""
 
@@ -108,7 +111,8 @@ def _span(trace: str, span: Mapping[str, Json], holdings: Holdings) -> None:
     attributes.setdefault("mlflow.spanType", "UNKNOWN")
     attributes.pop("mlflow.traceRequestId", None)
     status = span.get("status")
-    told = status if isinstance(status, dict) else {"code": span.get("status_code", status), "message": ""}
+    beside = {"code": span.get("status_code", status), "message": span.get("status_message")}
+    told = status if isinstance(status, dict) else beside
     failed = str(told.get("code")).rpartition("_")[2].upper() in ("ERROR", "2")
     error = error_of(str(told.get("message") or "it failed")) if failed else None
     for event in structure(span.get("events")) or ():
@@ -217,6 +221,48 @@ def database(path: Path) -> Iterator[Mapping[str, Json]]:
         raise InputError(f"{path} cannot be read as MLflow's database: {error}") from error
     finally:
         connection.close()
+
+
+def traces_in(folder: Path) -> list[Path]:
+    """The folders of traces in a file store, or in a folder of it or around it, in order."""
+    infos = sorted(folder.rglob(f"traces/*/{_INFO_FILE}"))
+    return [info.parent for info in infos if ".trash" not in info.relative_to(folder).parts]
+
+
+def stored(trace: Path) -> Mapping[str, Json]:
+    """The record of one trace of a file store.
+
+    Raises:
+        MissingExtra: it has assessments, and PyYAML is not installed.
+        InputError: one of its files cannot be read.
+    """
+    # Beside it alone: where its tags say that they are, nobody here has asked us to read.
+    spans = trace / "artifacts" / "traces.json"
+    whole = _object(_text(spans)) if spans.is_file() else {}
+    folder = trace / "assessments"
+    assessments = [read_yaml(file, _text(file)) for file in sorted(folder.glob("*.yaml"))]
+    return {
+        "info": {
+            "trace_id": trace.name,
+            "trace_metadata": _texts(trace / "request_metadata"),
+            "tags": _texts(trace / "tags"),
+            "assessments": assessments,
+        },
+        "data": {"spans": whole.get("spans") or []},
+    }
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+
+
+def _texts(folder: Path) -> dict[str, Json]:
+    """Name → text, of a folder with a file for each; a name with slashes lies in folders."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return {file.relative_to(folder).as_posix(): _text(file) for file in files}
 
 
 def _recorded(connection: sqlite3.Connection, id: str, session: str | None) -> Mapping[str, Json]:

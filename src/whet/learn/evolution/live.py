@@ -10,14 +10,13 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..escapes import neutral
-from .steps import duration
+from ...escapes import neutral
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from ..learn.evolution.records import ProposalRecord
-    from ..models.budget import Meter
+    from ...models.budget import Meter
+    from .records import ProposalRecord
 
 PAUSE = 5.0
 """Seconds between two lines where there is no terminal."""
@@ -128,3 +127,10 @@ class LiveLine:
         parts.append(f"{duration(gone)}{left}")
         parts.append(self._now)
         return neutral(" · ".join(part for part in parts if part)).replace("\n", " ")
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are some."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
