@@ -19,6 +19,7 @@ LINES: dict[str, str] = {
     "rates": "false_win_rates",
     "gate": "false_win_gate",
     "verdict": "false_win_verdict",
+    "data": "false_win_data",
 }
 """Name of a line → its module."""
 

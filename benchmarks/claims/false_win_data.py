@@ -1,0 +1,181 @@
+"""Wrong labels and repeated rows planted in real questions: what `whet refine` finds, and whether it helps.
+
+Each set is a table of questions and which of a few labels is right: the database that a question is about, the subject
+of an examination question.  A fifth of the labels becomes another one and a tenth of the rows comes twice, exactly, in
+other letters, or with a word more.  A plain classifier is then fitted to the rows as they are, as they were refined
+(wrong labels repaired where the right one is sure, else left out), and with as many left out by chance, and asked about
+rows that were never touched.  Where cleanlab is installed, what it finds stands beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from newcomers_shell import Noted
+
+from whet.learn.datasets.labels import accuracy
+from whet.learn.datasets.refining import Refinement, refine
+from whet.record.rows import row
+from whet.types import Task
+
+SEEDS = 3
+WRONG, TWICE, HELD = 0.2, 0.1, 0.2
+PRECISION, RECALL = 0.9, 0.8
+SUBJECTS, EACH = 12, 70
+"""Subjects of examinations in a table, and questions of each."""
+Pairs = Sequence[tuple[str, str]]
+
+
+def databases(data: Path, seed: int) -> Pairs:
+    """Questions, and the database that each is about."""
+    rows = json.loads((data / "intercode_sql" / "ic_spider_dev.json").read_bytes())
+    return [(row["query"], row["db"]) for row in rows]
+
+
+def subjects(data: Path, seed: int) -> Pairs:
+    """Examination questions without their options, and their subject."""
+    chosen = random.Random(seed).sample(sorted((data / "routellm" / "mmlu").glob("*.csv")), SUBJECTS)
+    pairs = []
+    for path in chosen:
+        with path.open(encoding="utf-8", newline="") as file:
+            asked = [line["prompt"].partition("\nA.")[0] for line in csv.DictReader(file)]
+        pairs += [
+            (question, path.stem) for question in random.Random(seed).sample(asked, min(EACH, len(asked)))
+        ]
+    return pairs
+
+
+SETS: dict[str, Callable[[Path, int], Pairs]] = {"databases": databases, "subjects": subjects}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A table with known mistakes, and rows that nothing was done to."""
+
+    rows: Sequence[Task]
+    wrong: frozenset[int]
+    twice: frozenset[int]
+    clean: Pairs
+
+
+def planted(pairs: Pairs, seed: int, *, wrong: float = WRONG) -> Planted:
+    """Plant wrong labels and repeated rows."""
+    rng = random.Random(f"planted:{seed}")
+    shuffled = rng.sample(list(pairs), len(pairs))
+    held = int(len(shuffled) * HELD)
+    clean, used = shuffled[:held], shuffled[held:]
+    labels = sorted({label for _, label in used})
+    mistaken = [rng.random() < wrong for _ in used]
+    table = [
+        (text, rng.choice([other for other in labels if other != label]) if mistake else label)
+        for (text, label), mistake in zip(used, mistaken, strict=True)
+    ]
+    copies = []
+    for place in rng.sample(range(len(table)), int(len(table) * TWICE)):
+        text, label = table[place]
+        copies.append((rng.choice([text, text.upper().rstrip("?.") + " ?", f"{text} Thanks"]), label))
+    rows = [row(text, expected=label) for text, label in [*table, *copies]]
+    return Planted(
+        rows,
+        frozenset(place for place, mistake in enumerate(mistaken) if mistake),
+        frozenset(range(len(table), len(rows))),
+        clean,
+    )
+
+
+def found(refined: Refinement, *kinds: str) -> set[int]:
+    """Rows with a finding of these kinds."""
+    return {doubt.row for doubt in refined.doubts if doubt.kind in kinds}
+
+
+def shares(flagged: set[int], true: frozenset[int]) -> tuple[float, float]:
+    """Precision and recall."""
+    hits = len(flagged & true)
+    return hits / len(flagged) if flagged else 0.0, hits / len(true) if true else 0.0
+
+
+def learned(rows: Sequence[Task], clean: Pairs) -> float:
+    """Accuracy on rows that were never touched, of a classifier fitted to these."""
+    labels = sorted({str(task.answer) for task in rows} | {label for _, label in clean})
+    numbers = {label: number for number, label in enumerate(labels)}
+    return accuracy(
+        [str(task.initial_state["input"]) for task in rows],
+        [numbers[str(task.answer)] for task in rows],
+        [text for text, _ in clean],
+        [numbers[label] for _, label in clean],
+    )
+
+
+def cleanlab(table: Planted, seed: int) -> str:
+    """Precision and recall of cleanlab's confident learning over scikit-learn's logistic regression."""
+    try:
+        from cleanlab.filter import find_label_issues
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    except ImportError:
+        return "not installed"
+    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True).fit_transform(
+        [str(task.initial_state["input"]) for task in table.rows]
+    )
+    names = sorted({str(task.answer) for task in table.rows})
+    labels = [names.index(str(task.answer)) for task in table.rows]
+    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+    chances = cross_val_predict(
+        LogisticRegression(C=10, max_iter=300), features, labels, cv=folds, method="predict_proba"
+    )
+    flagged = {int(place) for place in find_label_issues(labels, chances).nonzero()[0]} - table.twice
+    return "{:.2f} / {:.2f}".format(*shares(flagged, table.wrong))
+
+
+def measure(data: Path, folder: Path) -> list[Noted]:
+    """Every set, over the seeds; and the tables without a wrong label, of which none may be found."""
+    noted = []
+    for name, read in SETS.items():
+        labels, repeats, gains, by_chance, others, false = [], [], [], [], [], []
+        for seed in range(SEEDS):
+            table = planted(read(data, seed), seed)
+            refined = refine(table.rows, repair=True, seed=seed)
+            # Copies of a row with a wrong label are wrong, too; they are found as copies.
+            labels.append(shares(found(refined, "mislabelled", "contradiction") - table.twice, table.wrong))
+            repeats.append(shares(found(refined, "duplicate"), table.twice))
+            raw = learned(table.rows, table.clean)
+            gains.append(learned(refined.rows, table.clean) - raw)
+            fewer = len(found(refined, "mislabelled", "contradiction", "duplicate"))
+            kept = random.Random(seed).sample(list(table.rows), len(table.rows) - fewer)
+            by_chance.append(learned(kept, table.clean) - raw)
+            others.append(cleanlab(table, seed))
+            untouched = planted(read(data, seed), seed, wrong=0.0)
+            false.append(len(found(refine(untouched.rows, seed=seed), "mislabelled")) / len(untouched.rows))
+        precision, recall = (fmean(column) for column in zip(*labels, strict=True))
+        noted.append(
+            Noted(
+                name,
+                figures={
+                    "wrong labels: precision": f"{precision:.2f}",
+                    "recall": f"{recall:.2f}",
+                    "cleanlab": ", ".join(others),
+                    "found where none is wrong": f"{fmean(false):.3f}",
+                    "repeated rows": "{:.2f} / {:.2f}".format(
+                        *(fmean(c) for c in zip(*repeats, strict=True))
+                    ),
+                    "accuracy, refined − raw": ", ".join(f"{gain:+.3f}" for gain in gains),
+                    "as many left out by chance − raw": ", ".join(f"{gain:+.3f}" for gain in by_chance),
+                },
+                lines={
+                    f"precision of wrong labels at least {PRECISION:g}": precision >= PRECISION,
+                    f"recall of wrong labels at least {RECALL:g}": recall >= RECALL,
+                    "refined rows teach more than raw ones": min(gains) > 0,
+                    "rows left out by chance do not": fmean(by_chance) <= 0.005,
+                    "refining beats leaving out by chance": fmean(gains) > fmean(by_chance) + 0.01,
+                    "nothing is found where nothing is wrong": fmean(false) <= 0.01,
+                },
+            )
+        )
+    return noted

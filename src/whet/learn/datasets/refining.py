@@ -1,0 +1,249 @@
+"""Rows of examples, looked at again: repeated, contradicted, wrongly labelled, giving their answer away.
+
+Each finding has its kind, how likely it is, and why; what is left out or repaired keeps its provenance, so that a
+person can look at it and put it back.  Labels are doubted by a classifier where there are few of them
+(`labels.py`), and by what several agents answered where those answers were recorded (`consensus.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ...record.rows import as_text
+from ...types import Json, Task
+from .consensus import Answers, agreement
+from .near import Near, normalised
+
+Kind = Literal["duplicate", "contradiction", "mislabelled", "leak", "trivial", "unsolvable"]
+LEFT_OUT: frozenset[Kind] = frozenset({"duplicate", "contradiction", "mislabelled", "leak"})
+"""Kinds whose rows are left out; of the others is told."""
+SAME = 0.9
+"""Similarity from which on two inputs with the same answer are one."""
+SURE = 0.9
+"""Chance from which on another answer takes the place of the given one."""
+LEAST_ROWS, MOST_LABELS, ROWS_A_LABEL = 50, 50, 8
+"""Where labels are doubted by a classifier: so many rows, no more labels, so many rows for each of them."""
+_SEVERAL = 3
+"""Sources whose agreement or disagreement says something of a task."""
+_GIVEAWAY = r"\b(?:answer|label|expected|solution|target|class|category|output)\W{1,4}"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A finding about one row."""
+
+    row: int
+    """Its place."""
+    kind: Kind
+    chance: float
+    """How likely it is so."""
+    because: str
+    instead: Json = None
+    """The answer in the place of the given one, where one is sure."""
+    of: int | None = None
+    """The row that a duplicate repeats."""
+    repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refinement:
+    """Rows as they were, what was found, and what is left."""
+
+    rows: Sequence[Task]
+    """What is left, repaired where that was asked for."""
+    doubts: Sequence[Doubt]
+    wrong_rate: float | None = None
+    """Estimated share of wrong labels; None where they were not doubted by a classifier."""
+    notes: Sequence[str] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Kind → findings."""
+        return dict(Counter(doubt.kind for doubt in self.doubts))
+
+
+@dataclass(slots=True)
+class _Search:
+    """The rows, and what was found so far; a row has one finding that leaves it out."""
+
+    texts: Sequence[str]
+    answers: Sequence[str | None]
+    """Comparable; None where none is known."""
+    doubts: dict[int, Doubt] = field(default_factory=dict)
+    told: list[Doubt] = field(default_factory=list)
+
+    def add(
+        self, row: int, kind: Kind, chance: float, because: str, instead: Json = None, of: int | None = None
+    ) -> None:
+        doubt = Doubt(row, kind, chance, because, instead, of)
+        if kind in LEFT_OUT:
+            self.doubts.setdefault(row, doubt)
+        else:
+            self.told.append(doubt)
+
+    def standing(self) -> list[int]:
+        """Rows that nothing leaves out so far, and whose answer is known."""
+        return [
+            row for row, answer in enumerate(self.answers) if answer is not None and row not in self.doubts
+        ]
+
+
+def refine(
+    rows: Sequence[Task], *, answers: Answers | None = None, repair: bool = False, seed: int = 0
+) -> Refinement:
+    """Look at rows again.
+
+    Args:
+        rows: with `initial_state["input"]`, as tables are read.
+        answers: id of a row → (source, answer) of agents that were asked the same.
+        repair: put a sure answer in the place of a wrong one, instead of leaving the row out.
+
+    Raises:
+        MissingExtra: labels are few enough to be doubted by a classifier, and numpy is not installed.
+    """
+    inputs = [as_text(task.initial_state.get("input", task.instruction)) for task in rows]
+    search = _Search(
+        [normalised(text) for text in inputs],
+        [normalised(as_text(task.answer)) if task.answer_known else None for task in rows],
+    )
+    _leaks(search, inputs, rows)
+    _repeated(search)
+    by_text = {
+        answer: task.answer for task, answer in zip(rows, search.answers, strict=True) if answer is not None
+    }
+    _by_agents(search, rows, answers or {}, by_text)
+    rate, note = _by_labels(search, by_text, seed)
+    kept, doubts = [], []
+    for place, task in enumerate(rows):
+        doubt = search.doubts.get(place)
+        if doubt is not None and doubt.kind == "mislabelled" and repair and doubt.instead is not None:
+            doubt = replace(doubt, repaired=True)
+            task = _repaired(task, doubt)
+        elif doubt is not None:
+            doubts.append(doubt)
+            continue
+        kept.append(task)
+        doubts += [doubt] if doubt is not None else []
+    doubts = sorted([*doubts, *search.told], key=lambda doubt: (doubt.row, doubt.kind))
+    return Refinement(kept, doubts, rate, [note] if note else [])
+
+
+def _repaired(task: Task, doubt: Doubt) -> Task:
+    provenance = task.meta.get("provenance")
+    was: dict[str, Json] = {"was": task.answer, "because": doubt.because, "chance": round(doubt.chance, 3)}
+    meta = {
+        **task.meta,
+        "provenance": {**(provenance if isinstance(provenance, dict) else {}), "refined": was},
+    }
+    return replace(task, answer=doubt.instead, meta=meta, id="")
+
+
+def _leaks(search: _Search, inputs: Sequence[str], rows: Sequence[Task]) -> None:
+    """Inputs that say their answer after a word such as "answer:"."""
+    for row, (text, task) in enumerate(zip(inputs, rows, strict=True)):
+        said = as_text(task.answer).strip() if task.answer_known and task.answer is not None else ""
+        if said and re.search(_GIVEAWAY + re.escape(said) + r"(?!\w)", text, re.IGNORECASE):
+            search.add(row, "leak", 1.0, "the input says the answer itself")
+
+
+def _repeated(search: _Search) -> None:
+    """One of several equal inputs with the same answer stays; of equal ones that contradict each other the majority."""
+    sets: dict[str, list[int]] = defaultdict(list)
+    for row in search.standing():
+        sets[search.texts[row]].append(row)
+    for same in sets.values():
+        counts = Counter(search.answers[row] for row in same)
+        (top, most), *others = counts.most_common()
+        if others and most == others[0][1]:
+            for row in same:
+                search.add(row, "contradiction", 1.0, f"equal inputs have {len(counts)} different answers")
+            continue
+        for row in same:
+            if search.answers[row] != top:
+                search.add(row, "contradiction", 1.0, f"{most} equal inputs have another answer")
+    standing = search.standing()
+    index = Near([search.texts[row] for row in standing], SAME)
+    for place, row in enumerate(standing):
+        if not search.texts[row]:
+            continue
+        for other, similarity in index.after(place):
+            later = standing[other]
+            if search.answers[later] == search.answers[row] and row not in search.doubts:
+                alike = (
+                    "the same input" if similarity == 1.0 else f"{similarity:.0%} of the input is the same"
+                )
+                search.add(later, "duplicate", 1.0, f"repeats an earlier row: {alike}", of=row)
+
+
+def _by_agents(search: _Search, rows: Sequence[Task], answers: Answers, by_text: Mapping[str, Json]) -> None:
+    """Doubt what several agents answer otherwise, and alike."""
+    standing = search.standing()
+    given = {rows[row].id: answer for row in standing if (answer := search.answers[row]) is not None}
+    told = {
+        task: [(source, normalised(answer)) for source, answer in answers[task]]
+        for task in given
+        if len(answers.get(task, ())) >= 2
+    }
+    found = agreement(given, told)
+    for row in standing:
+        seen = found.get(rows[row].id)
+        if seen is None:
+            continue
+        others = f"{seen.sources} agents"
+        if seen.best != given[rows[row].id] and seen.sure >= SURE and seen.backing >= 2:
+            instead = by_text.get(seen.best, _spelled(answers[rows[row].id], seen.best))
+            search.add(
+                row,
+                "mislabelled",
+                seen.sure,
+                f"{seen.backing} of {others} agree on another answer, {seen.agreeing} have this one",
+                instead,
+            )
+        elif seen.sources >= _SEVERAL and seen.agreeing == seen.sources:
+            search.add(row, "trivial", seen.right, f"all {others} have the answer")
+        elif seen.sources >= _SEVERAL and not seen.agreeing:
+            search.add(
+                row,
+                "unsolvable",
+                1 - seen.right,
+                f"none of {others} has the answer, nor do they agree on another",
+            )
+
+
+def _spelled(answers: Sequence[tuple[str, str]], comparable: str) -> str:
+    return next(answer for _, answer in answers if normalised(answer) == comparable)
+
+
+def _by_labels(search: _Search, by_text: Mapping[str, Json], seed: int) -> tuple[float | None, str]:
+    """Doubt labels by a classifier, where they are few and each has many rows."""
+    standing = search.standing()
+    counts = Counter(search.answers[row] for row in standing)
+    labels = sorted(label for label in counts if label is not None)
+    few = 2 <= len(labels) <= min(MOST_LABELS, len(standing) // ROWS_A_LABEL)
+    if len(standing) < LEAST_ROWS or not few:
+        return None, (
+            f"labels were not doubted by a classifier: {len(standing)} rows have {len(labels)} different answers, and "
+            f"it takes {LEAST_ROWS} rows, and {ROWS_A_LABEL} of each label"
+        )
+    from .labels import MOST_CALLED, doubted
+
+    numbers = {label: number for number, label in enumerate(labels)}
+    texts = [search.texts[row] for row in standing]
+    found = doubted(texts, [numbers[search.answers[row] or ""] for row in standing], seed=seed)
+    for place in found.called:
+        row, instead = standing[place], labels[found.instead[place]]
+        sure = found.sure[place] >= SURE and instead != search.answers[row]
+        search.add(
+            row,
+            "mislabelled",
+            found.wrong[place],
+            f"rows like it are {as_text(by_text[instead])}",
+            by_text[instead] if sure else None,
+        )
+    if found.rate >= MOST_CALLED:
+        return None, "labels were not doubted: these inputs say too little of their labels"
+    return found.rate, ""
