@@ -48,7 +48,15 @@ app = cyclopts.App(
 LOOP = {
     "Start": ("demo", "init", "doctor", "run", "improve"),
     "Record": ("show", "serve", "token", "replay", "feedback", "import", "export", "retain", "erase"),
-    "Judge": ("label", "score", "findings", "generate-training-data", "refine", "generate-evaluators", "audit"),
+    "Judge": (
+        "label",
+        "score",
+        "findings",
+        "generate-training-data",
+        "refine",
+        "generate-evaluators",
+        "audit",
+    ),
     "Learn": ("evolve", "extract-targets", "train", "tasks", "work", "sandbox"),
     "Prove": ("gate", "verdict", "baseline", "report"),
     "Ship": ("release", "rollback", "serve-policy"),

@@ -33,7 +33,6 @@ def audit(
     labels: Path | None = None,
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
-    store: Path | None = None,
     seconds: float = 20.0,
     model: ModelName = None,
     base_url: BaseUrl = None,
@@ -77,13 +76,11 @@ def audit(
         A change of an answer that must not change its score: whitespace or case. May be repeated.
     path
         A further file or folder that the evaluator may read or import from. May be repeated.
-    store
-        A record: the exploits that people confirmed in it (whet findings --confirm) must score below every known-good
-        answer.
     seconds
         Time limit of one evaluation, in seconds.
     store
-        For a rubric: the store that keeps the judge's card, where whet gate looks for it, and its answers.
+        A record. Of code, the exploits that people confirmed in it (whet findings --confirm) must score below every
+        known-good answer; of a rubric it keeps the judge's card, where whet gate looks for it, and the answers.
     output
         For judges: a folder for each card as JSON and as an SVG badge, and for the panel.
     show

@@ -254,9 +254,7 @@ class Comparison:
 
     @property
     def _sound(self) -> bool:
-        return (
-            not self._tainted and not self._uncalibrated and self._broken <= MAX_EXCLUDED * len(self._seen)
-        )
+        return not self._tainted and not self._uncalibrated and self._broken <= MAX_EXCLUDED * len(self._seen)
 
     def _proven(self, evidence: RegimeEvidence) -> bool:
         # The cheap tests first: this runs after every pair.
