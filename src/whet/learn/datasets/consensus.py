@@ -35,7 +35,7 @@ _Case = tuple[int, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class Consensus:
     """What is known of one task's answers."""
 
     right: float
@@ -107,7 +107,7 @@ class _Estimate:
         self.hard = (hard + 0.3 * _PRIOR) / (len(self.told) + _PRIOR)
 
 
-def agreement(given: Mapping[str, str], answers: Answers) -> dict[str, Agreement]:
+def agreement(given: Mapping[str, str], answers: Answers) -> dict[str, Consensus]:
     """How far the sources agree with the answers that were given, for each task that has others.
 
     Args:
@@ -123,14 +123,14 @@ def agreement(given: Mapping[str, str], answers: Answers) -> dict[str, Agreement
     return {task: _agreement(each, chances[task]) for task, each in told.items()}
 
 
-def _agreement(each: Sequence[tuple[str, str]], chances: Mapping[_Case, float]) -> Agreement:
+def _agreement(each: Sequence[tuple[str, str]], chances: Mapping[_Case, float]) -> Consensus:
     likely = defaultdict[str, float](float)
     for (_, candidate), chance in chances.items():
         if candidate is not None:
             likely[candidate] += chance
     given, others = each[0][1], [answer for _, answer in each[1:]]
     best = max(likely, key=lambda answer: (likely[answer], answer == given))
-    return Agreement(
+    return Consensus(
         right=likely[given],
         best=best,
         sure=likely[best],
