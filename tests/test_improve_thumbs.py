@@ -166,7 +166,7 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     record: Record, servers: tuple[ScriptedServer, ScriptedServer]
 ) -> None:
     folder = record()
-    code, out, err = improve(folder, servers, "--release", "--reflections", "20")
+    code, out, err = improve(folder, servers, "--release", "--reflections", "12")
     assert code == 0, f"{out}\n{err}"
     assert f"desk:SYSTEM_PROMPT can change ({len(PROMPT)} characters); desk:answer answers under it" in out
     assert "not changed: desk:GREETING_PROMPT" in out
@@ -177,7 +177,7 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     agent, proposer = servers
     report = json.loads((folder / "whet_output" / "verdict.json").read_text())
     assert report["agent_calls"] == len(agent.requests) <= 400
-    assert report["model_calls"] == len(proposer.requests) <= 20
+    assert report["model_calls"] == len(proposer.requests) <= 12
     assert sum(rule in report["after"] for rule in RULES.values()) >= 2
     assert report["gate"]["after"] > report["gate"]["before"] + 0.15
     with Store(folder / "runs.db") as store:

@@ -46,7 +46,7 @@ class ReflectOptions:
 
     rounds: int = 8
     """Reflections at most: each is one call of the model."""
-    prompts: int = 6
+    prompts: int = 4
     """Prompts that one reflection asks for."""
     tasks: int = 20
     """Training rows that candidates are run on; fewer where the budget is small."""
@@ -462,30 +462,20 @@ class _Search:
         order = self._order(prompt, parent)
         at, lap = 0, self.options.first
         while at < len(order):
-            rows = order[at : at + lap]
-            able = [row for row in rows if self._able(parent, row) > 0.0]
-            # The other rows of the lap can only lose: what gained nothing on these is given up without them.
-            # One that only drops something may be joined for losing nothing, so it is run on all.
-            if bar > 0 and _adds(prompt, parent):
-                await self._extend(prompt, able)
-                if prompt.gain(parent, [*order[:at], *able]) < bar:
-                    return
-            await self._extend(prompt, rows)
+            await self._extend(prompt, order[at : at + lap])
             at, lap = min(len(order), at + lap), 2 * lap
             ran, left = order[:at], order[at:]
             gain = prompt.gain(parent, ran)
             # The most that it can still gain: every row that is left becomes right.
-            hope = gain + sum(self._able(parent, row) for row in left)
+            hope = gain + sum(
+                self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0)) for row in left
+            )
             hopeless = hope < bar if bar < 0 else hope <= self.best.gain(parent, self.rows) - _EQUAL
             if left and (gain < bar or hopeless):
                 return
             laps = None if laps is None else laps - 1
             if laps == 0:
                 return
-
-    def _able(self, parent: _Prompt, row: Task) -> float:
-        """The most that a row can gain."""
-        return self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0))
 
     def _order(self, prompt: _Prompt, parent: _Prompt) -> list[Task]:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
