@@ -115,9 +115,10 @@ def test_what_was_judged_with_other_code_or_other_goals_is_judged_anew(
         with pytest.raises(SystemExit):
             main(["evolve", *map(str, words), "--output", str(tmp_path / "out")])
         said = capsys.readouterr()
-        told, _, rest = said.err.partition("\n")
+        told, power, *rest = said.err.splitlines(keepends=True)
         assert "behind the gate" in told
-        return json.loads(said.out)["resumed"], rest
+        assert "power: " in power
+        return json.loads(said.out)["resumed"], "".join(rest)
 
     assert again() == (0, "")
     assert again() == (2, "")

@@ -287,7 +287,7 @@ def test_imported_thumbs_and_rows_are_what_improve_goes_by(
     assert bring(product, *write_copies(product, asked, tmp_path), store=store) == 0
     (tmp_path / "desk.py").write_text(AGENT)
     capsys.readouterr()
-    shared = (str(tmp_path / "desk.py"), store, None, None, 0.05, 0, tmp_path / "out")
+    shared = (str(tmp_path / "desk.py"), store, None, None, 0.05, "new-group", 0, tmp_path / "out")
     improve_by_thumbs(ThumbRun(*shared, release=False, dry_run=True, json=False), ThumbOptions())
     assert (
         "12 recorded runs; 4 thumbs up and 8 down of 5 people on 12 different inputs"

@@ -410,8 +410,9 @@ def test_in_whatever_pieces_and_order_spans_arrive_the_trajectories_are_those_of
         with assembling(door, grace=chance.choice((0.0, 0.02, 0.5)), patience=0.3) as assembler:
             for piece in pieces:
                 together = [*piece, *chance.choice(pieces)] if chance.random() < 0.2 else piece
-                assembler.admit(together, read_whole(together))
+                admitted = assembler.admit(together, read_whole(together))
                 record.spans.put(together)
+        admitted.result()  # commits are in order: all before it are there
         record.spans.put([]).result()
         Assembler(record).flush()
         Assembler(door).flush()

@@ -160,9 +160,9 @@ def test_in_an_environment_a_budget_ends_it_with_weights_and_a_kill_is_gone_on_f
 
 
 def test_an_environment_is_for_methods_that_learn_from_their_own_runs(world, tmp_path):
-    with pytest.raises(InputError, match=r"sft learns from a record; --env is for star, grpo"):
+    with pytest.raises(InputError, match=r"sft learns from a record; --env and --agent are for star, grpo"):
         run("train", "sft", *world[:-2], "--output", tmp_path / "out")
     with pytest.raises(InputError, match="--env needs tasks: give --tasks-file"):
         run("train", "grpo", "--env", "answers_world:env", "--output", tmp_path / "out")
-    with pytest.raises(InputError, match="give it with --env"):
+    with pytest.raises(InputError, match="give it with --env or --agent"):
         run("train", "grpo", "--max-rollouts", 3, "--output", tmp_path / "out")

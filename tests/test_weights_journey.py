@@ -100,6 +100,6 @@ def test_an_agent_that_takes_its_weights_from_elsewhere_proves_nothing(folder: P
     whet(folder, "train", "sft", *rewarded, "--model", "base", "--output", "out", "--epochs", "1")
     unseen = ("--store", "runs.db", "--reward", "reader:right", "--data", "unseen.jsonl")
     said = whet(folder, "gate", "out", "--entry", "reader:stubborn", *unseen, "--margin", "0.1")
-    assert said.startswith("DO NOT PROMOTE")
+    assert "DO NOT PROMOTE" in said
     assert "read nothing in which the two sides differ (policy)" in " ".join(said.split())
     assert whet(folder, "release", "out", "--store", "runs.db", fails=True)
