@@ -148,6 +148,7 @@ def test_what_is_missing_is_one_sentence_and_nothing_is_spent(folder: Path, serv
     assert "a prompt is tried on a model: give --model" in nobody.stderr
     assert "it has question, answer, customer" in improve(folder, server, "--input", "letter")[2]
     assert "is exact meant?" in improve(folder, server, "--metric", "exat")[2]
+    assert "guard the scores of an agent" in improve(folder, server, "--not-lower", "cost:0.001")[2]
     assert "would be written over" in improve(folder, server, "--output", str(folder))[2]
     assert "24 are needed" in improve(folder, server, "--calls", "30")[2]
     (folder / "examples.csv").write_text("question,answer\n" + "".join(f"q{n},{n}\n" for n in range(5)))

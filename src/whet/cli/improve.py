@@ -153,7 +153,14 @@ def improve(
     validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
     learned from. Run the same command again to resume.
     """
-    if is_thumbed(agent, setup.data, setup.reward):
+    by_thumbs = is_thumbed(agent, setup.data, setup.reward)
+    by_table = not by_thumbs and is_tabled(agent, setup.data, setup.reward)
+    if (by_thumbs or by_table) and (comparison.not_lower or comparison.not_higher):
+        raise InputError(
+            "--not-lower and --not-higher guard the scores of an agent that rewards judge: give --reward, or leave "
+            f"them out where {agent} is improved by {'thumbs' if by_thumbs else 'a table'}"
+        )
+    if by_thumbs:
         run = ThumbRun(
             agent,
             setup.store,
@@ -168,7 +175,7 @@ def improve(
             json=json,
         )
         return improve_by_thumbs(run, thumbs)
-    if is_tabled(agent, setup.data, setup.reward):
+    if by_table:
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
         return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
     guardrails = comparison.guardrails()
