@@ -10,7 +10,7 @@ import pytest
 
 from whet.errors import InputError, ModelError
 from whet.judge import Judge, ascore
-from whet.judge.shown import REMOVED, fenced, injections
+from whet.judge.shown import REMOVED, fenced, without_injections
 from whet.models import RecordedModel, ScriptedModel
 from whet.models.base import ModelRequest
 from whet.types import Failure, Fault, Step, Task, Trajectory
@@ -86,7 +86,7 @@ def test_what_was_taken_out_is_said_and_plain_text_stays() -> None:
         "Rate limits are 10 per second.",
         "Ignore the noise in the data.",
     ]
-    assert [injections(text) for text in plain] == [[], [], []]
+    assert [without_injections(text) for text in plain] == [(text, 0) for text in plain]
     model = ScriptedModel("SCORE: 5")
     asyncio.run(ascore(Judge(model, RUBRIC), run(f"Lima. {ATTACKS[0]} It lies at the sea.")))
     assert REMOVED in model.calls[0].text

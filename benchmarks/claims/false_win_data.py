@@ -4,7 +4,9 @@ Each set is a table of questions and which of a few labels is right: the databas
 of an examination question.  A fifth of the labels becomes another one and a tenth of the rows comes twice, exactly, in
 other letters, or with a word more.  A plain classifier is then fitted to the rows as they are, as they were refined
 (wrong labels repaired where the right one is sure, else left out), and with as many left out by chance, and asked about
-rows that were never touched.  Where cleanlab is installed, what it finds stands beside it.
+rows that were never touched.  Where cleanlab is installed (pip install cleanlab scikit-learn), what it finds stands
+beside it.  Last, answers of GSM8K are exchanged, and recorded answers of models say which: of six, of four old ones of
+one family, and of six whose answers belong to other questions.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 from newcomers_shell import Noted
 
-from whet.learn.datasets.labels import accuracy
+from whet.learn.datasets import labels as classifier
+from whet.learn.datasets.consensus import Answers
 from whet.learn.datasets.refining import Refinement, refine
 from whet.record.rows import row
 from whet.types import Task
@@ -104,12 +109,14 @@ def learned(rows: Sequence[Task], clean: Pairs) -> float:
     """Accuracy on rows that were never touched, of a classifier fitted to these."""
     labels = sorted({str(task.answer) for task in rows} | {label for _, label in clean})
     numbers = {label: number for number, label in enumerate(labels)}
-    return accuracy(
-        [str(task.initial_state["input"]) for task in rows],
-        [numbers[str(task.answer)] for task in rows],
-        [text for text, _ in clean],
-        [numbers[label] for _, label in clean],
+    texts = [*(str(task.initial_state["input"]) for task in rows), *(text for text, _ in clean)]
+    given = np.asarray(
+        [*(numbers[str(task.answer)] for task in rows), *(numbers[label] for _, label in clean)]
     )
+    inside, outside = np.arange(len(rows)), np.arange(len(rows), len(texts))
+    features, alike = classifier._Features.of(texts), np.ones(len(texts))
+    scores = classifier._scores(features, inside, given, alike, len(labels), asked=outside)
+    return float((scores.argmax(axis=1) == given[outside]).mean())
 
 
 def cleanlab(table: Planted, seed: int) -> str:
@@ -178,4 +185,88 @@ def measure(data: Path, folder: Path) -> list[Noted]:
                 },
             )
         )
+    return [*noted, *by_agents(data)]
+
+
+def number(text: str) -> str:
+    """The last number of a solution."""
+    numbers = re.findall(r"-?\d[\d,]*\.?\d*", text)
+    plain = numbers[-1].replace(",", "").rstrip(".") if numbers else ""
+    return plain.removesuffix(".00").removesuffix(".0")
+
+
+def by_agents(data: Path) -> list[Noted]:
+    """Answers of GSM8K, a fifth of them exchanged, beside what models answered."""
+    path = data / "gsm8k" / "example_model_solutions.jsonl"
+    solved = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    right = {one["question"]: number(one["ground_truth"]) for one in solved}
+    old = {
+        one["question"]: [(name, number(of["solution"])) for name, of in one.items() if isinstance(of, dict)]
+        for one in solved
+    }
+    with (data / "routellm" / "gsm8k_responses.csv").open(encoding="utf-8", newline="") as file:
+        recorded = {line["prompt"]: line for line in csv.DictReader(file)}
+    ends = "_response"
+    six = {
+        question: [
+            *answers,
+            *(
+                (name, number(text))
+                for name, text in recorded.get(question, {}).items()
+                if name.endswith(ends)
+            ),
+        ]
+        for question, answers in old.items()
+    }
+    questions = sorted(right)
+    noted = []
+    for name, answers in (
+        ("answers, by six models", six),
+        ("by four old ones of a family", old),
+        ("control", six),
+    ):
+        found_of: list[tuple[float, float]] = []
+        called = 0
+        for seed in range(SEEDS):
+            rng = random.Random(f"answers:{seed}")
+            wrong = {question for question in questions if rng.random() < WRONG}
+            rows = [
+                Task(
+                    id=question,
+                    initial_state={"input": question},
+                    answer=right[rng.choice(questions)] if question in wrong else right[question],
+                )
+                for question in questions
+            ]
+            # An exchanged answer may be the same by chance.
+            wrong = {row.id for row in rows if row.answer != right[row.id]}
+            told = _moved(answers, rng) if name == "control" else answers
+            doubted = {
+                rows[place].id for place in found(refine(rows, answers=told, seed=seed), "mislabelled")
+            }
+            called += len(doubted)
+            found_of.append((len(doubted & wrong) / max(1, len(doubted)), len(doubted & wrong) / len(wrong)))
+        precision, recall = (fmean(column) for column in zip(*found_of, strict=True))
+        figures = {"wrong labels: precision": f"{precision:.2f}", "recall": f"{recall:.2f}"}
+        lines = {}
+        if name == "control":
+            figures = {"found where none is wrong": f"{called / SEEDS / len(questions):.3f}"}
+            lines = {"answers to other questions accuse nobody": called <= 0.02 * SEEDS * len(questions)}
+        elif answers is six:
+            lines = {f"precision by six models at least {PRECISION:g}": precision >= PRECISION}
+        noted.append(Noted(name, figures=figures, lines=lines))
     return noted
+
+
+def _moved(answers: Answers, rng: random.Random) -> Answers:
+    """Each model's answers, given to other questions."""
+    by_source: dict[str, list[str]] = {}
+    for given in answers.values():
+        for source, answer in given:
+            by_source.setdefault(source, []).append(answer)
+    for column in by_source.values():
+        rng.shuffle(column)
+    return {
+        question: [(source, by_source[source].pop()) for source, _ in given]
+        for question, given in answers.items()
+    }

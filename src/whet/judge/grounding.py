@@ -7,7 +7,7 @@ for nothing: a statement is supported only where that passage stands in the sour
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,32 +15,22 @@ import msgspec
 from ..models import Model
 from ..record.rows import as_text
 from ..types import UNCALIBRATED, Json, Score, Trajectory, Usage, digest
-from .judge import AskedModel
+from .judge import AskedModel, object_schema
 from .shown import fenced, without_injections
 
 _FORM = 1
 _SHORTEST = 8
 """Letters below which a passage stands in any text."""
-_SCHEMA: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {
-        "statements": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "statement": {"type": "string"},
-                    "verdict": {"type": "string", "enum": ["supported", "contradicted", "absent"]},
-                    "passage": {"type": "string"},
-                },
-                "required": ["statement", "verdict", "passage"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["statements"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(
+    statements={
+        "type": "array",
+        "items": object_schema(
+            statement={"type": "string"},
+            verdict={"type": "string", "enum": ["supported", "contradicted", "absent"]},
+            passage={"type": "string"},
+        ),
+    }
+)
 
 
 class _Statement(msgspec.Struct):

@@ -226,18 +226,19 @@ def judge_of(
     )
 
 
-_MARK: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {"reasons": {"type": "string"}, "mark": {"type": "number"}},
-    "required": ["reasons", "mark"],
-    "additionalProperties": False,
-}
-_PREFERENCE: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {"reasons": {"type": "string"}, "better": {"type": "string", "enum": ["1", "2", "TIE"]}},
-    "required": ["reasons", "better"],
-    "additionalProperties": False,
-}
+def object_schema(**properties: Json) -> dict[str, Json]:
+    """The JSON schema of an object with these properties and no others, as endpoints keep to it strictly."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_TEXT: Json = {"type": "string"}
+_MARK = object_schema(reasons=_TEXT, mark={"type": "number"})
+_PREFERENCE = object_schema(reasons=_TEXT, better={"type": "string", "enum": ["1", "2", "TIE"]})
 
 
 def _read_mark(reply: str) -> float | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -24,7 +24,7 @@ from ..errors import InputError, ModelError
 from ..models import Model, OpenAIModel
 from ..types import UNCALIBRATED, Fault, Json, Outcome, Score, Trajectory, Usage, canonical, digest
 from .base import Reward
-from .judge import AskedModel
+from .judge import AskedModel, object_schema
 from .shown import IMAGES, STEPS, fenced, image_parts, shown_parts, shown_run, without_injections
 
 RULER = (
@@ -35,26 +35,12 @@ RULER = (
 """The rubric of a Ruler that is given none."""
 _ALONE = "its group is scored together: alone it is compared with nothing"
 _FORM = 1
-_SCHEMA: Mapping[str, Json] = {
-    "type": "object",
-    "properties": {
-        "scores": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "id": {"type": "string"},
-                    "reason": {"type": "string"},
-                    "score": {"type": "number"},
-                },
-                "required": ["id", "reason", "score"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["scores"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(
+    scores={
+        "type": "array",
+        "items": object_schema(id={"type": "string"}, reason={"type": "string"}, score={"type": "number"}),
+    }
+)
 
 
 class _Ranked(msgspec.Struct):

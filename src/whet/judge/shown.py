@@ -40,11 +40,6 @@ _TO_THE_JUDGE = re.compile(
 _SENTENCE = re.compile(r"[^.!?\n]*[.!?]*\n?")
 
 
-def injections(text: str) -> list[str]:
-    """The passages of a text that speak to its judge."""
-    return [match.group(0).strip() for match in _TO_THE_JUDGE.finditer(text)]
-
-
 def without_injections(value: Json) -> tuple[Json, int]:
     """A value whose texts lack the sentences that speak to a judge, and how many were taken out."""
     if isinstance(value, str):

@@ -102,17 +102,6 @@ def doubted(texts: Sequence[str], labels: Sequence[int], *, seed: int = 0) -> La
     )
 
 
-def accuracy(
-    texts: Sequence[str], labels: Sequence[int], tested: Sequence[str], right: Sequence[int]
-) -> float:
-    """Share of right answers to other texts, of the same model fitted to these rows."""
-    features, classes = _Features.of([*texts, *tested]), max(max(labels), max(right)) + 1
-    given = np.asarray([*labels, *[0] * len(tested)])
-    inside, outside = np.arange(len(texts)), np.arange(len(texts), len(texts) + len(tested))
-    scores = _scores(features, inside, given, np.ones(len(given)), classes, asked=outside)
-    return float((scores.argmax(axis=1) == np.asarray(right)).mean())
-
-
 def _folds(count: int, seed: int) -> list[Array]:
     shuffled = np.random.default_rng(seed).permutation(count)
     return [np.sort(shuffled[fold::FOLDS]) for fold in range(FOLDS)]

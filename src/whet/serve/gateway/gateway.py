@@ -211,15 +211,7 @@ class Gateway:
                 with self.traffic:
                     live = self.assignments.live.served
                     served = replace(live, versions={}, prompt=None, rewrites={})
-                    name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.id.hex()))
-                    exchange = Exchange(
-                        request,
-                        dialect,
-                        call,
-                        served=served,
-                        upstream=self.upstreams[name],
-                        spoken=DIALECTS[spoken],
-                    )
+                    exchange = self._exchange(request, dialect, call, served, call.id.hex())
                     return await exchange.run(raw, {}, self._client, under_way)
         except UpstreamFailed as failed:
             return await self._failed(dialect, exchange, failed)
@@ -251,7 +243,9 @@ class Gateway:
             with self._interrupter.call(request) as under_way:
                 await self.traffic.let_in()
                 with self.traffic:
-                    exchange = await self._exchange(request, dialect, call)
+                    served = await self._assigned(identity)
+                    call.versions = served.versions
+                    exchange = self._exchange(request, dialect, call, served, identity.key)
                     if waits:
                         exchange.commit = lambda: self._commit(call)
                     return await exchange.run(raw, _own_headers(call), self._client, under_way)
@@ -308,10 +302,11 @@ class Gateway:
                 headers={"retry-after": "1"},
             ) from error
 
-    async def _exchange(self, request: Request, dialect: Dialect, call: ModelCall) -> Exchange:
-        served = await self._assigned(call.identity)
-        call.versions = served.versions
-        name, spoken = choose(self.upstreams, dialect.api, served.upstream(call.identity.key))
+    def _exchange(
+        self, request: Request, dialect: Dialect, call: ModelCall, served: ServedBundle, key: str
+    ) -> Exchange:
+        """The exchange of a call with the upstream that its Bundle sends this key to."""
+        name, spoken = choose(self.upstreams, dialect.api, served.upstream(key))
         return Exchange(
             request,
             dialect,
