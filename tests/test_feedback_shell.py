@@ -48,6 +48,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> str:
         (["1"], "thumb", 1),
         (["undo"], "thumb", 0),
         (["too long"], "comment", None),
+        (["too", "long"], "comment", None),
+        (["down", "no unit", "--correct", "2 years"], "thumb", -1),
         (["--correct", "Order 7 is sent."], "correction", None),
         (["--value", "0", "--kind", "rating"], "rating", 0),
         (["--value", "-1"], "thumb", -1),
@@ -60,6 +62,15 @@ def test_a_word_is_a_thumb_and_words_are_a_comment(
     with Store(path) as store:
         (note,) = store.trajectory("a").feedback
     assert (note.kind, note.value) == (kind, value)
+
+
+@pytest.mark.parametrize("number", ["0", "0.5", "-2", "nan"])
+def test_a_number_that_is_no_thumb_is_refused(path: Path, number: str) -> None:
+    """Some count thumbs as 1 and 0: recorded as a comment, such a thumb down would be lost."""
+    with pytest.raises(InputError, match=f"'{number}' is not a thumb: say up or down"):
+        app(["feedback", "a", number, "--store", str(path)], result_action="return_value")
+    with Store(path) as store:
+        assert not store.trajectory("a").feedback
 
 
 def test_a_thumb_shows_at_once(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

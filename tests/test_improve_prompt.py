@@ -362,6 +362,24 @@ def test_a_prompt_with_slots_is_filled_in_and_other_braces_stay() -> None:
     ]
     assert messages_of("{a} or {b}?", {"a": "x", "b": 2}) == [{"role": "user", "content": "x or 2?"}]
     assert [message["role"] for message in messages_of("Sort.", "it")] == ["system", "user"]
+    # As Jinja writes slots, and by the name of the one column that the input is.
+    jinja = "{% if x %}{{ question }}{% endif %} for {{ name }}"
+    assert messages_of(jinja, "it", column="question") == [
+        {"role": "user", "content": "{% if x %}it{% endif %} for {{ name }}"}
+    ]
+    assert read("```\nSort {question}\n```", "Sort {{ question }}: {name}").prompts == []
+
+
+def test_the_plan_says_what_becomes_of_a_templates_slots(folder: Path, server: ScriptedServer) -> None:
+    (folder / "prompt.txt").write_text("{% if x %}{{ question }}{% endif %} for {name}\n")
+    code, out, err = improve(folder, server, "--dry-run")
+    assert code == 0, err
+    assert "{{ question }} in it is filled in with the row's input, and every proposal keeps it" in out
+    assert "{name} names no column of the input, and is sent as it stands" in out
+    assert "nothing here renders a template" in out
+    (folder / "prompt.txt").write_text("Sort this: {text}\n")
+    code, out, err = improve(folder, server, "--dry-run")
+    assert "is sent as it stands, with the input as a message below; {question} would be filled in" in out
 
 
 def test_reflect_learns_from_any_reward_with_a_text() -> None:

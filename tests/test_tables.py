@@ -120,6 +120,23 @@ def test_columns_are_named_or_guessed_and_said(tmp_path: Path) -> None:
         Columns.of(read_table(write(tmp_path / "abc.csv", "a,b,c\n1,2,3\n")))
 
 
+def test_columns_under_names_of_ones_own_are_told_by_what_is_in_them(tmp_path: Path) -> None:
+    """A number, a size and a key stand beside the two columns of words, which are all that is left."""
+    rows = [f"{n},T-{n},Wo ist Paket {n}?,{code},0.{n}" for n, code in enumerate(["LOG", "FIN", "LOG"])]
+    mixed = read_table(write(tmp_path / "t.csv", "\n".join(["Nr,Fall,Äußerung,Zuständig,Größe", *rows])))
+    columns = Columns.of(mixed)
+    assert (columns.input, columns.expected) == (("Äußerung",), "Zuständig")
+    assert columns.guessed == ("input", "expected")
+    assert Columns.of(mixed, expected="Größe", group="Zuständig").input == ("Äußerung",)
+    assert Columns.of(mixed, input=["Äußerung"]).expected == "Zuständig"
+    three = read_table(write(tmp_path / "three.csv", "a,b,c\nx y,x,y z\nx z,x,y\n"))
+    with pytest.raises(InputError, match=r"name --input and --expected"):
+        Columns.of(three)
+    # The parameters of a function are the input, and what it should give is the only column that is left.
+    fees = read_table(write(tmp_path / "fees.csv", "weight,express,fee\n1,true,2\n"))
+    assert Columns.of(fees, parameters=["weight", "express"]).expected == "fee"
+
+
 def test_missing_cells_are_told_and_mean_what_the_option_says(tmp_path: Path) -> None:
     table = read_table(write(tmp_path / "t.csv", "line,amount\na,1\nb,\n,3\n")).typed()
     columns = Columns.of(table)

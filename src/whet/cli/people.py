@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,9 +24,8 @@ THUMBS = {"up": 1.0, "+1": 1.0, "1": 1.0, "👍": 1.0, "down": -1.0, "-1": -1.0,
 @command("feedback")
 def feedback(
     run: str | None = None,
-    said: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
-    *,
+    *said: Annotated[str, Parameter(allow_leading_hyphen=True)],
     store: Record,
     value: float | None = None,
     comment: str = "",
@@ -47,7 +47,8 @@ def feedback(
         Id of the run or trajectory, as whet show trajectories prints it. Feedback on a run that is not recorded yet is
         kept until the run arrives.
     said
-        up or down, as 1 and -1 are too; undo, which takes the thumbs before it back; or a comment in words.
+        up or down, as 1 and -1 are too; undo, which takes the thumbs before it back; or a comment in words, also behind
+        a thumb.
     value
         A thumb, 1 or -1, or any other number as a rating. A rating of 0 needs --kind rating.
     comment
@@ -72,12 +73,12 @@ def feedback(
 
     if correction is not None and correction_file is not None:
         raise InputError("give either --correction or --correction-file")
-    if said and (value is not None or comment):
-        raise InputError(f"{said!r} is feedback already: leave out --value and --comment")
-    if said.strip().casefold() in THUMBS:
-        value, kind = THUMBS[said.strip().casefold()], kind or "thumb"
-    else:
-        comment = comment or said
+    thumb, words = _thumb_and_words(said)
+    if (thumb is not None and value is not None) or (words and comment):
+        raise InputError(f"{' '.join(said)!r} is feedback already: leave out --value and --comment")
+    if thumb is not None:
+        value, kind = thumb, kind or "thumb"
+    comment = comment or words
     answer = content_of(correction_file) if correction_file is not None else correction
     corrects = correction is not None or correction_file is not None
     if corrects and answer is None:
@@ -103,6 +104,25 @@ def feedback(
     print(f"{store}: {spoken(entry)} on {run or session} ({entry.id}){late}")
     say_redacted(batch.redacted)
     return 0
+
+
+def _thumb_and_words(said: Sequence[str]) -> tuple[float | None, str]:
+    """A thumb, if that comes first, and the words behind it.
+
+    Raises:
+        InputError: a number that is no thumb: a comment `0` is what nobody means.
+    """
+    first = said[0].strip().casefold() if said else ""
+    if first in THUMBS:
+        return THUMBS[first], " ".join(said[1:]).strip()
+    words = " ".join(said).strip()
+    try:
+        float(words)
+    except ValueError:
+        return None, words
+    raise InputError(
+        f"{words!r} is not a thumb: say up or down (or undo); a rating is --value {words} --kind rating"
+    )
 
 
 @command("erase")

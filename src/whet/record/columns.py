@@ -23,6 +23,8 @@ SAID = ("comment", "feedback_text", "critique", "explanation", "reason")
 META_SAID = "said"
 """Entry of `Task.meta` with that text."""
 _SHOWN = 80
+_LOOKED_AT = 200
+"""Rows by which a column is taken for words or not."""
 
 Missing = Literal["none", "unknown"]
 """An empty cell of the expected column: the right answer is None, or nobody knows it."""
@@ -65,7 +67,8 @@ class Columns:
     ) -> Columns:
         """The columns as named, and those that were not as their names suggest.
 
-        Of a table with two columns the first is the input and the second what is expected.
+        Of a table with two columns the first is the input and the second what is expected, whatever they are called;
+        numbers, dates and keys beside two columns of words do not count.
 
         Args:
             parameters: of the function that is called: where all are columns, they are the input.
@@ -93,9 +96,7 @@ class Columns:
             )
         if right is None:
             right = _first(OUTPUT, names, inputs)
-        if len(table.columns) == 2:
-            inputs = inputs or tuple(name for name in table.columns if name != right)[:1]
-            right = right or next(name for name in table.columns if name not in inputs)
+        inputs, right = _by_place(table, inputs, right, group, whole=bool(parameters))
         if not inputs or right is None:
             missing = "--expected" if inputs else "--input" if right else "--input and --expected"
             raise InputError(
@@ -186,6 +187,44 @@ class Columns:
             )
             notes.append(f"{_rows(without_answer)} with an empty {self.expected}: {taken}")
         return tasks, notes
+
+
+def _by_place(
+    table: RowTable, inputs: tuple[str, ...], right: str | None, group: str | None, *, whole: bool
+) -> tuple[tuple[str, ...], str | None]:
+    """The input and what is expected: the first and the second of two columns, where so many are left.
+
+    Args:
+        whole: the inputs are all that a function takes, so the only other column is what it should give.
+    """
+    if inputs and right:
+        return inputs, right
+    others = [name for name in table.columns if name not in (*inputs, group)]
+    if whole and inputs and len(others) == 1:
+        return inputs, others[0]
+    two = table.columns if len(table.columns) == 2 else [name for name in others if _has_words(table, name)]
+    if not inputs and right is None and len(two) == 2:
+        return (two[0],), two[1]
+    if len(table.columns) == 2:
+        inputs = inputs or tuple(name for name in two if name != right)[:1]
+        right = right or next(name for name in two if name not in inputs)
+    elif inputs and right is None:
+        left = [name for name in two if name not in inputs]
+        right = left[0] if len(left) == 1 else None
+    elif not inputs:
+        left = [name for name in two if name != right]
+        inputs = tuple(left) if len(left) == 1 else ()
+    return inputs, right
+
+
+def _has_words(table: RowTable, column: str) -> bool:
+    """Nearly every cell has a letter, and they are no keys: all different, and of one word."""
+    cells = [
+        str(value) for _, values in table.lines[:_LOOKED_AT] if (value := values.get(column)) is not None
+    ]
+    lettered = sum(any(sign.isalpha() for sign in cell) for cell in cells)
+    keys = len(set(cells)) == len(cells) and not any(" " in cell.strip() for cell in cells)
+    return bool(cells) and lettered >= 0.9 * len(cells) and not keys
 
 
 def _first(names: Sequence[str], columns: dict[str, str], used: Sequence[str]) -> str | None:

@@ -1,13 +1,11 @@
 """The agent that is one prompt: a row's input in, one call of a model, its answer out.
 
-The prompt is the system message and the input the user's; a prompt with `{input}`, or with `{name}` for the members
-of an input that has some, is filled in and is the whole message.  A question that was asked under a prompt is not
+The prompt is the system message and the input the user's; a prompt with slots (`slots`), `{input}` or the name of a
+column, is filled in and is the whole message.  A question that was asked under a prompt is not
 asked again: answers are recorded.
 """
 
 from __future__ import annotations
-
-import re
 
 from ...errors import EnvError
 from ...models import RecordedModel
@@ -15,18 +13,19 @@ from ...record.env import StepResult
 from ...record.policy import Action
 from ...record.rows import as_text
 from ...types import Bundle, Json, Task
+from .slots import INPUT, filled
 
-_SLOT = re.compile(r"\{(\w+)\}")
 
+def messages_of(prompt: str, input: Json, *, column: str = INPUT) -> list[dict[str, Json]]:
+    """The chat of a prompt and an input.
 
-def messages_of(prompt: str, input: Json) -> list[dict[str, Json]]:
-    """The chat of a prompt and an input."""
-    values = input if isinstance(input, dict) else {"input": input}
-    slots = {name for name in _SLOT.findall(prompt) if name in values}
-    if slots:
-        # Not str.format: a prompt may hold other braces, of JSON for instance.
-        filled = _SLOT.sub(lambda slot: as_text(values[slot[1]]) if slot[1] in slots else slot[0], prompt)
-        return [{"role": "user", "content": filled}]
+    Args:
+        column: of an input that has no members, whose name a slot may have too.
+    """
+    values = input if isinstance(input, dict) else {INPUT: input, column: input}
+    message = filled(prompt, values)
+    if message is not None:
+        return [{"role": "user", "content": message}]
     question: dict[str, Json] = {"role": "user", "content": as_text(input)}
     return [{"role": "system", "content": prompt}, question] if prompt.strip() else [question]
 
@@ -62,12 +61,19 @@ class PromptAgent:
         default: the prompt where the Bundle names none.
         model: answers; `RecordedModel`, so that nothing is asked twice.
         temperature: of its calls; the endpoint's own if None.
+        column: of an input that has no members.
     """
 
     def __init__(
-        self, resource: str, default: str, model: RecordedModel, *, temperature: float | None = None
+        self,
+        resource: str,
+        default: str,
+        model: RecordedModel,
+        *,
+        temperature: float | None = None,
+        column: str = INPUT,
     ) -> None:
-        self.resource, self.default, self.model = resource, default, model
+        self.resource, self.default, self.model, self.column = resource, default, model, column
         self.settings = {} if temperature is None else {"temperature": temperature}
 
     def __call__(self) -> QuestionEnv:
@@ -87,6 +93,6 @@ class _Answering:
         agent = self._agent
         # Always sample 0: the same question under the same prompt is the same answer, in the search and at the gate.
         answer = await agent.model.complete(
-            messages_of(self._prompt, observation), sample=0, **agent.settings
+            messages_of(self._prompt, observation, column=agent.column), sample=0, **agent.settings
         )
         return Action(answer.text, usage=answer.usage)

@@ -17,6 +17,7 @@ from ...types import Json, Task
 from .blocks import blocks
 from .failures import Failures
 from .program import Program, apply_diff
+from .slots import slots
 
 SYSTEM = (
     "You improve the prompt of a language model from how its answers went. You look for the causes of what went "
@@ -27,7 +28,6 @@ _CAUSE = re.compile(r"^\W*(?:root )?cause\W*\d*\W*:\s*(.+)$", re.IGNORECASE | re
 _RULE = re.compile(r"^\s*(?:[-*+]|\d+[.)]|RULE\s*:)\s*(\S.*)$", re.IGNORECASE)
 _WORDS = re.compile(r"\w+\W+\w+")
 """A rule has two words at least: `{}` is an answer that says nothing."""
-_SLOT = re.compile(r"\{(\w+)\}")
 _FEW_LINES = 4
 """Lines up to which an answer without any mark is read as rules."""
 _RUN = 5
@@ -82,8 +82,8 @@ def request(
             + "\n".join(lines)
         )
     versions = "one new version" if count == 1 else f"{count} new versions that differ in their idea"
-    slots = sorted({f"{{{name}}}" for name in _SLOT.findall(text)})
-    keep = f" Keep {', '.join(slots)} as they are." if slots else ""
+    kept = sorted(slots(text).values())
+    keep = f" Keep {', '.join(kept)} as they are." if kept else ""
     parts.append(
         "# Task\nFirst name the root causes, one line each, as `CAUSE: ...`: what does the prompt leave unsaid, or say "
         "wrongly, that explains these rows?\n"
@@ -99,11 +99,11 @@ def request(
 def read(answer: str, text: str) -> Reflection:
     """The prompts that an answer proposes for a prompt, without those that equal it or lost a slot of it."""
     causes = [cause.strip() for cause in _CAUSE.findall(answer)]
-    slots = set(_SLOT.findall(text))
+    kept = slots(text).keys()
     prompts = dict.fromkeys(
         prompt
         for prompt in _proposed(answer, text)
-        if prompt.strip() and prompt.strip() != text.strip() and slots <= set(_SLOT.findall(prompt))
+        if prompt.strip() and prompt.strip() != text.strip() and kept <= slots(prompt).keys()
     )
     return Reflection(list(prompts), causes, answer)
 

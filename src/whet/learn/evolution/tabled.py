@@ -38,6 +38,7 @@ from .prompt_proof import FOLDS, LEAST_SEARCH, REFLECTIONS, PromptProof, PromptW
 from .prompted import PromptAgent, messages_of
 from .reflecting import ReflectOptions
 from .settings import folder_in_git
+from .slots import INPUT, slot_sentences
 
 _PROOF = 0.3
 """Share of the calls that the gate may take: each of its rows is asked before and after."""
@@ -219,12 +220,13 @@ def plan_prompt(
         raise InputError(f"{shares.standing}. Nothing was spent")
     sentences = [
         f"{path} can change ({len(text):,} characters); {model.name} answers under it",
+        *slot_sentences(text, intake.columns.input),
         *intake.sentences,
         metric.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
         *(f"  {line}" for line in tried.lines),
         shares.standing,
         shares.power(settings.regime),
-        _cost(settings, model, text, shares),
+        _cost(settings, model, text, shares, _column(intake)),
     ]
     return PromptPlan(path, text, intake, metric, shares, settings, sentences)
 
@@ -321,6 +323,11 @@ def _read(path: Path) -> str:
         raise InputError(f"the prompt {path} is not UTF-8: {error}") from error
 
 
+def _column(intake: Intake) -> str:
+    """The column of an input that is one; several have their own names in it."""
+    return intake.columns.input[0] if len(intake.columns.input) == 1 else INPUT
+
+
 def _spread(held: Sequence[Task], count: int) -> list[Task]:
     """So many of the gate's rows, of as many groups as possible: by the place in their group, then by hash."""
     place: dict[str, int] = {}
@@ -333,10 +340,12 @@ def _spread(held: Sequence[Task], count: int) -> list[Task]:
     return [task for _, task in ranked[:count]]
 
 
-def _cost(settings: PromptSettings, model: Model, text: str, shares: Shares) -> str:
+def _cost(settings: PromptSettings, model: Model, text: str, shares: Shares, column: str) -> str:
     """A sentence on the most that it costs."""
     sizes = [
-        estimate(ModelRequest.of(messages_of(text, task.initial_state["input"]), {})).prompt_tokens
+        estimate(
+            ModelRequest.of(messages_of(text, task.initial_state["input"], column=column), {})
+        ).prompt_tokens
         for task in shares.tasks[:50]
     ]
     prompt_tokens = int(settings.calls * sum(sizes) / len(sizes))
@@ -464,7 +473,9 @@ async def improve_prompt(
     settings.output.mkdir(parents=True, exist_ok=True)
     with Store(settings.store or settings.output / "runs.db") as store:
         answers = RecordedModel(model, Log(store, f"answers/{resource}"))
-        agent = PromptAgent(resource, plan.text, answers, temperature=settings.temperature)
+        agent = PromptAgent(
+            resource, plan.text, answers, temperature=settings.temperature, column=_column(plan.intake)
+        )
         start = Bundle([Version(resource=resource, content=plan.text, kind="prompt")])
         # Another prompt, table or setting is another experiment: checkpoints of the one say nothing of the other.
         identity = digest(
