@@ -369,3 +369,18 @@ def test_one_of_five_stars_is_no_thumb_up_until_it_is_said_what_is_liked(tmp_pat
     # Thumbs beside ratings stay thumbs.
     assert evidence([1.0, -1.0, 3.0])[0] == [True, False, None]
     assert evidence([1.0, 1.0])[0] == [True, True]
+
+
+def test_a_prompt_that_is_read_from_a_file_is_refused_before_anything_is_asked(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record(people=20)
+    desk = folder / "desk.py"
+    (folder / "prompt.md").write_text(PROMPT)
+    read = 'from pathlib import Path\n\nSYSTEM_PROMPT = Path(__file__).with_name("prompt.md").read_text()'
+    desk.write_text(desk.read_text().replace(f'SYSTEM_PROMPT = "{PROMPT}"', read))
+    code, out, err = improve(folder, servers, "--prompt", "SYSTEM_PROMPT")
+    assert code == 2, out
+    assert "desk:SYSTEM_PROMPT is not a text but code" in err
+    assert "whet improve FILE --data ROWS" in err
+    assert [server.requests for server in servers] == [[], []]

@@ -10,7 +10,7 @@ It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it 
    draws from the Pareto front each time);
 4. a block that memorises a row is dropped before anything is run, and blocks that earn nothing are dropped at the
    end; where the model has nothing, prompts are joined and shortened without it;
-5. nothing is asked once every row is right;
+5. nothing is asked once every row is right, and of further rows as many as the budget has room for;
 6. the winner is not reported by the rows that chose it: the gate judges it on others.
 
 A row is any Task whose runs have a Score in [0, 1], by whatever reward: a metric, a judge, people's thumbs.  What
@@ -271,7 +271,7 @@ class _Search:
             await self._raced([self._prompt(text, self.start) for text in texts], self.start)
         idle = 0
         limits = self.options
-        while self.asked < limits.rounds and idle < limits.patience and not self._perfect(self.best):
+        while self.asked < limits.rounds and idle < limits.patience and await self._wanting():
             parent = self._parent(idle)
             better = await self._reflected(parent)
             idle = 0 if better else idle + 1
@@ -282,6 +282,22 @@ class _Search:
         await self._shortened()
         if not self.ended:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
+
+    async def _wanting(self) -> bool:
+        """True if the best is not right on all rows; where it is, on more of them, as far as half of the runs last."""
+        while self._perfect(self.best):
+            best, tried = self.best, {row.id for row in self.rows}
+            spare = [row for row in self.context.train if row.id not in tried]
+            left = self.meter.left("rollouts")
+            count = min(len(spare), len(self.rows) // 2, len(spare) if left is None else int(left / 2))
+            if count < self.options.first:
+                return False
+            more = self.rng.sample(spare, count)
+            await self._extend(best, more)
+            self.rows = [*self.rows, *more]
+            # The others have not been run on these.
+            self.pool, self._words = [best], {}
+        return True
 
     def _asked(self) -> str:
         text = f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
@@ -462,20 +478,30 @@ class _Search:
         order = self._order(prompt, parent)
         at, lap = 0, self.options.first
         while at < len(order):
-            await self._extend(prompt, order[at : at + lap])
+            rows = order[at : at + lap]
+            # The other rows of the lap can only lose: what gained nothing on these is given up without them.
+            # One that only drops something may be joined for losing nothing, so it is run on all.
+            if bar > 0 and _adds(prompt, parent):
+                able = [row for row in rows if self._able(parent, row) > 0.0]
+                await self._extend(prompt, able)
+                if prompt.gain(parent, [*order[:at], *able]) < bar:
+                    return
+            await self._extend(prompt, rows)
             at, lap = min(len(order), at + lap), 2 * lap
             ran, left = order[:at], order[at:]
             gain = prompt.gain(parent, ran)
             # The most that it can still gain: every row that is left becomes right.
-            hope = gain + sum(
-                self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0)) for row in left
-            )
+            hope = gain + sum(self._able(parent, row) for row in left)
             hopeless = hope < bar if bar < 0 else hope <= self.best.gain(parent, self.rows) - _EQUAL
             if left and (gain < bar or hopeless):
                 return
             laps = None if laps is None else laps - 1
             if laps == 0:
                 return
+
+    def _able(self, parent: _Prompt, row: Task) -> float:
+        """The most that a row can gain."""
+        return self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0))
 
     def _order(self, prompt: _Prompt, parent: _Prompt) -> list[Task]:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
@@ -586,13 +612,15 @@ class _Search:
         """The best prompt, and how it came about."""
         assert self.start is not None
         best = self.final or self.best
-        before, after = self.start.mean(self.rows), best.mean(self.rows)
+        # The start was not run on the rows that were added when all others were right.
+        rows = [row for row in self.rows if row.id in self.start.runs]
+        before, after = self.start.mean(rows), best.mean(rows)
         if after <= before + _EQUAL:
             best = self.start
         metrics = {
             "start": before,
             "best": max(before, after),
-            "rows": float(len(self.rows)),
+            "rows": float(len(rows)),
             "asked": float(self.asked),
             "useless": float(self.useless),
             "tried": float(self.tried - 1),

@@ -190,6 +190,11 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     name, others = prompt_of(settings.prompt, module, prompts, used)
     agent = RepositoryAgent(root, [name], entry, network=True)
     assert agent.entry is not None
+    if agent.pieces[0].code:
+        raise InputError(
+            f"{name} is not a text but code, which would be changed in the place of a prompt: write the text itself "
+            'there (NAME = "..."), or improve the file that it is read from with rows: whet improve FILE --data ROWS'
+        )
     callee = agent.callees[agent.entry]
     evidence = rated_runs(
         callee.signature, callee.entry.partition(":")[2], runs, liked_from=settings.liked_from
