@@ -132,6 +132,11 @@ def test_columns_under_names_of_ones_own_are_told_by_what_is_in_them(tmp_path: P
     three = read_table(write(tmp_path / "three.csv", "a,b,c\nx y,x,y z\nx z,x,y\n"))
     with pytest.raises(InputError, match=r"name --input and --expected"):
         Columns.of(three)
+    people = read_table(
+        write(tmp_path / "p.csv", "Frage,customer,Note\nWie so?,ann li,1\nWo denn?,bo li,2\n")
+    )
+    with pytest.raises(InputError, match=r"name --expected. Its columns: Frage, customer, Note"):
+        Columns.of(people)
     # The parameters of a function are the input, and what it should give is the only column that is left.
     fees = read_table(write(tmp_path / "fees.csv", "weight,express,fee\n1,true,2\n"))
     assert Columns.of(fees, parameters=["weight", "express"]).expected == "fee"

@@ -202,7 +202,8 @@ def _by_place(
     others = [name for name in table.columns if name not in (*inputs, group)]
     if whole and inputs and len(others) == 1:
         return inputs, others[0]
-    two = table.columns if len(table.columns) == 2 else [name for name in others if _has_words(table, name)]
+    worded = [name for name in others if name.casefold() not in (*GROUP, *SAID) and _has_words(table, name)]
+    two = table.columns if len(table.columns) == 2 else worded
     if not inputs and right is None and len(two) == 2:
         return (two[0],), two[1]
     if len(table.columns) == 2:
