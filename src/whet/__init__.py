@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .prove.guardrails import Guardrail
     from .prove.verdict import verdict
     from .record.env import Env, StepResult, check_env, rollout
+    from .record.permissions.enforcement import permissions
+    from .record.permissions.rules import PermissionRule, Permissions
     from .record.policy import Action, Policy
     from .record.store import Store
     from .record.tasks import tasks
@@ -75,6 +77,8 @@ _HOME = {
     "Optimizer": "learn.loop",
     "Outcome": "types",
     "PPO": "learn.optimizers.ppo",
+    "PermissionRule": "record.permissions.rules",
+    "Permissions": "record.permissions.rules",
     "Policy": "record.policy",
     "Preference": "types",
     "SFT": "learn.optimizers.sft",
@@ -98,6 +102,7 @@ _HOME = {
     "feedback": "record.tracing",
     "fewer_steps": "judge",
     "improve": "learn.evolution.in_one_call",
+    "permissions": "record.permissions.enforcement",
     "propagate": "record.tracing",
     "resource": "record.tracing",
     "rollout": "record.env",
@@ -131,6 +136,8 @@ __all__ = [
     "Model",
     "Optimizer",
     "Outcome",
+    "PermissionRule",
+    "Permissions",
     "Policy",
     "Preference",
     "Score",
@@ -153,6 +160,7 @@ __all__ = [
     "feedback",
     "fewer_steps",
     "improve",
+    "permissions",
     "propagate",
     "resource",
     "rollout",

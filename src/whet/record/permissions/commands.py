@@ -75,6 +75,8 @@ class _Shell:
     """Folders that it is in if a `cd` failed."""
     links: bool = False
     """A command before may have made a link, or moved one: places are not what they are now."""
+    wrote: bool = False
+    """A command before may have made files: patterns stand for other ones than now."""
     parts: list[CallPart] = field(default_factory=list)
 
 
@@ -138,6 +140,7 @@ def _command(command: SimpleCommand, shell: _Shell) -> None:
     elif command.after != "&&":
         shell.folders, shell.left = tuple(dict.fromkeys((*shell.folders, *shell.left))), ()
     shell.links = shell.links or any(_makes_links(part, shell) for part in shell.parts[before:])
+    shell.wrote = shell.wrote or any(part.actions - {"read"} for part in shell.parts[before:])
 
 
 def _changed(command: SimpleCommand, shell: _Shell) -> None:
@@ -234,7 +237,7 @@ def _matching(word: ShellWord, shell: _Shell) -> list[str]:
     pattern = word.pattern or ""
     if word.tilde or any(piece.startswith(".") and re.search(r"[*?]", piece) for piece in pattern.split("/")):
         raise NotUnderstood(f"the pattern {word.text!r:.80} may stand for the folder above")
-    if "**" in pattern or len(shell.folders) > 1:
+    if "**" in pattern or len(shell.folders) > 1 or shell.wrote:
         raise NotUnderstood(
             f"the pattern {word.text!r:.80} stands for files that are known only when it runs"
         )
@@ -252,7 +255,7 @@ def _program(words: list[str], shell: _Shell, uses: tuple[PathUse, ...]) -> None
     if not words[0] or name.endswith(".."):
         raise NotUnderstood("the name of the program is empty")
     plain = re.sub(r"[0-9.]+$", "", name)
-    if name in WRAPPERS:
+    if name in WRAPPERS and words[1:2] not in (["-v"], ["-V"]):
         _wrapped(name, words, shell, uses)
     elif name in SHELLS:
         _shell(words, shell, uses)
@@ -267,19 +270,24 @@ def _program(words: list[str], shell: _Shell, uses: tuple[PathUse, ...]) -> None
     elif name == "cd":
         shell.parts.append(_cd(words, shell, uses))
     elif name == "set":
-        if not all(re.fullmatch(r"[-+][eux]+|[-+]o|pipefail|errexit|nounset", word) for word in words[1:]):
+        options = [re.fullmatch(r"[-+][eux]*o?|pipefail|errexit|nounset", word) for word in words[1:]]
+        if not options or not all(options):
             raise NotUnderstood("set changes more than how the shell fails")
         shell.parts.append(_part(words, uses, shell))
     elif name in ("export", "unset"):
-        for word in words[1:]:
+        for word in words[1:] or [""]:
             if not _matches(word.partition("=")[0], shell.variables):
-                raise NotUnderstood(f"it sets the variable {word.partition('=')[0]!r:.40}")
+                raise NotUnderstood(f"it sets or shows the variable {word.partition('=')[0]!r:.40}")
         shell.parts.append(_part(words, uses, shell))
     elif name == "git":
         for word in words[1:]:
             if GIT_RUNS.fullmatch(word):
                 raise NotUnderstood(f"git runs other programs, or another configuration, with {word!r:.40}")
         shell.parts.append(_unknown(words, shell, uses))
+    elif name == "tar":
+        shell.parts.append(_archive(words, shell, uses))
+    elif name == "command" and words[1:2] in (["-v"], ["-V"]):
+        shell.parts.append(_part(words, uses, shell))
     elif name in ("test", "["):
         operands = [word for word in words[1:] if not re.fullmatch(r"-[a-zA-Z]{1,2}|]|!|=|==|!=|[()]", word)]
         shell.parts.append(_part(words, [*uses, *(_use(word, "read", shell) for word in operands)], shell))
@@ -320,6 +328,11 @@ def _known(
             last = program.last is not None and name != "sort" and number == len(operands) - 1 and number > 0
             access = program.last if last and program.last else program.access
             paths.append(_use(word, access, shell, recursive=recursive))
+        everywhere = [os.path.join(folder, word) for word in operands for folder in shell.folders]
+        if name == "diff" and not all(map(os.path.isfile, everywhere)):
+            raise NotUnderstood("diff may compare folders, and follow the links in them")
+        if name == "cp" and recursive and any(map(_holds_links, everywhere[-len(shell.folders) :])):
+            raise NotUnderstood("cp may write through the links in the folder that it copies into")
         if name == "ln":
             paths += _targets(operands, shell)
         if name in ("mv", "cp", "ln") and len(operands) > 1:
@@ -329,6 +342,23 @@ def _known(
                 for word in operands[:-1]
             ]
     return _part(words, paths, shell)
+
+
+def _archive(words: Sequence[str], shell: _Shell, uses: Sequence[PathUse]) -> CallPart:
+    """tar, with the letters that do not run anything, follow links or leave the folder."""
+    if (
+        len(words) < 2
+        or not re.fullmatch(r"-?[cxtvzjJkf]+", words[1])
+        or any(w.startswith("-") for w in words[2:])
+    ):
+        raise NotUnderstood("tar with further options is not known to be harmless")
+    extracts = "x" in words[1]
+    if extracts and any(map(_holds_links, shell.folders)):
+        raise NotUnderstood("tar may write through the links in the folder that it extracts into")
+    access: Access = "read" if "t" in words[1] else "write"
+    paths = [_use(word, access, shell, recursive=True) for word in words[2:] if word != "-"]
+    paths += [_use(".", "write", shell)] if extracts else []
+    return _part(words, [*uses, *paths], shell)
 
 
 def _targets(operands: Sequence[str], shell: _Shell) -> Iterator[PathUse]:
@@ -354,10 +384,10 @@ def _options(
     rest = list(words)
     while rest:
         word = rest.pop(0)
-        if word == "--":
+        if word == "--" and program.flags != "*":
             operands += rest
             break
-        if program.text and not re.fullmatch(r"-[A-Za-z]+|--.*", word):
+        if program.flags == "*" or (program.text and not re.fullmatch(r"-[A-Za-z]+|--.*", word)):
             operands.append(word)
         elif word.startswith("--"):
             if word.partition("=")[0] not in program.long:
@@ -403,7 +433,7 @@ def _unknown(words: Sequence[str], shell: _Shell, uses: Sequence[PathUse]) -> Ca
         if is_url(word) or "://" in word:
             urls.append(word if is_url(word) else word[_url_start(word) :])
             continue
-        for piece in _path_pieces(word):
+        for piece in _path_pieces(word, shell.folders):
             folder = any(os.path.isdir(os.path.join(folder, piece)) for folder in shell.folders)
             paths.append(_use(piece, "write", shell, recursive=folder))
     return _part(words, paths, shell, urls=urls, known=False)
@@ -414,17 +444,20 @@ def _url_start(word: str) -> int:
     return match.start() if match else 0
 
 
-def _path_pieces(word: str) -> list[str]:
-    """The pieces of a word that may be paths: all of it, what follows `=`, `:`, `,` or `@`, the value of an option."""
+def _path_pieces(word: str, folders: Sequence[str]) -> list[str]:
+    """The pieces of a word that may be paths: all of it, what follows `=`, `:`, `,` or `@`, an option's value."""
     pieces = [] if word.startswith("-") else [word]
-    parts = _SPLIT.split(word)
-    pieces += [part for part in parts[1:] if _leads(part)]
-    glued = re.match(r"-{1,2}[A-Za-z0-9_-]*?(?=[/~.])", word)
-    if glued is not None and _leads(word[glued.end() :]):
-        pieces.append(word[glued.end() :])
-    return [
-        os.path.expanduser(piece) if piece.startswith("~") else piece for piece in pieces if piece.strip()
-    ]
+    pieces += _SPLIT.split(word)[1:]
+    if word.startswith("-"):
+        # `-ofile`: a value where there is such a file, or where it leads somewhere.
+        glued = (word[at:] for at in range(2, min(len(word), 200)))
+        pieces += [
+            rest
+            for rest in glued
+            if _leads(rest) or any(os.path.lexists(os.path.join(folder, rest)) for folder in folders)
+        ]
+    plain = dict.fromkeys(piece for piece in pieces if piece.strip())
+    return [os.path.expanduser(piece) if piece.startswith("~") else piece for piece in plain]
 
 
 def _leads(piece: str) -> bool:
@@ -473,11 +506,9 @@ def _shell(words: list[str], shell: _Shell, uses: tuple[PathUse, ...]) -> None:
             raise NotUnderstood(f"{words[0]} -c has no text")
         if uses:
             shell.parts.append(_part(words[:1], uses, shell, known=False))
-        inner = _Shell(
-            shell.root, shell.folders, shell.variables, shell.depth + 1, (), shell.links, shell.parts
-        )
+        inner = replace(shell, depth=shell.depth + 1, left=())
         _read(rest[1], inner)
-        shell.links = shell.links or inner.links
+        shell.links, shell.wrote = inner.links, inner.wrote
     elif rest and not rest[0].startswith("-"):
         shell.parts.append(_unknown(words, shell, uses))
     else:
@@ -522,17 +553,21 @@ def _find(words: list[str], shell: _Shell, uses: tuple[PathUse, ...]) -> None:
         elif word not in _FIND_FLAGS:
             raise NotUnderstood(f"find with {word!r:.40} is not known to be harmless")
     access: Access = "delete" if deletes else "read"
-    paths = [_use(start, access, shell, recursive=True) for start in starts]
+    paths = [_use(start, access, shell, recursive=deletes) for start in starts]
     shell.parts.append(_part(words, [*paths, *uses], shell))
     for inner in runs:
         if any("{}" in text and text != "{}" for text in inner) or inner[:1] == ["{}"]:
             raise NotUnderstood("find runs something that is known only when it runs")
         for start in starts:
-            # What lies below, as far as it is there now.
+            if any(_holds_links(os.path.join(folder, start)) for folder in shell.folders):
+                raise NotUnderstood(f"find {start!r:.60} comes upon links, which its program would follow")
+            place = len(shell.parts)
             _program([start if text == "{}" else text for text in inner], shell, ())
-            last = shell.parts[-1]
-            below = tuple(replace(use, recursive=True) for use in last.paths)
-            shell.parts[-1] = replace(last, paths=below)
+            # What lies below, as far as it is there now.
+            shell.parts[place:] = [
+                replace(part, paths=tuple(replace(use, recursive=True) for use in part.paths))
+                for part in shell.parts[place:]
+            ]
 
 
 _VALUED_TESTS = (

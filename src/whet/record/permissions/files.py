@@ -83,7 +83,9 @@ def _known(kind: type[T], content: Json, where: str) -> dict[str, Any]:
     names = [part.name for part in fields(kind)]
     if unknown := sorted(set(content) - set(names)):
         raise InputError(f"{where} has {', '.join(map(repr, unknown))}; it may have {', '.join(names)}")
-    missing = [part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING]
+    missing = [
+        part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING
+    ]
     if absent := [name for name in missing if name not in content]:
         raise InputError(f"{where} has no {' and no '.join(absent)}")
     return dict(content)

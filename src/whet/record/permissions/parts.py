@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote
 
 from ...types import Json
-from ..tracing.replay import Effect
+from ..tools import Effect
 from .commands import CallPart, argument_parts, command_parts
 from .paths import Access, PathUse, path_use
 from .shell import NotUnderstood
@@ -29,9 +29,7 @@ LONGEST = 4_096
 """Characters of a value that may be a path or a URL where nobody says so."""
 _COMMANDS = frozenset({"command", "commands", "cmd", "shell", "bash", "command_line", "cmdline", "argv"})
 _FOLDERS = frozenset({"cwd", "workdir", "working_dir", "working_directory", "work_dir"})
-_PATHS = re.compile(
-    r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|src|dst|dest|destination)s?(?:_name)?"
-)
+_PATHS = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder)s?(?:_name)?")
 _URLS = re.compile(r"(?:.*_)?(?:url|uri|href|link|endpoint|webhook)s?")
 _TEXTS = frozenset(
     {
@@ -94,7 +92,7 @@ def call_parts(
     values = arguments if isinstance(arguments, Mapping) else {"": arguments}
     try:
         for name, value in values.items():
-            if _meaning(str(name), value, meanings) == "folder":
+            if _meaning(str(name), value, meanings, root) == "folder":
                 _folder(value, touched, root)
         for name, value in values.items():
             _look(str(name), value, meanings, touched, access, root)
@@ -158,7 +156,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_")
 
 
-def _meaning(name: str, value: Json, meanings: Mapping[str, Meaning]) -> Meaning | None:
+def _meaning(name: str, value: Json, meanings: Mapping[str, Meaning], root: str) -> Meaning | None:
     if name in meanings:
         return meanings[name]
     plain = _snake(name)
@@ -174,19 +172,25 @@ def _meaning(name: str, value: Json, meanings: Mapping[str, Meaning]) -> Meaning
         return "path"
     if _URLS.fullmatch(plain):
         return "url"
-    return _looks_like(value) if isinstance(value, str) else None
+    return _looks_like(value, root) if isinstance(value, str) else None
 
 
-def _looks_like(value: str) -> Meaning | None:
-    if len(value) > LONGEST or "\n" in value.strip():
-        return None
+def _looks_like(value: str, root: str) -> Meaning | None:
+    if len(value) > LONGEST or "\n" in value.strip() or "\0" in value:
+        return "path" if "\0" in value[:LONGEST] else None
     if is_url(value) and not value.casefold().startswith("file:"):
         return "url"
     decoded = unquote(unquote(value))
     # A sentence may begin with a slash or have two dots in it; a path has no three words.
     if len(value.split()) <= 2 and (_LEADS.match(decoded) or _UPWARDS.search(decoded)):
         return "path"
-    return None
+    try:
+        # A bare name is one where it is the name of a link, or of a file that looks like one.
+        there = os.path.lexists(os.path.join(root, value))
+        named = there and ("." in value or "/" in value or os.path.islink(os.path.join(root, value)))
+    except ValueError:
+        return None
+    return "path" if named and value.strip() else None
 
 
 def _look(
@@ -198,7 +202,7 @@ def _look(
     root: str,
 ) -> None:
     """Note what one argument touches, and what is inside it."""
-    meaning = _meaning(name, value, meanings)
+    meaning = _meaning(name, value, meanings, root)
     if meaning in ("text", "folder") or value is None or isinstance(value, bool):
         return
     if meaning == "command":

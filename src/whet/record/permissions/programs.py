@@ -18,7 +18,7 @@ class Program:
     """How one program reads its words."""
 
     flags: str = ""
-    """Letters of options without a value."""
+    """Letters of options without a value; `*` where nothing is an option."""
     valued: str = ""
     """Letters of options with a value that is text."""
     files: str = ""
@@ -35,7 +35,7 @@ class Program:
     last: Access | None = None
     """Use of the last operand, where it differs and there are several."""
     recursive: str = ""
-    """Letters of flags by which folders are gone through; `*` for always."""
+    """Letters of flags by which all below a folder is read or changed, not only listed; `*` for always."""
     here: bool = False
     """Without an operand it looks at the folder that it runs in."""
     links: str = ""
@@ -50,7 +50,7 @@ _SED = re.compile(
 _AWK = re.compile(
     r"(?:NR\s*[=<>!]=?\s*\d+\s*|/[^/|\\\"]*/\s*)?(?:\{\s*print(?:\s+\$\w+(?:\s*,\s*\$\w+)*)?\s*\})?"
 )
-_JQ = re.compile(r"[.\[\]A-Za-z0-9_|,\s\"=<>!()-]*")
+_JQ = re.compile(r"(?!.*\benv\b)[.\[\]A-Za-z0-9_|,\s\"=<>!()-]*")
 _GREP = Program(
     flags="EFGPivwxcLlqonHhsabzZTUyr",
     valued="eABCm",
@@ -82,11 +82,11 @@ _GREP = Program(
 _SUM = Program(flags="bt")
 
 PROGRAMS: dict[str, Program] = {
-    "echo": Program(flags="neE", text=True),
+    "echo": Program(flags="*", text=True),
     "printf": Program(text=True),
-    "true": Program(text=True),
-    "false": Program(text=True),
-    ":": Program(text=True),
+    "true": Program(flags="*", text=True),
+    "false": Program(flags="*", text=True),
+    ":": Program(flags="*", text=True),
     "pwd": Program(flags="LP", text=True),
     "whoami": Program(text=True),
     "id": Program(flags="ugGnr", text=True),
@@ -119,7 +119,6 @@ PROGRAMS: dict[str, Program] = {
             "--group-directories-first",
             "--full-time",
         ),
-        recursive="R",
         here=True,
     ),
     "cat": Program(flags="nbeEstTvAu", long=("--number", "--show-all")),
@@ -163,9 +162,9 @@ PROGRAMS: dict[str, Program] = {
     "realpath": Program(flags="emsq"),
     "test": Program(flags="", text=False),
     "[": Program(flags="", text=False),
-    "du": Program(flags="ahscbkm", valued="d", long=("--max-depth", "--summarize"), recursive="*", here=True),
+    "du": Program(flags="ahscbkm", valued="d", long=("--max-depth", "--summarize"), here=True),
     "df": Program(flags="hTik", here=True),
-    "tree": Program(flags="adfhpsC", valued="LIP", recursive="*", here=True),
+    "tree": Program(flags="adfhpsC", valued="LIP", here=True),
     "md5sum": _SUM,
     "sha1sum": _SUM,
     "sha256sum": _SUM,
@@ -268,9 +267,10 @@ RAISING = frozenset({"sudo", "doas"})
 GIT_RUNS = re.compile(
     r"-c|--config-env(=.*)?|--exec-path(=.*)?|-O.*|--open-files-in-pager(=.*)?|--upload-pack(=.*)?|--receive-pack(=.*)?"
     r"|--exec(=.*)?|-x|--extcmd(=.*)?|--ext-diff|--textconv|--git-dir(=.*)?|--work-tree(=.*)?|--template(=.*)?"
-    r"|--tool(=.*)?|--separate-git-dir(=.*)?"
+    r"|--tool(=.*)?|--separate-git-dir(=.*)?|--no-index|bisect|submodule|filter-branch|difftool|mergetool|config|hook"
+    r"|daemon|instaweb|credential|send-email|web--browse|remote-ext|fast-import|maintenance|ext::.*"
 )
-"""Options of git that run programs, or bring another configuration that does."""
+"""Words of git that run programs, or bring another configuration that does."""
 _GIT_LINKS = "checkout switch restore reset merge rebase pull clone stash apply am cherry-pick revert"
 GIT_LINKS = frozenset(_GIT_LINKS.split())
 """Subcommands of git that write files, and links among them."""

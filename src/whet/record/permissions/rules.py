@@ -18,8 +18,7 @@ from typing import Literal, TypeAlias
 from ...escapes import clean
 from ...types import Json, canonical, digest
 from ..conditions import fulfils
-from ..tracing.replay import Effect
-from ..tracing.tool_calls import bare
+from ..tools import Effect, bare
 from .commands import VARIABLES, CallPart
 from .parts import Meaning, call_parts, part_text
 from .paths import path_pattern, resolved
@@ -197,7 +196,7 @@ class Permissions:
         except NotUnderstood:
             return False
         # A rule that is about paths or hosts says nothing of a call that has none.
-        if (rule.path and not part.paths and not part.words) or (rule.url and not part.urls):
+        if part.words is None and (rule.path or rule.url) and not (part.paths or part.urls):
             return False
         return all(any(url_pattern(text).covers(location) for text in rule.url) for location in locations)
 

@@ -24,7 +24,9 @@ from msgspec import UNSET
 from ...escapes import clean
 from ...types import Feedback, Json, Step, Trajectory
 from ..store import Store
+from ..tools import Effect, effect_of
 from .encode import IMMUTABLE, flat, freeze, thaw
+from .guarded import guarded
 from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
@@ -45,7 +47,7 @@ from .record import (
     timed,
     trajectory,
 )
-from .replay import Effect, answerable, effect_of
+from .replay import answerable
 from .sink import Sink, sink_for
 
 _NOWHERE = Frame(None, None)
@@ -226,7 +228,8 @@ def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effec
 
 def _step(function: Any, name: str | None, kind: str, agent: str, effect: Effect | None) -> Any:
     called = CallSite(function, name, by_name=kind == "tool")
-    inner = answerable(function, called, effect) if kind == "tool" else function
+    # Permissions before a replay: a candidate on recorded answers is held to them as it would be in production.
+    inner = guarded(answerable(function, called, effect), called, effect) if kind == "tool" else function
     stepped = _recording(inner, called, kind, agent)
     stepped.whet_step = (called.name, kind, agent)
     return stepped
