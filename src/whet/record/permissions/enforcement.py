@@ -20,6 +20,7 @@ from ...types import Json
 from ..tools import Effect
 from .files import load_permissions
 from .person import AskPerson, PermissionRequest, ask_terminal
+from .reversing import UndoLog, WorldCopy
 from .rules import PermissionDecision, Permissions
 
 FILE = "WHET_PERMISSIONS"
@@ -36,6 +37,10 @@ class Enforcement:
 
     rules: Permissions
     ask: AskPerson | None = None
+    copy: WorldCopy | None = None
+    """For trying reverse actions on."""
+    undo: UndoLog | None = None
+    """Keeps what was done, with how to take it back."""
 
     def decided(self, tool: str, arguments: Json, effect: Effect | None = None) -> PermissionDecision:
         """What holds for a call: allowed or denied, after a person was asked if need be."""
@@ -45,18 +50,32 @@ class Enforcement:
             return PermissionDecision(
                 decision="deny", reason=f"it could not be read ({type(error).__name__}: {error})", tool=tool
             )
+        return self.answered(decision, arguments)
+
+    def consented(self, decision: PermissionDecision, arguments: Json, why: str) -> PermissionDecision:
+        """What holds for an allowed call that cannot be taken back.
+
+        Args:
+            why: the reason that it cannot.
+        """
+        reason = f"{decision.reason}; it is irreversible: {why}"
+        return self.answered(replace(decision, decision=self.rules.irreversible, reason=reason), arguments)
+
+    def answered(self, decision: PermissionDecision, arguments: Json) -> PermissionDecision:
+        """The decision, after a person was asked where it says so."""
         if decision.decision != "ask":
             return decision
         if self.ask is None:
-            return replace(decision, decision="deny", reason=f"{decision.reason} (nobody can be asked)")
-        request = PermissionRequest(tool, arguments, decision, self.rules.ask_seconds)
+            return _denied(decision, "nobody can be asked")
+        request = PermissionRequest(decision.tool, arguments, decision, self.rules.ask_seconds)
         try:
             allowed = self.ask(request) is True
         except Exception as error:
-            return replace(decision, decision="deny", reason=f"{decision.reason} (asking failed: {error})")
-        word = "a person allowed it" if allowed else "nobody allowed it"
+            return _denied(decision, f"asking failed: {error}")
+        if not allowed:
+            return _denied(decision, "nobody allowed it")
         return replace(
-            decision, decision="allow" if allowed else "deny", reason=f"{decision.reason} ({word})"
+            decision, decision="allow", reason=f"{decision.reason} (a person allowed it)", by_person=True
         )
 
     def note(self, decision: PermissionDecision) -> dict[str, Json]:
@@ -69,6 +88,10 @@ class Enforcement:
         }
 
 
+def _denied(decision: PermissionDecision, why: str) -> PermissionDecision:
+    return replace(decision, decision="deny", reason=f"{decision.reason} ({why})", by_person=True)
+
+
 _active: ContextVar[Enforcement | None] = ContextVar("whet_permissions", default=None)
 _everywhere: list[Enforcement] = []
 """Those that hold now, for threads that no context reaches."""
@@ -79,7 +102,11 @@ _of_process: list[Enforcement | None] = []
 
 @contextmanager
 def permissions(
-    rules: Permissions | str | os.PathLike[str], *, ask: AskPerson | None = None
+    rules: Permissions | str | os.PathLike[str],
+    *,
+    ask: AskPerson | None = None,
+    copy: WorldCopy | None = None,
+    undo: UndoLog | str | os.PathLike[str] | None = None,
 ) -> Iterator[Permissions]:
     """Hold tools and rollouts inside to rules: what they deny is not done.
 
@@ -89,12 +116,16 @@ def permissions(
     Args:
         rules: Permissions, or the path of a rule file.
         ask: called with a PermissionRequest where a rule says `ask`; True allows the call. None denies it.
+        copy: a context manager in which tools act on a copy of their world, and whose value is a function that returns
+            the copy's state as JSON; reverse actions are tried in it.
+        undo: where calls with a reverse are kept, a file or an UndoLog, so that they can be taken back.
 
     Raises:
         InputError: the rule file cannot be used.
     """
     held = rules if isinstance(rules, Permissions) else load_permissions(rules)
-    enforcement = Enforcement(held, ask)
+    log = undo if isinstance(undo, UndoLog) or undo is None else UndoLog(undo)
+    enforcement = Enforcement(held, ask, copy, log)
     with _lock:
         _everywhere.append(enforcement)
     token = _active.set(enforcement)

@@ -66,6 +66,8 @@ class PermissionDecision:
     tool: str = ""
     part: str = ""
     """The part of the call that it is about."""
+    by_person: bool = False
+    """A person was asked, or should have been."""
 
     @property
     def sentence(self) -> str:
@@ -103,6 +105,8 @@ class Permissions:
     """Variables that a command may set, besides those that are known to be harmless."""
     when_denied: Literal["end", "tell"] = "end"
     """A denied call ends the run, or the agent is told and goes on."""
+    irreversible: Permit = "allow"
+    """For an allowed call of a tool that is not a `read`, and whose reverse did not bring a copy's state back."""
     ask_seconds: float = 300.0
     """How long a call waits for a person; then it is denied."""
 
