@@ -88,9 +88,9 @@ def test_a_reverse_that_brings_a_copy_back_lets_the_call_through(world: dict[str
 def test_a_wrong_reverse_is_found_on_the_copy_and_nothing_is_done(
     world: dict[str, str], call: Callable[[], Any], why: str
 ) -> None:
-    with whet.permissions(Permissions(rules=[ALL], irreversible="deny"), copy=copied):
-        with pytest.raises(PermissionDenied, match=why):
-            call()
+    rules = Permissions(rules=[ALL], irreversible="deny")
+    with whet.permissions(rules, copy=copied), pytest.raises(PermissionDenied, match=why):
+        call()
 
     assert world == {"a": "1", "b": "2"}
 
