@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 from ...types import Json
 from ..tools import Effect
-from .commands import CallPart, argument_parts, command_parts
+from .commands import argument_parts, command_parts
+from .operands import CallPart
 from .paths import Access, PathUse, path_use
 from .shell import NotUnderstood
 from .statements import statement_kinds

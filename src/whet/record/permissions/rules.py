@@ -19,7 +19,8 @@ from ...escapes import clean
 from ...types import Json, canonical, digest
 from ..conditions import fulfils
 from ..tools import Effect, bare
-from .commands import VARIABLES, CallPart
+from .commands import VARIABLES
+from .operands import CallPart
 from .parts import Meaning, call_parts, part_text
 from .paths import path_pattern, resolved
 from .shell import NotUnderstood
