@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .prove.verdict import verdict
     from .record.env import Env, StepResult, check_env, rollout
     from .record.permissions.enforcement import permissions
-    from .record.permissions.rules import PermissionRule, Permissions
     from .record.policy import Action, Policy
     from .record.store import Store
     from .record.tasks import tasks
@@ -77,8 +76,6 @@ _HOME = {
     "Optimizer": "learn.loop",
     "Outcome": "types",
     "PPO": "learn.optimizers.ppo",
-    "PermissionRule": "record.permissions.rules",
-    "Permissions": "record.permissions.rules",
     "Policy": "record.policy",
     "Preference": "types",
     "SFT": "learn.optimizers.sft",
@@ -136,8 +133,6 @@ __all__ = [
     "Model",
     "Optimizer",
     "Outcome",
-    "PermissionRule",
-    "Permissions",
     "Policy",
     "Preference",
     "Score",

@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import InputError
 from ..escapes import clean
-from .app import command, counted, existing, print_json
+from .app import Print, command, counted, existing, print_json
 from .named import named
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MODERATION_KEY = "WHET_MODERATION_KEY"
 
 
 @dataclass(frozen=True)
-class Guard:
+class ProgramGuard:
     """What a program and the gateway in front of it are held to."""
 
     file: Path | None
@@ -71,7 +71,7 @@ def permissions(
     arguments: str = "{}",
     store: Path | None = None,
     draft: Path | None = None,
-    json: bool = False,
+    json: Print = False,
 ) -> int:
     """Check a rule file before an agent is held to it, or draft one from what its tools were called with.
 

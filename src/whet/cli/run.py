@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import InputError, StoreBusyError
 from .app import AskTokens, NewRecord, Speaks, Token, Upstream, command, counted, needed_token
-from .permitted import Guard
+from .permitted import ProgramGuard
 
 STORE = Path("whet.db")
 
@@ -60,7 +60,7 @@ def run(
     if not command:
         raise InputError("no program was given. Put it after --, as in: whet run -- python agent.py")
     name = run_id or new_run(process_run())
-    guard = Guard(permissions, moderate)
+    guard = ProgramGuard(permissions, moderate)
     if url is not None:
         if moderate is not None:
             raise InputError("--moderate is an option of the server at --url: give it to whet serve")
@@ -68,7 +68,7 @@ def run(
     return _served(command, name, store=store, port=port, upstream=(upstream, speaks, tokens), guard=guard)
 
 
-def _behind(command: tuple[str, ...], url: str, name: str, token: str | None, guard: Guard) -> int:
+def _behind(command: tuple[str, ...], url: str, name: str, token: str | None, guard: ProgramGuard) -> int:
     from ..serve.gateway.launch import child_environment, run_child
     from ..serve.worker.run_token import held_run_token
 
@@ -92,7 +92,7 @@ def _served(
     store: Path,
     port: int,
     upstream: tuple[str | None, tuple[str, ...], bool],
-    guard: Guard,
+    guard: ProgramGuard,
 ) -> int:
     from ..record.permissions.person import ask_terminal
     from ..record.store import Store

@@ -29,7 +29,7 @@ from .app import (
     counted,
     needed_token,
 )
-from .permitted import Guard
+from .permitted import ProgramGuard
 
 if TYPE_CHECKING:
     from ..serve import Role
@@ -90,7 +90,7 @@ def serve(
     from ..serve.memory import share_arenas
 
     share_arenas()
-    guard = Guard(permissions, moderate)
+    guard = ProgramGuard(permissions, moderate)
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = interrupted()
     with Store(store, serve=True) as opened:

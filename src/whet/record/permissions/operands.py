@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .paths import HARMLESS, Access, PathUse, path_use
-from .programs import GIT_LINKS, PROGRAMS, Program
+from .programs import GIT_LINKS, PROGRAMS, KnownProgram
 from .shell import NotUnderstood
 from .urls import is_url
 
@@ -70,7 +70,7 @@ def part_of(
 
 
 def known_program(
-    program: Program, name: str, words: Sequence[str], shell: ShellState, uses: Sequence[PathUse]
+    program: KnownProgram, name: str, words: Sequence[str], shell: ShellState, uses: Sequence[PathUse]
 ) -> CallPart:
     operands, files, scripts, letters = _options(program, name, words[1:])
     leading = 0 if scripts else program.leading
@@ -131,7 +131,7 @@ def _targets(operands: Sequence[str], shell: ShellState) -> Iterator[PathUse]:
 
 
 def _options(
-    program: Program, name: str, words: Sequence[str]
+    program: KnownProgram, name: str, words: Sequence[str]
 ) -> tuple[list[str], list[str], list[str], set[str]]:
     """Operands, paths among the values, scripts, and the letters of the flags.
 
@@ -165,7 +165,7 @@ def _options(
 
 
 def _letters(
-    program: Program, name: str, word: str, rest: list[str], files: list[str], scripts: list[str]
+    program: KnownProgram, name: str, word: str, rest: list[str], files: list[str], scripts: list[str]
 ) -> set[str]:
     letters: set[str] = set()
     for place, letter in enumerate(word[1:], start=1):

@@ -14,7 +14,7 @@ from .paths import Access
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class KnownProgram:
     """How one program reads its words."""
 
     flags: str = ""
@@ -51,7 +51,7 @@ _AWK = re.compile(
     r"(?:NR\s*[=<>!]=?\s*\d+\s*|/[^/|\\\"]*/\s*)?(?:\{\s*print(?:\s+\$\w+(?:\s*,\s*\$\w+)*)?\s*\})?"
 )
 _JQ = re.compile(r"(?!.*\benv\b)[.\[\]A-Za-z0-9_|,\s\"=<>!()-]*")
-_GREP = Program(
+_GREP = KnownProgram(
     flags="EFGPivwxcLlqonHhsabzZTUyr",
     valued="eABCm",
     long=(
@@ -79,33 +79,35 @@ _GREP = Program(
     leading=1,
     recursive="r",
 )
-_SUM = Program(flags="bt")
+_SUM = KnownProgram(flags="bt")
 
-PROGRAMS: dict[str, Program] = {
-    "echo": Program(flags="*", text=True),
-    "printf": Program(text=True),
-    "true": Program(flags="*", text=True),
-    "false": Program(flags="*", text=True),
-    ":": Program(flags="*", text=True),
-    "pwd": Program(flags="LP", text=True),
-    "whoami": Program(text=True),
-    "id": Program(flags="ugGnr", text=True),
-    "uname": Program(flags="asnrvmpio", text=True),
-    "nproc": Program(text=True),
-    "arch": Program(text=True),
-    "tty": Program(flags="s", text=True),
-    "uptime": Program(flags="ps", text=True),
-    "date": Program(flags="uR", valued="d", long=("--utc", "--iso-8601", "--rfc-3339", "--date"), text=True),
-    "sleep": Program(text=True),
-    "seq": Program(flags="w", valued="sf", text=True),
-    "expr": Program(text=True),
-    "basename": Program(flags="az", valued="s", text=True),
-    "dirname": Program(flags="z", text=True),
-    "tr": Program(flags="cCdst", text=True),
-    "yes": Program(text=True),
-    "wait": Program(text=True),
-    "exit": Program(text=True),
-    "ls": Program(
+PROGRAMS: dict[str, KnownProgram] = {
+    "echo": KnownProgram(flags="*", text=True),
+    "printf": KnownProgram(text=True),
+    "true": KnownProgram(flags="*", text=True),
+    "false": KnownProgram(flags="*", text=True),
+    ":": KnownProgram(flags="*", text=True),
+    "pwd": KnownProgram(flags="LP", text=True),
+    "whoami": KnownProgram(text=True),
+    "id": KnownProgram(flags="ugGnr", text=True),
+    "uname": KnownProgram(flags="asnrvmpio", text=True),
+    "nproc": KnownProgram(text=True),
+    "arch": KnownProgram(text=True),
+    "tty": KnownProgram(flags="s", text=True),
+    "uptime": KnownProgram(flags="ps", text=True),
+    "date": KnownProgram(
+        flags="uR", valued="d", long=("--utc", "--iso-8601", "--rfc-3339", "--date"), text=True
+    ),
+    "sleep": KnownProgram(text=True),
+    "seq": KnownProgram(flags="w", valued="sf", text=True),
+    "expr": KnownProgram(text=True),
+    "basename": KnownProgram(flags="az", valued="s", text=True),
+    "dirname": KnownProgram(flags="z", text=True),
+    "tr": KnownProgram(flags="cCdst", text=True),
+    "yes": KnownProgram(text=True),
+    "wait": KnownProgram(text=True),
+    "exit": KnownProgram(text=True),
+    "ls": KnownProgram(
         flags="1aAlhtrSRFdiGgnopskcuUXxCmNqQbBv",
         long=(
             "--color",
@@ -121,11 +123,11 @@ PROGRAMS: dict[str, Program] = {
         ),
         here=True,
     ),
-    "cat": Program(flags="nbeEstTvAu", long=("--number", "--show-all")),
-    "head": Program(flags="qvz", valued="nc", long=("--lines", "--bytes", "--quiet")),
-    "tail": Program(flags="qvzfF", valued="ncs", long=("--lines", "--bytes", "--quiet", "--follow")),
-    "wc": Program(flags="lwcmL", long=("--lines", "--words", "--bytes", "--chars")),
-    "sort": Program(
+    "cat": KnownProgram(flags="nbeEstTvAu", long=("--number", "--show-all")),
+    "head": KnownProgram(flags="qvz", valued="nc", long=("--lines", "--bytes", "--quiet")),
+    "tail": KnownProgram(flags="qvzfF", valued="ncs", long=("--lines", "--bytes", "--quiet", "--follow")),
+    "wc": KnownProgram(flags="lwcmL", long=("--lines", "--words", "--bytes", "--chars")),
+    "sort": KnownProgram(
         flags="bdfgiMhnrRVcCmsuz",
         valued="kt",
         files="o",
@@ -140,44 +142,46 @@ PROGRAMS: dict[str, Program] = {
         access="read",
         last="write",
     ),
-    "uniq": Program(flags="cdDiuz", valued="fsw", long=("--count", "--repeated", "--unique"), last="write"),
-    "cut": Program(flags="sz", valued="bcdf", long=("--delimiter", "--fields", "--characters")),
-    "rev": Program(),
-    "tac": Program(),
-    "nl": Program(flags="p", valued="bnwsv"),
-    "paste": Program(flags="sz", valued="d"),
-    "join": Program(flags="i", valued="12tav"),
-    "fold": Program(flags="bs", valued="w"),
-    "column": Program(flags="tx", valued="sc"),
-    "comm": Program(flags="123z"),
-    "cmp": Program(flags="bls"),
-    "diff": Program(
+    "uniq": KnownProgram(
+        flags="cdDiuz", valued="fsw", long=("--count", "--repeated", "--unique"), last="write"
+    ),
+    "cut": KnownProgram(flags="sz", valued="bcdf", long=("--delimiter", "--fields", "--characters")),
+    "rev": KnownProgram(),
+    "tac": KnownProgram(),
+    "nl": KnownProgram(flags="p", valued="bnwsv"),
+    "paste": KnownProgram(flags="sz", valued="d"),
+    "join": KnownProgram(flags="i", valued="12tav"),
+    "fold": KnownProgram(flags="bs", valued="w"),
+    "column": KnownProgram(flags="tx", valued="sc"),
+    "comm": KnownProgram(flags="123z"),
+    "cmp": KnownProgram(flags="bls"),
+    "diff": KnownProgram(
         flags="ubBwiqscyNaEtTpe",
         valued="UC",
         long=("--unified", "--brief", "--color", "--ignore-all-space", "--stat"),
     ),
-    "file": Program(flags="bi", long=("--brief", "--mime", "--mime-type")),
-    "stat": Program(flags="Lt", valued="c", long=("--format",)),
-    "readlink": Program(flags="femn"),
-    "realpath": Program(flags="emsq"),
-    "test": Program(flags="", text=False),
-    "[": Program(flags="", text=False),
-    "du": Program(flags="ahscbkm", valued="d", long=("--max-depth", "--summarize"), here=True),
-    "df": Program(flags="hTik", here=True),
-    "tree": Program(flags="adfhpsC", valued="LIP", here=True),
+    "file": KnownProgram(flags="bi", long=("--brief", "--mime", "--mime-type")),
+    "stat": KnownProgram(flags="Lt", valued="c", long=("--format",)),
+    "readlink": KnownProgram(flags="femn"),
+    "realpath": KnownProgram(flags="emsq"),
+    "test": KnownProgram(flags="", text=False),
+    "[": KnownProgram(flags="", text=False),
+    "du": KnownProgram(flags="ahscbkm", valued="d", long=("--max-depth", "--summarize"), here=True),
+    "df": KnownProgram(flags="hTik", here=True),
+    "tree": KnownProgram(flags="adfhpsC", valued="LIP", here=True),
     "md5sum": _SUM,
     "sha1sum": _SUM,
     "sha256sum": _SUM,
     "sha512sum": _SUM,
-    "cksum": Program(),
-    "base64": Program(flags="di", valued="w", long=("--decode", "--wrap")),
-    "od": Program(flags="cxbov", valued="AtNjw"),
-    "hexdump": Program(flags="Cbcdox", valued="n"),
-    "strings": Program(flags="a", valued="n"),
+    "cksum": KnownProgram(),
+    "base64": KnownProgram(flags="di", valued="w", long=("--decode", "--wrap")),
+    "od": KnownProgram(flags="cxbov", valued="AtNjw"),
+    "hexdump": KnownProgram(flags="Cbcdox", valued="n"),
+    "strings": KnownProgram(flags="a", valued="n"),
     "grep": _GREP,
     "egrep": _GREP,
     "fgrep": _GREP,
-    "rg": Program(
+    "rg": KnownProgram(
         flags="ilnNcwvxFUSsoH",
         valued="egtTABCm",
         long=("--files", "--glob", "--type", "--hidden", "--count", "--no-heading", "--line-number"),
@@ -185,32 +189,36 @@ PROGRAMS: dict[str, Program] = {
         recursive="*",
         here=True,
     ),
-    "sed": Program(flags="nErsz", long=("--quiet",), leading=1, script=_SED, valued="e"),
-    "awk": Program(leading=1, script=_AWK, valued="F"),
-    "gawk": Program(leading=1, script=_AWK, valued="F"),
-    "mawk": Program(leading=1, script=_AWK, valued="F"),
-    "jq": Program(flags="rcnesaSMCj", leading=1, script=_JQ),
-    "mkdir": Program(flags="pv", valued="m", access="write", long=("--parents", "--verbose")),
-    "rmdir": Program(flags="pv", access="delete"),
-    "touch": Program(flags="acmh", valued="dt", access="write"),
-    "rm": Program(
+    "sed": KnownProgram(flags="nErsz", long=("--quiet",), leading=1, script=_SED, valued="e"),
+    "awk": KnownProgram(leading=1, script=_AWK, valued="F"),
+    "gawk": KnownProgram(leading=1, script=_AWK, valued="F"),
+    "mawk": KnownProgram(leading=1, script=_AWK, valued="F"),
+    "jq": KnownProgram(flags="rcnesaSMCj", leading=1, script=_JQ),
+    "mkdir": KnownProgram(flags="pv", valued="m", access="write", long=("--parents", "--verbose")),
+    "rmdir": KnownProgram(flags="pv", access="delete"),
+    "touch": KnownProgram(flags="acmh", valued="dt", access="write"),
+    "rm": KnownProgram(
         flags="rRfvdiI", access="delete", recursive="rR", long=("--recursive", "--force", "--verbose")
     ),
-    "unlink": Program(access="delete"),
-    "shred": Program(flags="fuvz", valued="n", access="delete"),
-    "cp": Program(
+    "unlink": KnownProgram(access="delete"),
+    "shred": KnownProgram(flags="fuvz", valued="n", access="delete"),
+    "cp": KnownProgram(
         flags="rRafipnuvTx",
         last="write",
         recursive="rRa",
         links="rRa",
         long=("--recursive", "--force", "--verbose", "--archive", "--no-clobber", "--update"),
     ),
-    "mv": Program(flags="fivnuT", access="delete", last="write", links="*", long=("--force", "--verbose")),
-    "ln": Program(flags="sfnvrT", access="write", links="*", long=("--symbolic", "--force", "--relative")),
-    "chmod": Program(flags="Rvcf", leading=1, access="write", recursive="R"),
-    "tee": Program(flags="ai", access="write"),
-    "truncate": Program(flags="c", valued="s", access="write", long=("--size",)),
-    "git": Program(),
+    "mv": KnownProgram(
+        flags="fivnuT", access="delete", last="write", links="*", long=("--force", "--verbose")
+    ),
+    "ln": KnownProgram(
+        flags="sfnvrT", access="write", links="*", long=("--symbolic", "--force", "--relative")
+    ),
+    "chmod": KnownProgram(flags="Rvcf", leading=1, access="write", recursive="R"),
+    "tee": KnownProgram(flags="ai", access="write"),
+    "truncate": KnownProgram(flags="c", valued="s", access="write", long=("--size",)),
+    "git": KnownProgram(),
 }
 
 INLINE = {
