@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
@@ -12,7 +13,7 @@ from gateway_world import HELLO, TOKEN, http, world
 import whet
 from whet.errors import PermissionDenied
 from whet.models import Completion, ToolCall
-from whet.models.fakes import ScriptedServer
+from whet.models.fakes import Reply, ScriptedServer
 from whet.record.permissions.enforcement import Enforcement
 from whet.record.permissions.rules import PermissionRule, Permissions
 from whet.record.tracing.assemble import Assembler
@@ -152,6 +153,30 @@ def test_arguments_that_may_be_read_in_two_ways_are_refused(arguments: str) -> N
         _, calls, _ = chat(here.openai(), stream=False)
 
     assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [
+        (
+            "/chat/completions",
+            {"choices": [{"index": 0, "delta": {"function_call": {"name": "erase", "arguments": "{}"}}}]},
+        ),
+        (
+            "/responses",
+            {"type": "response.output_item.added", "item": {"type": "function_call", "name": "erase"}},
+        ),
+    ],
+)
+def test_a_streamed_call_that_cannot_be_screened_ends_the_answer(path: str, event: Any) -> None:
+    frame = f"data: {json.dumps(event)}\n\n".encode()
+    asked = {"model": "scripted", "stream": True, "messages": HELLO, "input": "hello"}
+    with ScriptedServer([Reply(events=[frame])]) as upstream, world(upstream, enforcement=held()) as here:
+        answer = http("POST", f"{here.base()}/v1{path}", json=asked)
+
+    assert frame not in answer.content
+    assert b"permissions" in answer.content or b"the request does not have" in answer.content
+    assert b"malformed_answer" in answer.content
 
 
 def test_a_person_with_the_admins_token_allows_a_call_and_an_agent_cannot() -> None:

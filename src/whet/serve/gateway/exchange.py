@@ -25,7 +25,7 @@ from .failures import UpstreamFailed, fault_of
 from .interrupt import Interruptible
 from .moderation import Moderation, moderated
 from .record import ModelCall
-from .screen import answer_text, calls_tools, has_tools, part_of, refused_calls, screened
+from .screen import answer_text, calls_as_before, calls_tools, has_tools, part_of, refused_calls, screened
 from .serving import ServedBundle
 from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
 
@@ -145,9 +145,10 @@ class Exchange:
                 before, body = body, await moderated(body, self.moderation)
                 call.request = encode(body) if body != before or served.changes else raw
                 self._body = body
-            self._screens = self.enforcement is not None and has_tools(body)
+            self._screens = self.enforcement is not None
             # Of chat the text is passed on at once: a call begins a new part of the stream, and cannot be mistaken.
-            self._holding = self._screens and (self._translated or self._dialect.api != "chat")
+            whole = self._translated or self._dialect.api != "chat"
+            self._holding = self._screens and whole and has_tools(body)
             model = body.get("model")
             call.model = model if isinstance(model, str) else None
             sent = request_as(body, self._dialect.api, self._spoken.api)
@@ -295,14 +296,16 @@ class Exchange:
     async def _screen_stream(self) -> None:
         """Put an answer without its denied calls in the place of what was held back."""
         answer = self._call.response
-        if not isinstance(answer, dict):
-            return
-        kept = await self._screened(answer)
-        if kept is None:
-            return
+        try:
+            kept = await self._screened(answer) if isinstance(answer, dict) else {}
+            if kept is None:
+                return
+            part = part_of(kept, self._dialect.api, sent=self._sent)
+        except MISSHAPEN as exception:
+            raise _malformed(f"cannot be held to permissions ({exception!r})", b"") from exception
         self._call.response = kept
         writer = self._dialect.stream_writer(self._body)
-        events = writer.write(part_of(kept, self._dialect.api, sent=self._sent)) + writer.end()
+        events = writer.write(part) + writer.end()
         if self._dialect.api == "chat" and not ExtraFields(self._body).usage:
             events = [event for event in events if event["choices"]]
         self._held = [self._dialect.frame(event) for event in events]
@@ -346,7 +349,11 @@ class Exchange:
             self._call.begun()
         try:
             if self._screens and not self._holding and calls_tools(value):
+                if self._translated or self._dialect.api != "chat":
+                    raise _malformed("calls a tool that the request does not have", data)
                 self._holding, self._sent = True, answer_text(reader.response())
+            if self._holding and calls_as_before(value):
+                raise _malformed("calls a function as no tool, which cannot be held to permissions", data)
             reader.read(value)
             if self.commit is not None or self._holding:
                 outgoing = self._place(outgoing)

@@ -63,8 +63,9 @@ class RefusedCall:
 
 
 def has_tools(request: Mapping[str, Any]) -> bool:
-    """True if the model may call tools in its answer."""
-    return bool(request.get("tools") or request.get("functions"))
+    """True if the model may call tools in its answer; those of a stored prompt are not in the request."""
+    stored = isinstance(request.get("prompt"), Mapping) or request.get("previous_response_id")
+    return bool(request.get("tools") or request.get("functions") or stored)
 
 
 async def refused_calls(answer: Mapping[str, Any], api: str, enforcement: Enforcement) -> list[RefusedCall]:
@@ -225,11 +226,17 @@ def answer_text(answer: Mapping[str, Any] | None) -> str:
 
 
 def calls_tools(event: Mapping[str, Any]) -> bool:
-    """True for a chunk of a chat stream with a piece of a tool call."""
+    """True for an event of a stream, in whichever API, with a piece of a tool call."""
     try:
-        return any(
-            (choice.get("delta") or {}).get("tool_calls") or (choice.get("delta") or {}).get("function_call")
-            for choice in event.get("choices") or ()
-        )
+        deltas = [choice.get("delta") or {} for choice in event.get("choices") or ()]
+        block = event.get("content_block") or event.get("item") or {}
+        kind = str(block.get("type"))
+        own = kind == "tool_use" or (kind.endswith("_call") and kind not in _PROVIDERS)
+        return own or any(delta.get("tool_calls") or delta.get("function_call") for delta in deltas)
     except MISSHAPEN:
         return True
+
+
+def calls_as_before(event: Mapping[str, Any]) -> bool:
+    """True for a chunk that calls a function in the way before tools, which no reader puts together."""
+    return any((choice.get("delta") or {}).get("function_call") for choice in event.get("choices") or ())
