@@ -150,6 +150,8 @@ def enforced() -> Enforcement | None:
 def _of_environment() -> Enforcement | None:
     if not _of_process:
         with _lock:
+            if _of_process:
+                return _of_process[0]
             path = os.environ.get(FILE)
             asks = ask_terminal if os.environ.get(ASK) == "terminal" else None
             # A file that cannot be used raises at every tool: none runs unguarded because of a typing error.

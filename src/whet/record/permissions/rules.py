@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
+from ...errors import InputError
 from ...escapes import clean
 from ...types import Json, canonical, digest
 from ..conditions import fulfils
@@ -112,7 +113,13 @@ class Permissions:
     """How long a call waits for a person; then it is denied."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "root", resolved(os.path.abspath(os.path.expanduser(self.root))))
+        try:
+            root = resolved(os.path.abspath(os.path.expanduser(self.root)))
+        except NotUnderstood as problem:
+            raise InputError(
+                f"root={self.root!r}: {problem}; give the folder that the agent works in"
+            ) from problem
+        object.__setattr__(self, "root", root)
 
     @property
     def id(self) -> str:
