@@ -40,6 +40,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/evolution.md",
         "docs/training.md",
         "docs/server.md",
+        "docs/permissions.md",
         "docs/integrations.md",
         "docs/import.md",
         "docs/evaluators.md",

@@ -107,6 +107,13 @@ def _parser() -> argparse.ArgumentParser:
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
     kept.add_argument("options", nargs=argparse.REMAINDER, help="of benchmarks/PART.py")
+    guarded = command(
+        "night-guard", "Attacks on permissions, harmless calls, and one hostile person of twenty."
+    )
+    guarded.add_argument("--seeds", type=int, default=3)
+    guarded.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
+    guarded.add_argument("--made-up", type=int, default=1_000, help="commands made at random for each seed")
+    guarded.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
     small = commands.add_parser("small")  # what `kill` kills
     small.add_argument("--seed", type=int, default=0)
     small.add_argument("--output", type=Path, required=True)
@@ -213,6 +220,11 @@ def main() -> int:
 
             lines = [name for name in LINES if not options.lines or name in options.lines.split(",")]
             return int(not no_false_win(options.data, folder / "no-false-win", lines=lines))
+        case "night-guard":
+            from night_guard import night_guard
+
+            seeds = range(options.seeds) if options.seed is None else [options.seed]
+            return int(not night_guard(options.data, seeds=seeds, made_up=options.made_up))
         case "out-of-fold":
             from out_of_fold import out_of_fold
 

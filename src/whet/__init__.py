@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .prove.guardrails import Guardrail
     from .prove.verdict import verdict
     from .record.env import Env, StepResult, check_env, rollout
+    from .record.permissions.enforcement import permissions
     from .record.policy import Action, Policy
     from .record.store import Store
     from .record.tasks import tasks
@@ -98,6 +99,7 @@ _HOME = {
     "feedback": "record.tracing",
     "fewer_steps": "judge",
     "improve": "learn.evolution.in_one_call",
+    "permissions": "record.permissions.enforcement",
     "propagate": "record.tracing",
     "resource": "record.tracing",
     "rollout": "record.env",
@@ -153,6 +155,7 @@ __all__ = [
     "feedback",
     "fewer_steps",
     "improve",
+    "permissions",
     "propagate",
     "resource",
     "rollout",

@@ -120,6 +120,12 @@ class GateError(WhetError, RuntimeError):
     exit_code = 8
 
 
+class PermissionDenied(WhetError, PermissionError):
+    """The permissions deny a tool call; it was not made. A run that it ends is blocked."""
+
+    exit_code = 10
+
+
 class SandboxError(WhetError, RuntimeError):
     """Untrusted code cannot be shut in here; the message names the fix. Nothing was run."""
 

@@ -46,7 +46,7 @@ app = cyclopts.App(
 )
 
 LOOP = {
-    "Start": ("demo", "init", "doctor", "run", "improve"),
+    "Start": ("demo", "init", "doctor", "run", "improve", "permissions"),
     "Record": ("show", "serve", "token", "replay", "feedback", "import", "export", "retain", "erase"),
     "Judge": (
         "label",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -604,9 +605,15 @@ def _search(rollouts: int) -> EvolveOptions:
 def tasks_of(store: Store, function: Any, data: Path | None) -> list[Task]:
     """The tasks of a file, or those of an agent's recorded runs."""
     from ..judge.replay import runs_of
+    from ..record.influence import weighed
     from ..record.tasks import from_jsonl, tasks
 
-    return from_jsonl(data) if data is not None else tasks(runs_of(function, store.trajectories()))
+    if data is not None:
+        return from_jsonl(data)
+    influence = weighed(runs_of(function, store.trajectories()))
+    if influence.sentence:
+        print(influence.sentence, file=sys.stderr)
+    return tasks(influence.runs)
 
 
 def named_bundle(store: Store, name: str) -> Bundle:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import InputError, StoreBusyError
 from .app import AskTokens, NewRecord, Speaks, Token, Upstream, command, counted, needed_token
+from .permitted import ProgramGuard
 
 STORE = Path("whet.db")
 
@@ -24,6 +25,8 @@ def run(
     url: str | None = None,
     token: Token = None,
     port: int = 0,
+    permissions: Path | None = None,
+    moderate: str | None = None,
 ) -> int:
     """Run your agent and record its model calls and traces: whet run -- python my_agent.py
 
@@ -44,18 +47,28 @@ def run(
         A token of the server at --url, with the role write. The program gets one of its own, for this run alone.
     port
         Port of the gateway; 0 takes any free port.
+    permissions
+        A file of rules that allow, deny or ask for the agent's tool calls (docs/permissions.md): those in the model's
+        answers, and those of tools that the program marks. Where a rule says ask, you are asked at the terminal, and
+        without one the call is denied.
+    moderate
+        A function, as module:name, that sees every prompt before it is sent, and may mask or block it; or the address
+        of a moderation endpoint of OpenAI's form, such as http://127.0.0.1:8001/v1/moderations.
     """
     from ..record.tracing.record import new_run, process_run
 
     if not command:
         raise InputError("no program was given. Put it after --, as in: whet run -- python agent.py")
     name = run_id or new_run(process_run())
+    guard = ProgramGuard(permissions, moderate)
     if url is not None:
-        return _behind(command, url.rstrip("/"), name, token)
-    return _served(command, name, store=store, port=port, upstream=(upstream, speaks, tokens))
+        if moderate is not None:
+            raise InputError("--moderate is an option of the server at --url: give it to whet serve")
+        return _behind(command, url.rstrip("/"), name, token, guard)
+    return _served(command, name, store=store, port=port, upstream=(upstream, speaks, tokens), guard=guard)
 
 
-def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) -> int:
+def _behind(command: tuple[str, ...], url: str, name: str, token: str | None, guard: ProgramGuard) -> int:
     from ..serve.gateway.launch import child_environment, run_child
     from ..serve.worker.run_token import held_run_token
 
@@ -63,7 +76,7 @@ def _behind(command: tuple[str, ...], url: str, name: str, token: str | None) ->
     if not url.startswith(("http://", "https://")):
         raise InputError(f"--url is {url!r}; it must look like http://127.0.0.1:4777")
     # Without WHET_STORE its traced functions record to that server too: it alone can join them and their model calls.
-    environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"}
+    environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"} | guard.environment()
     # Asked for before the program runs and nothing of it is recorded.
     with held_run_token(url, token, name) as own:
         code = run_child(command, child_environment(environ, url=url, run=name, token=own))
@@ -79,7 +92,9 @@ def _served(
     store: Path,
     port: int,
     upstream: tuple[str | None, tuple[str, ...], bool],
+    guard: ProgramGuard,
 ) -> int:
+    from ..record.permissions.person import ask_terminal
     from ..record.store import Store
     from ..record.tracing.assemble import Assembler
     from ..serve import Access, Server, new_tokens, running, standard
@@ -87,6 +102,7 @@ def _served(
     from ..serve.gateway.launch import child_environment, run_child, upstreams_of
     from .turns import how_to_separate
 
+    held = guard.environment()
     address, speaks, tokens = upstream
     upstreams = upstreams_of(os.environ, address, speaks=speaks, tokens=tokens)
     try:
@@ -95,11 +111,18 @@ def _served(
         raise StoreBusyError(f"{busy} Or record through it: whet run --url URL -- ...") from busy
     with opened:
         access = Access(new_tokens())
-        parts = standard(opened, access.limits, upstreams=upstreams)
+        parts = standard(
+            opened,
+            access.limits,
+            upstreams=upstreams,
+            permissions=guard.permissions,
+            moderation=guard.moderation,
+            ask=ask_terminal,
+        )
         (recorder,) = (part.recorder for part in parts if isinstance(part, Gateway))
         with running(Server(access, parts, port=port)) as url:
             environ = child_environment(
-                os.environ,
+                {**os.environ, **held},
                 url=url,
                 run=name,
                 token=access.runs.mint(name, math.inf),  # it ends with this server

@@ -29,6 +29,7 @@ from .app import (
     counted,
     needed_token,
 )
+from .permitted import ProgramGuard
 
 if TYPE_CHECKING:
     from ..serve import Role
@@ -50,6 +51,8 @@ def serve(
     keep_days: Annotated[NonNegativeFloat | None, ADVANCED] = None,
     open_legacy: Annotated[bool, ADVANCED] = False,
     readers: Annotated[NonNegativeInt | None, ADVANCED] = None,
+    permissions: Annotated[Path | None, ADVANCED] = None,
+    moderate: Annotated[str | None, ADVANCED] = None,
 ) -> int:
     """Serve a store over HTTP: agents send traces, workers fetch tasks, people give feedback.
 
@@ -73,6 +76,12 @@ def serve(
     readers
         Processes that read the spans of exporters beside the one that serves, from the first larger request on. If
         omitted, as many as there are cores, at most 4, and none on a single core; 0 reads them in the server itself.
+    permissions
+        A file of rules that allow, deny or ask for the tool calls in models' answers. A call that a rule leaves to a
+        person waits at /api/approvals for a token of the role admin, and is denied if nobody answers.
+    moderate
+        A function, as module:name, that sees every prompt before it is sent, and may mask or block it; or the address
+        of a moderation endpoint of OpenAI's form.
     """
     from ..record.store import Store
     from ..serve import Access, Server, run, standard
@@ -81,6 +90,7 @@ def serve(
     from ..serve.memory import share_arenas
 
     share_arenas()
+    guard = ProgramGuard(permissions, moderate)
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = interrupted()
     with Store(store, serve=True) as opened:
@@ -95,6 +105,8 @@ def serve(
             readers=_readers() if readers is None else readers,
             secrets=access.secrets,
             durable_calls=durable_calls,
+            permissions=guard.permissions,
+            moderation=guard.moderation,
         )
         server = Server(access, parts, host=host, port=port)
 

@@ -382,6 +382,7 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
         InputError, NotFoundError: neither or both are given, or it cannot be read.
     """
     from ..record.exchange import formats
+    from ..record.influence import weighed
     from ..record.store import Store
     from ..record.tracing.signals import hear
 
@@ -393,4 +394,7 @@ def read_trajectories(data: Path | None, store: Path | None) -> Sequence[Any]:
     with Store(existing(store)) as opened:
         # Sessions may have gone on with no server running: what they show is read before the runs are judged.
         hear(opened)
-        return list(opened.trajectories())
+        influence = weighed(opened.trajectories())
+    if influence.sentence:
+        print(f"{store}: {influence.sentence}", file=sys.stderr)
+    return influence.runs

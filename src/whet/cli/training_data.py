@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -82,6 +83,7 @@ def generate_training_data(
 
 
 def _runs(store: Path | None) -> list[Trajectory]:
+    from ..record.influence import weighed
     from ..record.store import Store
     from ..record.tracing.signals import hear
 
@@ -89,7 +91,10 @@ def _runs(store: Path | None) -> list[Trajectory]:
         return []
     with Store(store) as opened:
         hear(opened)
-        return list(opened.trajectories())
+        influence = weighed(opened.trajectories())
+    if influence.sentence:
+        print(f"{store}: {influence.sentence}", file=sys.stderr)
+    return list(influence.runs)
 
 
 async def _generated(

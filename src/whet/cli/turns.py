@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..record.rows import as_text
-from ..record.tracing.tool_calls import TOLD, arguments, bare, tool_steps
+from ..record.tools import bare
+from ..record.tracing.tool_calls import TOLD, arguments, tool_steps
 
 if TYPE_CHECKING:
     from ..types import Json, Step, Trajectory

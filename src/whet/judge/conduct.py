@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import InputError
+from ..record.conditions import fulfils
 from ..record.store.redaction.redact import Redactor
 from ..record.tracing.tool_calls import Invocation, decisions, tool_calls
 from ..types import Json, Outcome, Score, Trajectory, canonical
@@ -234,18 +235,7 @@ def intent(trajectory: Trajectory) -> Score | None:
 
 
 def _fulfils(arguments: Json, name: str, wanted: Json) -> bool:
-    if not isinstance(arguments, Mapping) or name not in arguments:
-        return False
-    value = arguments[name]
-    if isinstance(wanted, Mapping) and wanted.keys() <= {"at_most", "at_least", "one_of", "not"}:
-        number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-        return (
-            ("at_most" not in wanted or (number is not None and number <= wanted["at_most"]))
-            and ("at_least" not in wanted or (number is not None and number >= wanted["at_least"]))
-            and ("one_of" not in wanted or value in wanted["one_of"])
-            and ("not" not in wanted or value != wanted["not"])
-        )
-    return bool(value == wanted)
+    return isinstance(arguments, Mapping) and name in arguments and fulfils(arguments[name], wanted) is True
 
 
 # -- the state at the end --------------------------------------------------------------------------

@@ -20,13 +20,13 @@ import msgspec
 
 from ..errors import InputError
 from ..record.policy import placed
+from ..record.tools import bare
 from ..record.tracing import collecting, current_bundle, using
 from ..record.tracing.encode import freeze, thaw
 from ..record.tracing.kinds import kind_of
 from ..record.tracing.record import blame
 from ..record.tracing.record import outcome as outcome_of
 from ..record.tracing.replay import Divergence, Replay, ReplayCounts, unmarked
-from ..record.tracing.tool_calls import bare
 from ..stats import Interval, wilson
 from ..types import Bundle, Failure, Json, Outcome, Score, Step, Trajectory, canonical, new_id
 from . import Reward, ascore, name_of, version_of

@@ -15,11 +15,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from ..errors import ContractError, EnvError
+from ..errors import ContractError, EnvError, PermissionDenied
 from ..types import Budget, Bundle, Failure, Fault, Json, Outcome, Step, Task, Trajectory, canonical, new_id
 from .faults import fault_of
 from .gym import adapted
+from .permissions.enforcement import enforced
+from .permitted_env import PermittedEnv
 from .policy import Action, FunctionPolicy, Policy, placed
+from .tracing.record import outcome as outcome_of
 from .tracing.trace import in_rollout
 
 
@@ -128,7 +131,7 @@ async def rollout(
     Returns:
         A Trajectory whose `outcome` says how it ended. Failures of the model or the
         environment, and a budget used up, are INFRASTRUCTURE_ERROR; an exception of the
-        agent's own is FAILURE.
+        agent's own is FAILURE, and what permissions denied is BLOCKED.
     """
     named = id or new_id()
     with in_rollout(named):
@@ -155,6 +158,9 @@ async def _episode(
 
     try:
         env = adapted(env)
+        enforcement = enforced()
+        if enforcement is not None:
+            env = PermittedEnv(env, enforcement)
         observation = await _resolved(env.reset(task, seed))
     except Exception as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
@@ -179,6 +185,10 @@ async def _episode(
             result = _five(await _resolved(env.step(action.value)))
             # Inside the try: an `outcome` that is none is the environment's fault, like a step that raises.
             ended = _outcome(result)
+        except PermissionDenied as denied:
+            # Of a tool that the environment called for the policy: its doing, as the action was.
+            error = _failure(Fault.AGENT, denied)
+            outcome = outcome_of(error)
         except Exception as exception:
             outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
         done = error is None and (result.terminated or result.truncated)
@@ -247,31 +257,26 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
             return _Undecided(Outcome.TIMEOUT)
         carried = getattr(exception, "failure", None)
         if isinstance(carried, Failure):  # it failed elsewhere, and what came over says whose fault it was
-            own = carried.fault is Fault.AGENT
-            ended = Outcome.FAILURE if own else Outcome.INFRASTRUCTURE_ERROR
-            return _Undecided(ended, carried, getattr(exception, "steps", ()))
+            return _Undecided(outcome_of(carried), carried, getattr(exception, "steps", ()))
         # A budget that ran out says as little about the policy as an endpoint that is down.
-        fault = fault_of(exception)
-        return _Undecided(_outcome_of(fault), _failure(fault, exception))
+        failure = _failure(fault_of(exception), exception)
+        return _Undecided(outcome_of(failure), failure)
 
 
 def failed(
     task: Task, fault: Fault, exception: Exception, *, seed: int, versions: Mapping[str, str], id: str
 ) -> Trajectory:
     """The trajectory of a rollout that failed before it began, as its environment or policy was made."""
+    failure = _failure(fault, exception)
     return Trajectory(
         id=id,
         task=task,
         versions=dict(versions),
-        outcome=_outcome_of(fault),
-        error=_failure(fault, exception),
+        outcome=outcome_of(failure),
+        error=failure,
         seed=seed,
         seconds=0.0,
     )
-
-
-def _outcome_of(fault: Fault) -> Outcome:
-    return Outcome.FAILURE if fault is Fault.AGENT else Outcome.INFRASTRUCTURE_ERROR
 
 
 def _failure(fault: Fault, exception: Exception) -> Failure:

@@ -21,8 +21,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError, MissingExtra, WhetError
+from ..record.permissions.enforcement import Enforcement
+from ..record.permissions.person import AskPerson
+from ..record.permissions.rules import Permissions
 from ..record.store import Store
 from ..record.store.redaction.redact import Redactor
+from .approvals import Approvals
 from .asgi import (
     ASGIApp,
     HttpRoute,
@@ -44,6 +48,7 @@ from .auth import Access, RequestLimits
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
+from .gateway.moderation import Moderation
 from .ingest import OTLP, Assembly, Trajectories
 from .legacy import Legacy
 from .memory import return_free_memory
@@ -316,6 +321,9 @@ def standard(
     readers: int = 0,
     secrets: Sequence[str] = (),
     durable_calls: bool = False,
+    permissions: Permissions | None = None,
+    moderation: Moderation | None = None,
+    ask: AskPerson | None = None,
 ) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
@@ -330,6 +338,9 @@ def standard(
         secrets: taken out of what is recorded, beside those that have a known form (`Access.secrets`); not one of fewer
             than 8 characters, which cannot be told from a word.
         durable_calls: the gateway tells an answer once its record is committed.
+        permissions: what the tool calls in the gateway's answers are held to.
+        moderation: sees the gateway's prompts before they are sent.
+        ask: asked where the permissions say so; if None, people with a token of the role admin, over HTTP.
     """
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
     for secret in secrets:
@@ -346,6 +357,11 @@ def standard(
         PeoplePart(store, keep_days=keep_days),
         Legacy(store, backlog, open=open_legacy),
     ]
+    enforcement = None
+    if permissions is not None:
+        approvals = Approvals()
+        parts.append(approvals)
+        enforcement = Enforcement(permissions, ask or approvals.ask)
     if upstreams:
         parts.append(
             Gateway(
@@ -353,6 +369,8 @@ def standard(
                 upstreams,
                 redact=lambda spans: [redactor.span(span) for span in spans],
                 durable=durable_calls,
+                enforcement=enforcement,
+                moderation=moderation,
             )
         )
     return parts

@@ -15,9 +15,10 @@ from msgspec import UNSET
 
 from ...record.rows import expected_answer, row
 from ...record.tasks import natural_group
+from ...record.tools import bare
 from ...record.tracing.labels import corrected
 from ...record.tracing.signals import telling
-from ...record.tracing.tool_calls import TOLD, bare, tool_steps
+from ...record.tracing.tool_calls import TOLD, tool_steps
 from ...types import Feedback, Json, Step, Task, Trajectory
 from .signatures import Signature
 

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from ...judge.fitted import Rated
 from ...judge.signs import SignBesideThumb, SignPrecision, sign_precisions
 from ...record.columns import META_SAID
+from ...record.influence import InfluenceLimits, weighed
 from ...record.rows import as_text
 from ...record.tracing.labels import corrected
 from ...record.tracing.signals import IMPLICIT
@@ -82,6 +83,8 @@ class ThumbEvidence:
     """No run names its person or session, so each counts as somebody else's."""
     signs: Sequence[SignPrecision] = ()
     """What was measured of each kind of sign."""
+    influence: str = ""
+    """What was left out, so that nobody steers more than others."""
     ratings: int = 0
     """Runs rated on a scale of which nobody said from where on an answer is liked: they count as no thumbs."""
 
@@ -110,9 +113,10 @@ class ThumbEvidence:
                 f"{_count(self.ratings, 'run')} rated on a scale, which count as no thumbs (--liked-from NUMBER says "
                 "from where on an answer is liked)"
             )
+        left_out = f"; {self.influence}" if self.influence else ""
         return (
             f"{_count(self.recorded, 'recorded run')}; {ups} thumbs up and {downs} down of {people} on "
-            f"{_count(len(self.by_input), 'different input')}{', ' if more else ''}{', '.join(more)}"
+            f"{_count(len(self.by_input), 'different input')}{', ' if more else ''}{', '.join(more)}{left_out}"
         )
 
     @property
@@ -151,7 +155,12 @@ class ThumbRows:
 
 
 def rated_runs(
-    signature: Signature, qualname: str, runs: Iterable[Trajectory], *, liked_from: float | None = None
+    signature: Signature,
+    qualname: str,
+    runs: Iterable[Trajectory],
+    *,
+    liked_from: float | None = None,
+    limits: InfluenceLimits | None = None,
 ) -> ThumbEvidence:
     """What people said of a function's recorded runs.
 
@@ -160,8 +169,10 @@ def rated_runs(
 
     Args:
         liked_from: the least rating that speaks for an answer; if None, ratings on a scale say nothing.
+        limits: how far one person may reach (`record/influence.py`).
     """
-    runs = list(runs)
+    influence = weighed(runs, limits)
+    runs = influence.runs
     scale = Scale.of(runs, liked_from)
     recorded, ratings, rated = 0, 0, []
     unnamed = True
@@ -182,7 +193,9 @@ def rated_runs(
     signs = _precisions(rated)
     believed = [_believed(run, signs) for run in rated]
     evidence = [run for run in believed if run.told or run.sign_error is not None]
-    return ThumbEvidence(evidence, recorded, unnamed, list(signs.values()), ratings)
+    return ThumbEvidence(
+        evidence, recorded, unnamed, list(signs.values()), ratings=ratings, influence=influence.sentence
+    )
 
 
 def _precisions(runs: Sequence[RatedRun]) -> dict[tuple[str, bool], SignPrecision]:

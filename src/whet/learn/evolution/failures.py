@@ -17,7 +17,8 @@ from msgspec import UNSET
 
 from ...record.columns import META_SAID
 from ...record.rows import as_text
-from ...record.tracing.tool_calls import arguments, bare, tool_steps
+from ...record.tools import bare
+from ...record.tracing.tool_calls import arguments, tool_steps
 from ...types import Json, Trajectory
 from ..loop import value_of
 

@@ -24,6 +24,7 @@ from ...judge.proof import prove
 from ...models.base import Model
 from ...models.budget import Meter
 from ...record.columns import ColumnNames
+from ...record.influence import weighed
 from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tracing.signals import hear
@@ -349,7 +350,9 @@ def _shown(
     """Function → rated runs of the record that its prompts may show, without those of earlier searches."""
     # First: what users let show in their sessions rates the runs that are read below.
     hear(store)
-    runs = [run for run in store.trajectories() if "function" not in run.task.initial_state]
+    recorded_runs = (run for run in store.trajectories() if "function" not in run.task.initial_state)
+    # What a prompt shows, a model obeys: nobody's corrections fill it, and none that gives orders is among them.
+    runs = weighed(recorded_runs).runs
     demonstrations: dict[str, Sequence[Demonstration]] = {}
     for name, mine in rows.items():
         callee = agent.callees[name]

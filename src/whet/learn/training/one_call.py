@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import warnings
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from ...judge import Reward, ajudged, name_of, version_of
 from ...judge.ranking import ranked
 from ...record.exchange import formats
 from ...record.exchange.text_rows import read_text_rows
+from ...record.influence import weighed
 from ...record.policy import PolicyFactory
 from ...record.store import Store
 from ...record.tracing.signals import hear
@@ -179,7 +181,10 @@ def _given(data: Any, model: str, resource: str, system: str) -> TextRows:
         return data
     if isinstance(data, Store):
         hear(data)
-        runs = [run for run in data.trajectories() if run.task.split is not Split.GATE]
+        influence = weighed(run for run in data.trajectories() if run.task.split is not Split.GATE)
+        if influence.sentence:
+            warnings.warn(influence.sentence, UserWarning, stacklevel=3)
+        runs = list(influence.runs)
         return TextRows(runs, list(data.preferences()))
     rows = list(data)
     kinds = {type(row).__name__ for row in rows}

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...types import Json, Outcome, Preference, Trajectory, canonical
+from ..tools import bare
 from ..tracing.dialects.values import plain
-from ..tracing.tool_calls import arguments, bare, tool_steps
+from ..tracing.tool_calls import arguments, tool_steps
 
 Message = dict[str, Json]
 Worth = Callable[[Trajectory], float | None]

@@ -21,7 +21,8 @@ from ...escapes import read_json, whole
 from ...types import Json, Step, Task, Trajectory, digest
 from ..env import Transition
 from ..store.codec import decode, encode
-from ..tracing.tool_calls import arguments, bare, tool_steps
+from ..tools import bare
+from ..tracing.tool_calls import arguments, tool_steps
 
 _TASK_FIELDS = frozenset(Task.__dataclass_fields__)
 _PUBLISHED = {

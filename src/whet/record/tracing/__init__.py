@@ -1,9 +1,10 @@
 """Recording what an agent does, and handles on what can be improved in it."""
 
 from ..store.redaction.current import redact_with
+from ..tools import Effect
 from .live import current_bundle, load_bundle, save_bundle, set_live_bundle, using
 from .record import Run
-from .replay import Diverged, Effect, Replay, ReplayedError
+from .replay import Diverged, Replay, ReplayedError
 from .resources import (
     ImportTimeRead,
     Resource,

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ...errors import PermissionDenied
 from ...escapes import clean
 from ...types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from ..faults import fault_of
@@ -253,7 +254,10 @@ def blame(error: BaseException) -> Failure:
 
 
 def outcome(failure: Failure | None) -> Outcome:
-    """A return is unjudged, an exception of the agent's a failure, a closed or cancelled call truncated."""
+    """A return is unjudged, an exception of the agent's a failure, a closed or cancelled call truncated.
+
+    A call that the permissions denied, and that the agent did not catch, blocked the run.
+    """
     if failure is None:
         return Outcome.UNKNOWN
     if failure.fault is not Fault.AGENT:
@@ -261,7 +265,7 @@ def outcome(failure: Failure | None) -> Outcome:
     # By name: a Failure is data, and one that was read from spans was an exception in another process.
     if failure.type in ("GeneratorExit", "CancelledError", "KeyboardInterrupt", "SystemExit"):
         return Outcome.TRUNCATED
-    return Outcome.FAILURE
+    return Outcome.BLOCKED if failure.type == PermissionDenied.__name__ else Outcome.FAILURE
 
 
 def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:

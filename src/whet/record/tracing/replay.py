@@ -21,15 +21,11 @@ from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import EnvError, InputError
 from ...types import Json, Step, Trajectory, canonical
+from ..tools import Effect, bare
 from .encode import thaw
 from .kinds import forwarding, kind_of
 from .record import CallSite
-from .tool_calls import Shape, arguments, bare, foreign_tools, tool_steps
-
-Effect: TypeAlias = Literal["read", "idempotent", "write"]
-EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
-"""Effects of a tool on the world: none; the same however often; a new one each time.
-A tool that declares none counts as `write`."""
+from .tool_calls import Shape, arguments, foreign_tools, tool_steps
 
 Simulator: TypeAlias = Callable[[str, Json], Json]
 """(tool, arguments) → the answer in its place."""
@@ -251,17 +247,6 @@ def _alike(first: Json, second: Json) -> float:
 
 def _words(value: Json) -> set[str]:
     return set(re.findall(r"\w+", canonical(value).decode("utf-8", "replace").lower()))
-
-
-def effect_of(value: Any) -> Effect | None:
-    """An effect class as given to `@step`.
-
-    Raises:
-        InputError: it is none.
-    """
-    if value is not None and value not in EFFECTS:
-        raise InputError(f"effect={value!r}: it must be one of {', '.join(EFFECTS)}")
-    return cast("Effect | None", value)
 
 
 def unmarked(trajectory: Trajectory, live: Collection[str] = ()) -> list[str]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...types import Json, Step, canonical
-from .tool_calls import TOLD, bare
+from ..tools import bare
+from .tool_calls import TOLD
 
 CALLED = "status"
 """In the info of a model call's step that the gateway has recorded."""

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from ...types import Failure, Json, Step, Trajectory, canonical
+from ..tools import bare
 from .encode import IMMUTABLE
 
 TOLD = "told"
@@ -99,11 +100,6 @@ class Shape:
             return msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
             return text
-
-
-def bare(tool: str) -> str:
-    """The tool's own name: `Agent.run.<locals>.search` and `search` are one tool."""
-    return tool.rsplit(".", 1)[-1]
 
 
 def arguments(step: Step) -> Json:
@@ -400,6 +396,11 @@ def _invocation(name: Json, call_arguments: Json, *, step: str = "", id: str = "
         step=step,
         id=id,
     )
+
+
+def requested_calls(action: Json) -> list[Invocation]:
+    """The calls that an action or a model's answer asks for; without a name where one cannot be read."""
+    return [_invocation(name, call_arguments, id=id) for name, call_arguments, id in _requested_in(action)]
 
 
 def _requested_in(action: Json) -> Iterator[tuple[Json, Json, str]]:

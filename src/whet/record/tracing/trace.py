@@ -23,8 +23,11 @@ from msgspec import UNSET
 
 from ...escapes import clean
 from ...types import Feedback, Json, Step, Trajectory
+from ..permissions.reversing import Reverse
 from ..store import Store
+from ..tools import Effect, effect_of
 from .encode import IMMUTABLE, flat, freeze, thaw
+from .guarded import guarded
 from .kinds import decorated, dressed, driving, kind_of
 from .labels import Kind, check_feedback, feedback_kind
 from .record import (
@@ -45,7 +48,7 @@ from .record import (
     timed,
     trajectory,
 )
-from .replay import Effect, answerable, effect_of
+from .replay import answerable
 from .sink import Sink, sink_for
 
 _NOWHERE = Frame(None, None)
@@ -134,19 +137,26 @@ def _opened(note: StepNote, call: CallNote | None) -> Frame:
 class _StepScope:
     """The return value of `step(name, ...)`: a context manager, used once, or a decorator."""
 
-    __slots__ = ("_agent", "_effect", "_kind", "_name", "_note", "_observation", "_token")
+    __slots__ = ("_agent", "_effect", "_kind", "_name", "_note", "_observation", "_reverse", "_token")
 
     def __init__(
-        self, name: str | None, kind: str, observation: Any, agent: str, effect: Effect | None
+        self,
+        name: str | None,
+        kind: str,
+        observation: Any,
+        agent: str,
+        effect: Effect | None,
+        reverse: Reverse | None,
     ) -> None:
         self._name = name
         self._kind = kind
         self._observation = observation
         self._agent = agent
         self._effect = effect
+        self._reverse = reverse
 
     def __call__(self, function: F) -> F:
-        return _stepped(function, self._name, self._kind, self._agent, self._effect)
+        return _stepped(function, self._name, self._kind, self._agent, self._effect, self._reverse)
 
     def __enter__(self) -> StepNote:
         above = current.get() or _NOWHERE
@@ -180,6 +190,7 @@ def step(
     observation: Json = ...,
     agent: str = ...,
     effect: Effect | None = ...,
+    reverse: Reverse | None = ...,
 ) -> _StepScope: ...
 def step(
     target: Any = None,
@@ -189,6 +200,7 @@ def step(
     observation: Json = None,
     agent: str = "",
     effect: Effect | None = None,
+    reverse: Reverse | None = None,
 ) -> Any:
     """Record a step of the traced call that runs: a decorator, or a context manager.
 
@@ -209,24 +221,44 @@ def step(
         effect: of a tool on the world: `read`, `idempotent` or `write`; none counts as write.  A recorded
             run can be replayed without calling its tools (`tracing.Replay`), and this says what a call
             that was not recorded may get.
+        reverse: of a tool: `reverse(result, **arguments)` takes back what a call did (`permissions`).
 
     Raises:
         InputError: no such effect, or it is given a class or what cannot be called.
     """
     effect = effect_of(effect)
     if target is not None and not isinstance(target, str):
-        return _stepped(target, None, kind, agent, effect)
-    return _StepScope(target, kind, observation, agent, effect)
+        return _stepped(target, None, kind, agent, effect, reverse)
+    return _StepScope(target, kind, observation, agent, effect, reverse)
 
 
-def _stepped(function: F, name: str | None, kind: str, agent: str, effect: Effect | None) -> F:
-    marked: F = decorated(function, "@whet.step", lambda inner: _step(inner, name, kind, agent, effect))
+def _stepped(
+    function: F,
+    name: str | None,
+    kind: str,
+    agent: str,
+    effect: Effect | None,
+    reverse: Reverse | None = None,
+) -> F:
+    marked: F = decorated(
+        function, "@whet.step", lambda inner: _step(inner, name, kind, agent, effect, reverse)
+    )
     return marked
 
 
-def _step(function: Any, name: str | None, kind: str, agent: str, effect: Effect | None) -> Any:
+def _step(
+    function: Any,
+    name: str | None,
+    kind: str,
+    agent: str,
+    effect: Effect | None,
+    reverse: Reverse | None = None,
+) -> Any:
     called = CallSite(function, name, by_name=kind == "tool")
-    inner = answerable(function, called, effect) if kind == "tool" else function
+    # Permissions before a replay: a candidate on recorded answers is held to them as it would be in production.
+    inner = function
+    if kind == "tool":
+        inner = guarded(answerable(function, called, effect), called, effect, reverse)
     stepped = _recording(inner, called, kind, agent)
     stepped.whet_step = (called.name, kind, agent)
     return stepped

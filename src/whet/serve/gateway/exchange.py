@@ -12,16 +12,20 @@ from typing import Any
 
 import msgspec
 
+from ...errors import PermissionDenied
 from ...escapes import TooManyValues, refuse_too_many
 from ...models.wire import chat, messages
 from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
 from ...models.wire.sse import DONE, Splitter, data_of
-from ...types import Fault, Json
+from ...record.permissions.enforcement import Enforcement
+from ...types import Failure, Fault, Json
 from ..asgi import VALUES, Request, Response, Stream, deeper
 from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
 from .failures import UpstreamFailed, fault_of
 from .interrupt import Interruptible
+from .moderation import Moderation, moderated
 from .record import ModelCall
+from .screen import answer_text, calls_as_before, calls_tools, has_tools, part_of, refused_calls, screened
 from .serving import ServedBundle
 from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
 
@@ -66,6 +70,16 @@ class Exchange:
         """Awaited before the agent is given its answer, or the end of a streamed one."""
         self._held: list[bytes] = []
         """The end of a stream, which waits for that."""
+        self.enforcement: Enforcement | None = None
+        """Permissions of the tool calls in the answer."""
+        self.moderation: Moderation | None = None
+        """Looks at the prompt before it is sent."""
+        self._screens = False
+        """The answer may call tools, and permissions hold."""
+        self._holding = False
+        """What comes of a stream waits until it is whole, and has been looked at."""
+        self._sent = ""
+        """The text that the agent had before that."""
         self.complete = False
         """All of a streamed answer was sent; many agents hang up then, without waiting for its end."""
         self.reader: AnswerReader = dialect.stream_reader()
@@ -88,7 +102,7 @@ class Exchange:
         Raises:
             UpstreamFailed: there is no whole answer.
         """
-        body = self._prepare(raw)
+        body = await self._prepare(raw)
         forwarded_headers = forwarded(
             self._request.headers,
             self._upstream,
@@ -108,14 +122,14 @@ class Exchange:
             if self._body.get("stream"):
                 await self._relay(opened)
                 return None
-            answer = self._answer(await opened.body())
+            answer = await self._answer(await opened.body())
         if self.commit is not None:
             await self.commit()
         return answer
 
     # -- the request --------------------------------------------------------------------------
 
-    def _prepare(self, raw: bytes) -> bytes:
+    async def _prepare(self, raw: bytes) -> bytes:
         """The body for the upstream; the agent's own bytes where nothing has to be changed."""
         call, served = self._call, self._served
         # Before it is noted: the record embeds the request as JSON unchecked, and must not get what is none.
@@ -125,6 +139,16 @@ class Exchange:
             if served.changes:
                 body = self._body = served.applied(body, self._dialect.api, translated=self._translated)
                 call.request, call.original = encode(body), raw
+            if self.moderation is not None:
+                # Noted only masked: what the function took out is not in the record either.
+                call.request, call.original = b"null", None
+                before, body = body, await moderated(body, self.moderation)
+                call.request = encode(body) if body != before or served.changes else raw
+                self._body = body
+            self._screens = self.enforcement is not None
+            # Of chat the text is passed on at once: a call begins a new part of the stream, and cannot be mistaken.
+            whole = self._translated or self._dialect.api != "chat"
+            self._holding = self._screens and whole and has_tools(body)
             model = body.get("model")
             call.model = model if isinstance(model, str) else None
             sent = request_as(body, self._dialect.api, self._spoken.api)
@@ -166,7 +190,7 @@ class Exchange:
 
     # -- a plain answer -----------------------------------------------------------------------
 
-    def _answer(self, raw: bytes) -> Response:
+    async def _answer(self, raw: bytes) -> Response:
         call = self._call
         call.bulk = len(raw)
         try:
@@ -181,10 +205,25 @@ class Exchange:
             if self._translated:
                 answer = answer_as(answer, self._dialect.api, self._spoken.api, self._body)
                 body = encode(answer)
+            if self._screens:
+                kept = await self._screened(answer)
+                answer, body = (kept, encode(kept)) if kept is not None else (answer, body)
             call.response, call.usage = body, self._dialect.usage(answer)
         except MISSHAPEN as exception:
             raise _malformed(f"cannot be read ({exception!r})", raw) from exception
         return Response(200, body, headers=self._headers)
+
+    async def _screened(self, answer: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer without calls that the permissions deny; None where there are none."""
+        assert self.enforcement is not None
+        refused = await refused_calls(answer, self._dialect.api, self.enforcement)
+        if not refused:
+            return None
+        ends = self.enforcement.rules.when_denied == "end"
+        self._call.refused = [call.note for call in refused]
+        if ends:
+            self._call.failure = Failure(Fault.AGENT, PermissionDenied.__name__, refused[0].decision.sentence)
+        return screened(answer, self._dialect.api, refused, ends=ends)
 
     def _noted(self, raw: bytes, answer: dict[str, Any]) -> bytes:
         """Note token ids and the policy's version, and take out what was not asked for."""
@@ -240,16 +279,37 @@ class Exchange:
                 ending = self._place(last)
                 ending += self._written(writer.end())
                 ending += [DONE] if self._dialect.api == "chat" else []
-                self.complete = self.commit is None
+                self.complete = self.commit is None and not self._holding
                 await self._write(last)
         finally:
             self._note_stream()
+        if self._holding:
+            await self._screen_stream()
         if self.commit is not None:
             await self.commit()
+        if self.commit is not None or self._holding:
             self.complete = True
             await self._write(self._held)
         if self.stream is not None:
             await self.stream.close()
+
+    async def _screen_stream(self) -> None:
+        """Put an answer without its denied calls in the place of what was held back."""
+        answer = self._call.response
+        try:
+            kept = await self._screened(answer) if isinstance(answer, dict) else {}
+            if kept is None:
+                return
+            part = part_of(kept, self._dialect.api, sent=self._sent)
+        except MISSHAPEN as exception:
+            raise _malformed(f"cannot be held to permissions ({exception!r})", b"") from exception
+        self._call.response = kept
+        writer = self._dialect.stream_writer(self._body)
+        events = writer.write(part) + writer.end()
+        if self._dialect.api == "chat" and not ExtraFields(self._body).usage:
+            events = [event for event in events if event["choices"]]
+        self._held = [self._dialect.frame(event) for event in events]
+        self._held += [DONE] if self._dialect.api == "chat" else []
 
     async def _pass(self, events: list[bytes]) -> bool:
         """Pass whole events on; True if the last of the stream is among them."""
@@ -270,7 +330,8 @@ class Exchange:
                         self._place(outgoing).append(event)
         finally:  # what came before a broken event is the agent's all the same
             # Before it is sent: the agent may be gone when that returns.
-            self.complete = self.commit is None and self._writer is None and self.reader.finished
+            whole = self._writer is None and self.reader.finished
+            self.complete = whole and self.commit is None and not self._holding
             await self._write(outgoing)
         return done
 
@@ -287,8 +348,14 @@ class Exchange:
         if first_event:
             self._call.begun()
         try:
+            if self._screens and not self._holding and calls_tools(value):
+                if self._translated or self._dialect.api != "chat":
+                    raise _malformed("calls a tool that the request does not have", data)
+                self._holding, self._sent = True, answer_text(reader.response())
+            if self._holding and calls_as_before(value):
+                raise _malformed("calls a function as no tool, which cannot be held to permissions", data)
             reader.read(value)
-            if self.commit is not None:
+            if self.commit is not None or self._holding:
                 outgoing = self._place(outgoing)
             if unchanged:
                 outgoing.append(event)
@@ -331,6 +398,8 @@ class Exchange:
 
     def _place(self, outgoing: list[bytes]) -> list[bytes]:
         """The list for the next events: held back from where the answer ends, if it must be recorded first."""
+        if self._holding:
+            return self._held
         return outgoing if self.commit is None or not self._upstream_reader.finished else self._held
 
     async def _write(self, events: list[bytes]) -> None:

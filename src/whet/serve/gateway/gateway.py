@@ -25,6 +25,7 @@ import msgspec
 
 from ...errors import InputError, NotFoundError, StoreError, WhetError
 from ...models.trial import TRIAL
+from ...record.permissions.enforcement import Enforcement
 from ...record.store import Store
 from ...record.store.call_tally import CallTally
 from ...record.store.group_commit import releases_written
@@ -37,6 +38,7 @@ from .exchange import Exchange, query_of
 from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
 from .identity import Identity, identify, readable, trace_of
 from .interrupt import Interrupter, Interruptible
+from .moderation import Moderation
 from .record import ENCODING, ModelCall, Recorder
 from .serving import ServedBundle
 from .traffic import Traffic
@@ -103,6 +105,8 @@ class Gateway:
             `x-whet-durable: true`.
         run_under_way: the run that a call belongs to, by the one that its address names: for a program that does one
             run after the other and keeps its address.
+        enforcement: permissions that the tool calls in answers are held to.
+        moderation: sees the prompts before they are sent.
 
     Raises:
         InputError: no upstream, or a live release that cannot be served.
@@ -118,10 +122,13 @@ class Gateway:
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
         durable: bool = False,
         run_under_way: Callable[[str], str] | None = None,
+        enforcement: Enforcement | None = None,
+        moderation: Moderation | None = None,
     ) -> None:
         if not upstreams:
             raise InputError("a gateway needs an upstream; give --upstream URL")
         self._store, self._name, self._run_under_way = store, live, run_under_way
+        self._enforcement, self._moderation = enforcement, moderation
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
         self.tally, self.durable = CallTally(store), durable
@@ -307,7 +314,7 @@ class Gateway:
     ) -> Exchange:
         """The exchange of a call with the upstream that its Bundle sends this key to."""
         name, spoken = choose(self.upstreams, dialect.api, served.upstream(key))
-        return Exchange(
+        exchange = Exchange(
             request,
             dialect,
             call,
@@ -315,6 +322,8 @@ class Gateway:
             upstream=self.upstreams[name],
             spoken=DIALECTS[spoken],
         )
+        exchange.enforcement, exchange.moderation = self._enforcement, self._moderation
+        return exchange
 
     async def _failed(
         self, dialect: Dialect, exchange: Exchange | None, failed: UpstreamFailed

@@ -61,6 +61,8 @@ class ModelCall:
     samples: Sequence[Json] | None = None
     policy_version: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    refused: Sequence[Json] = ()
+    """Tool calls of the answer that the permissions kept from the agent."""
     bulk: int = 0
     """Bytes of the answer."""
     durable: Future[None] | None = None
@@ -100,6 +102,8 @@ class ModelCall:
         }
         if failure is not None:
             body["error"] = {"fault": failure.fault.value, "type": failure.type, "message": failure.message}
+        if self.refused:
+            body["refused"] = list(self.refused)
         if self.original is not None:
             body["original_request"] = _raw(self.original)
         return Span(

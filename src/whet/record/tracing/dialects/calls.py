@@ -52,6 +52,8 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     for key in ("status", "latency", "first_event", "first_token"):  # the last in older records
         if isinstance(body.get(key), int | float):
             reading.extra[key] = body[key]
+    if isinstance(body.get("refused"), list):
+        reading.extra["refused"] = body["refused"]
     # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
     sent = member(body, "original_request") or request
     reading.wire = wire_of(sent, word(body, "agent"), prompt_of(sent))
