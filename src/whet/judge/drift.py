@@ -61,7 +61,8 @@ class Drift:
     def sentence(self) -> str:
         """The feature and its means, in words."""
         verb = "drifted" if self.drifted else "is as before"
-        return f"{self.feature} {verb}: {self.before:.3g} → {self.now:.3g} over {self.n:,} runs (e-value {self.e_value:.3g})"
+        means = f"{self.before:.3g} → {self.now:.3g}"
+        return f"{self.feature} {verb}: {means} over {self.n:,} runs (e-value {self.e_value:.3g})"
 
 
 def drift(

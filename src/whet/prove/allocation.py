@@ -12,8 +12,8 @@ import math
 
 from ..stats import CEILING, BettingProcess
 
-_TILTS = (0.2, 0.4, 0.6, 0.75, 0.87, 1.15, 1.33, 1.67, 2.5, 5.0)
-"""Factors on the odds of the candidate's arm that are bet on, each with the same part of the wealth."""
+_TILTS = tuple((tilt, math.log(tilt)) for tilt in (0.2, 0.4, 0.6, 0.75, 0.87, 1.15, 1.33, 1.67, 2.5, 5.0))
+"""Factors on the odds of the candidate's arm that are bet on, each with the same part of the wealth; and their logs."""
 
 
 class AllocationCheck:
@@ -40,8 +40,10 @@ class AllocationCheck:
         self.expected += share
         if not 0 < share < 1:
             return
-        for place, tilt in enumerate(_TILTS):
-            self._logs[place] += math.log(tilt if candidate else 1.0) - math.log1p(share * (tilt - 1))
+        self._logs = [
+            log + (odds if candidate else 0.0) - math.log1p(share * (tilt - 1))
+            for log, (tilt, odds) in zip(self._logs, _TILTS, strict=True)
+        ]
 
     @property
     def value(self) -> float:

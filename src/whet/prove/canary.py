@@ -14,6 +14,8 @@ confidence sequences of Ham, Bojinov, Lindon and Tingley 2022).  Nothing here re
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -129,8 +131,9 @@ def plan_for(units: int, *, margin: float = 0.0, harm: float = 0.15, settle: flo
         if needed is not None and needed <= units / 2:
             return plan
     raise GateError(
-        f"{units:,} judged units cannot show a loss of {100 * harm:.0f} points in time: at a share of one half it takes "
-        f"{needed or 'over a million'}, and as many again to decide. Wait for more traffic, or declare a larger harm"
+        f"{units:,} judged units cannot show a loss of {100 * harm:.0f} points in time: at a share of one half it "
+        f"takes {needed or 'over a million'}, and as many again to decide. Wait for more traffic, or declare a larger "
+        "harm"
     )
 
 
@@ -376,20 +379,17 @@ class _Mean:
 class _Quantile:
     """Whether an amount is above most of those before it, of either arm."""
 
-    __slots__ = ("_newest", "_next")
+    __slots__ = ("_newest", "_sorted")
 
     def __init__(self) -> None:
-        self._newest: list[float] = []
-        self._next = 0
+        self._newest: deque[float] = deque()
+        self._sorted: list[float] = []
 
     def exceeds(self, amount: float) -> bool | None:
         """None as long as there is nothing to compare with."""
-        newest = self._newest
-        before = sum(other < amount for other in newest)
-        compared = None if len(newest) < 20 else before > _SLOW * len(newest)
-        if len(newest) < _AMOUNTS:
-            newest.append(amount)
-        else:
-            newest[self._next] = amount
-            self._next = (self._next + 1) % _AMOUNTS
-        return compared
+        before, count = bisect_left(self._sorted, amount), len(self._sorted)
+        insort(self._sorted, amount)
+        self._newest.append(amount)
+        if count == _AMOUNTS:
+            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
+        return None if count < 20 else before > _SLOW * count
