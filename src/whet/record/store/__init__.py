@@ -4,7 +4,7 @@ from .batch import Batch
 from .bundles import BundleFile, bundle_of, read_bundle, version_of, write_bundle
 from .erasure import Erased
 from .queue import Queue
-from .releases import Release
+from .releases import Release, Stage
 from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
 from .store import Store, release_of
@@ -22,6 +22,7 @@ __all__ = [
     "Release",
     "Rollouts",
     "Spans",
+    "Stage",
     "Store",
     "Subject",
     "Subjects",
