@@ -50,6 +50,7 @@ def watched(
             others={"another": (other, 0.5)},
         )
         evidence.exposed(candidate, share)
+        evidence.ran(unit)
         evidence.spoke(unit)
         evidence.settled(unit)
         if number % 4 == 0 or number + 1 == units:

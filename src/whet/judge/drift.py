@@ -14,6 +14,7 @@ reference that has both.  It names what changed and since when; whether that is 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import random
 import re
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from ..record.store import Store
 from ..stats import CEILING
 from ..types import Outcome, Trajectory
 
@@ -29,6 +31,10 @@ ALPHA = 0.01
 """Chance that a window without any change is called drifted."""
 LEAST = 30
 """Values of a feature in the reference, below which it is not watched."""
+REFERENCE = 400
+"""Runs after a release that are taken for how things are."""
+CURRENT = 4_000
+"""Runs after these that are watched."""
 _JUMP = 0.01
 """Part of the wealth that changes its bet with each run, so that a change is found whenever it comes."""
 _BETS = (-0.9, -0.4, -0.15, 0.15, 0.4, 0.9)
@@ -83,6 +89,28 @@ def drift(
         for feature, (old, new) in watched.items()
     ]
     return sorted(drifts, key=lambda each: (-each.e_value, each.feature))
+
+
+def windows(
+    store: Store, *, since: float | None = None, reference: int = REFERENCE, current: int = CURRENT
+) -> tuple[list[Trajectory], list[Trajectory]]:
+    """The first runs since a moment, and those after them: the windows of a watch that goes on until the next release.
+
+    Args:
+        since: Unix time in seconds; when what is live went live if None, or the start of the record.
+        reference, current: runs of either window, at most.
+    """
+    if since is None:
+        log = store.history(last=1)
+        since = log[0].at if log else 0.0
+    traffic = (run for run in store.trajectories(since=since) if is_traffic(run))
+    runs = list(itertools.islice(traffic, reference + current))
+    return runs[:reference], runs[reference:]
+
+
+def is_traffic(run: Trajectory) -> bool:
+    """True of what served somebody: not a shadow, a replay, or a rollout of an experiment or of the queue."""
+    return not {"shadow", "replay_of", "rollout", "label"} & run.meta.keys()
 
 
 def _first_of_session(runs: Iterable[Trajectory]) -> list[Trajectory]:

@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from ..errors import GateError
 from ..stats import BettingProcess, Interval
+from ..types import Verdict
 from .allocation import AllocationCheck, Interaction, draw
 from .power import HARMS, units_to_take_back
 
@@ -184,8 +185,8 @@ class CanaryDecision:
 class CanaryEvidence:
     """The evidence on one canary, fed unit by unit.
 
-    Per unit, in the order of the record: `exposed` at its first run, `spoke` with the first word on it, `settled` when
-    its time is over.
+    Per unit, in the order of the record: `exposed` when its first run begins, `ran` when that has ended, `spoke` with
+    the first word on it, `settled` when its time is over.
     """
 
     def __init__(self, plan: CanaryPlan) -> None:
@@ -208,10 +209,14 @@ class CanaryEvidence:
         self.exposures.add(candidate, share)
 
     def spoke(self, unit: CanaryUnit) -> None:
-        """The first that is known of a unit: a word, an error, or that its time is over without either."""
-        assigned = draw(unit.candidate, unit.share)
+        """The first that is known of a unit's outcome."""
         if unit.value is not None:
-            self._harms["success"].add(-self._early.centred(unit.value) * assigned)
+            bet = self._early.centred(unit.value) * draw(unit.candidate, unit.share)
+            self._harms["success"].add(-bet)
+
+    def ran(self, unit: CanaryUnit) -> None:
+        """A unit's first run has ended: whether it broke, and what it took."""
+        assigned = draw(unit.candidate, unit.share)
         self._harms["errors"].add(self._broken.centred(unit.broken) * assigned)
         for name, amount in unit.amounts.items():
             exceeds = self._amounts.setdefault(name, _Quantile()).exceeds(amount)
@@ -301,6 +306,26 @@ def decide(evidence: CanaryEvidence, share: float) -> CanaryDecision:
         return _decision(evidence, CanaryAction.ADVANCE, higher, why)
     why = f"neither harm nor gain is proven by {evidence.n:,} judged units"
     return _decision(evidence, CanaryAction.HOLD, share, why)
+
+
+def verdict_on(decision: CanaryDecision, plan: CanaryPlan, *, candidate: str, baseline: str) -> Verdict:
+    """The Verdict of a canary that went live: proven on people, unit by unit.
+
+    Args:
+        candidate, baseline: ids of the Bundles.
+    """
+    return Verdict(
+        promote=decision.share == 1.0,
+        effect=decision.effect,
+        interval=decision.interval,
+        e_value=decision.e_value,
+        n=decision.n,
+        against="what was live",
+        margin=plan.margin,
+        reasons=(f"canary: {decision.reason}",),
+        candidate=candidate,
+        baseline=baseline,
+    )
 
 
 def _bar(plan: CanaryPlan, share: float) -> float:
