@@ -40,6 +40,7 @@ from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
+from .proof import read_verdicts
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
 from .releases import (
@@ -48,7 +49,6 @@ from .releases import (
     Stage,
     history,
     newest_id,
-    read_verdicts,
     release_log,
     stored_bundle,
     trials,
@@ -442,7 +442,8 @@ class Store:
             name: of the log: another one than "live" is another agent of the same record.
 
         Raises:
-            GateError: no Verdict promotes this Bundle, or something in it or on it forbids to (`proof_of`).
+            GateError: no Verdict promotes this Bundle, or it does and something forbids to (`proof.py`); the
+                sentence says what would clear it.
             InputError: the Bundle is empty, the Verdict is on another one, nothing reads one of its names, or the
                 canaries would leave nobody with what is live.
         """
