@@ -110,7 +110,7 @@ def windows(
 
 def is_traffic(run: Trajectory) -> bool:
     """True of what served somebody: not a shadow, a replay, or a rollout of an experiment or of the queue."""
-    return not {"shadow", "replay_of", "rollout", "label"} & run.meta.keys()
+    return not {"shadow", "replay_of", "rollout"} & run.meta.keys()
 
 
 def _first_of_session(runs: Iterable[Trajectory]) -> list[Trajectory]:

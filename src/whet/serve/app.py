@@ -53,6 +53,7 @@ from .queue import QueuePart
 from .readers import Readers
 from .releases import ReleasesPart
 from .run_tokens import RunTokens
+from .trials import TrialsPart
 from .worker import wire
 
 try:
@@ -344,6 +345,7 @@ def standard(
         ReleasesPart(store),
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
+        TrialsPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     if upstreams:

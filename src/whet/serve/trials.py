@@ -1,4 +1,4 @@
-"""The watcher of what is on trial: looks at the canaries every few seconds, ramps them, makes them live, takes them back.
+"""The watcher of what is on trial: every few seconds canaries are ramped, made live or taken back by evidence.
 
 It decides nothing itself: `prove.watch` reads the evidence and `prove.canary` decides, `ship.canaries` writes what
 follows to the release log, which everything that serves reads.  Now and then it looks for drift since the last release,
@@ -145,7 +145,11 @@ class TrialsPart:
         """Watch while the server runs."""
         stop = threading.Event()
         thread = threading.Thread(
-            target=self.watcher.run, args=(stop,), kwargs={"every": self._every}, name="whet-trials", daemon=True
+            target=self.watcher.run,
+            args=(stop,),
+            kwargs={"every": self._every},
+            name="whet-trials",
+            daemon=True,
         )
         thread.start()
         try:

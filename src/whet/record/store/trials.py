@@ -95,12 +95,13 @@ class Trials:
         """
         if not self._canaries:
             return NO_CHOICE
-        bundle, arms = self._live, {}
+        bundle: Bundle | None = None
+        arms: dict[str, Json] = {}
         for canary in self._canaries:
             named = {"session": session, "subject": subject}.get(canary.unit) or run
             candidate = drawn(canary.trial, named, canary.share)
             if candidate:
-                bundle = bundle.put(*canary.changed)
+                bundle = (bundle or self._live).put(*canary.changed)
             arms[canary.trial] = {
                 "arm": "candidate" if candidate else "live",
                 "share": canary.share,
