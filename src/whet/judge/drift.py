@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..record.store import Store
+from ..record.store.trials import SHADOW
 from ..stats import CEILING
 from ..types import Outcome, Trajectory
 
@@ -110,7 +111,7 @@ def windows(
 
 def is_traffic(run: Trajectory) -> bool:
     """True of what served somebody: not a shadow, a replay, or a rollout of an experiment or of the queue."""
-    return not {"shadow", "replay_of", "rollout"} & run.meta.keys()
+    return not {SHADOW, "replay_of", "rollout"} & run.meta.keys()
 
 
 def _first_of_session(runs: Iterable[Trajectory]) -> list[Trajectory]:

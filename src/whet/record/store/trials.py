@@ -18,6 +18,8 @@ from .releases import Release, Stage
 
 TRIALS = "trials"
 """Key of `Trajectory.meta`: trial → arm, chance of the candidate's arm, and unit."""
+SHADOW = "shadow"
+"""Key of `Trajectory.meta`: of which run this is the shadow, and in which trial."""
 _SCALE = float(2**64)
 
 
@@ -108,6 +110,11 @@ class Trials:
                 "unit": named,
             }
         return TrialChoice(bundle, arms)
+
+
+def shadow_experiment(trial: str) -> str:
+    """The experiment that the shadow trajectories of a trial are recorded under."""
+    return f"{SHADOW} {trial}"
 
 
 def changes(release: Release, live: Bundle) -> tuple[Version, ...]:

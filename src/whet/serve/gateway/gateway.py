@@ -39,6 +39,8 @@ from .exchange import Exchange, query_of
 from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
 from .identity import Identity, identify, readable, trace_of
 from .interrupt import Interrupter, Interruptible
+from .mirror import ShadowMirror
+from .mirror_wire import MirrorLimits
 from .record import ENCODING, ModelCall, Recorder
 from .serving import ServedBundle
 from .traffic import Traffic
@@ -89,6 +91,8 @@ class Status(msgspec.Struct):
     """The reason that the record cannot be written or the live release cannot be served."""
     upstreams: dict[str, list[str]]
     """Name → the APIs that it speaks."""
+    shadows: dict[str, int]
+    """What became of the calls that shadows were to answer: mirrored, answered, failed, paired, dropped, left out."""
 
 
 class Gateway:
@@ -102,6 +106,7 @@ class Gateway:
         redact: applied to the spans before they are written.
         durable: an answer is told once its record is committed; else a call may ask for that itself, by the header
             `x-whet-durable: true`.
+        shadow_limits: what shadows may spend.
         run_under_way: the run that a call belongs to, by the one that its address names: for a program that does one
             run after the other and keeps its address.
 
@@ -118,12 +123,14 @@ class Gateway:
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
         durable: bool = False,
         run_under_way: Callable[[str], str] | None = None,
+        shadow_limits: MirrorLimits | None = None,
     ) -> None:
         if not upstreams:
             raise InputError("a gateway needs an upstream; give --upstream URL")
         self._store, self._name, self._run_under_way = store, live, run_under_way
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams)
+        self.mirror = ShadowMirror(store, self.upstreams, limits=shadow_limits)
         self.assignments.swap(*self._standing())
         self.tally, self.durable = CallTally(store), durable
         self.recorder = Recorder(store.spans, tally=self.tally, redact=redact)
@@ -156,6 +163,7 @@ class Gateway:
             await self._client.close()
             # In a thread: it waits for the disk, for PATIENCE seconds if need be.
             await asyncio.to_thread(self.recorder.close)
+            await asyncio.to_thread(self.mirror.close)
             self.tally.close()
 
     # -- calls --------------------------------------------------------------------------------
@@ -277,6 +285,9 @@ class Gateway:
         finally:
             self._finish(call)
             self.recorder.add(call)
+            # Last: the agent has its answer. Of one that was served a canary what is live has no answer to compare.
+            if call.status == 200 and call.failure is None and not _on_trial(call):
+                self.mirror.offer(call, request)
 
     def _finish(self, call: ModelCall) -> None:
         if not call.added:
@@ -453,8 +464,9 @@ class Gateway:
 
     def _standing(self) -> tuple[Bundle, Trials]:
         """What is live, and the canaries beside it that change what the gateway serves."""
-        bundle = self._store.live(self._name) or Bundle()
-        return bundle, Trials(self._store.on_trial(self._name), bundle, reads=lambda name: name in GATEWAY)
+        bundle, standing = self._store.live(self._name) or Bundle(), self._store.on_trial(self._name)
+        self.mirror.stand(standing)
+        return bundle, Trials(standing, bundle, reads=lambda name: name in GATEWAY)
 
     # -- administration -----------------------------------------------------------------------
 
@@ -500,6 +512,7 @@ class Gateway:
             durable=self.durable,
             error=None if trouble is None else without_paths(trouble),
             upstreams={name: sorted(upstream.speaks) for name, upstream in self.upstreams.items()},
+            shadows=self.mirror.status,
         )
 
     async def _status(self, request: Request) -> Response:
@@ -549,6 +562,11 @@ _UNRECORDED = (
     ("GET", "/models/{model}", "chat"),
 )
 """Method, path, and the API whose upstream it is passed on to."""
+
+
+def _on_trial(call: ModelCall) -> bool:
+    """True if the call was served a candidate."""
+    return any(isinstance(arm, dict) and arm.get("arm") == "candidate" for arm in call.trials.values())
 
 
 def _own_headers(call: ModelCall) -> dict[str, str]:
