@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -94,19 +93,19 @@ def test_a_candidates_answers_are_recorded_on_the_task_of_the_run_that_they_shad
             assert not of.versions
 
 
-@pytest.mark.parametrize("mischief", [*MISCHIEF])
-def test_whatever_the_candidate_does_the_answers_are_those_without_it(
-    store: Store, upstream: ScriptedServer, mischief: str
+def test_whatever_the_candidates_do_the_answers_are_those_without_them(
+    store: Store, upstream: ScriptedServer
 ) -> None:
     with world(upstream, store=store) as made:
         alone = [ask(made, f"a{number}") for number in range(3)]
-    shadow(store, bundle(system_prompt=mischief))
-    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=1.0)) as made:
-        began = time.monotonic()
+    for mischief in MISCHIEF:
+        shadow(store, bundle(system_prompt=mischief))
+    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=1.0, concurrency=8)) as made:
+        mirror = made.gateway.mirror
         beside = [ask(made, f"a{number}") for number in range(3)]
-        assert time.monotonic() - began < 5.0
-        until(lambda: sum(made.gateway.mirror.status.get(name, 0) for name in ("answered", "failed")) == 3)
-        assert made.gateway.mirror.status.get("answered", 0) == (3 if mischief == "tools" else 0)
+        until(lambda: sum(mirror.status.get(name, 0) for name in ("answered", "failed")) == 3 * len(MISCHIEF))
+        # Only the one that asks for a tool has answered: it is written down, and nobody runs it.
+        assert mirror.status["answered"] == 3
     assert [status for status, _ in beside] == [200] * 3
     assert [_without_ids(body) for _, body in beside] == [_without_ids(body) for _, body in alone]
 
