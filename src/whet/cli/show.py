@@ -411,7 +411,7 @@ def versions(
     resource
         Only Versions of the resource of this name.
     """
-    from ..learn.improvement import diff
+    from ..record.diffs import diff
     from ..record.store import Store
 
     existing(store)

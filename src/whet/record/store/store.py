@@ -514,28 +514,6 @@ class Store:
         self._start = threading.Lock()  # the parent's may have been held at the fork
 
 
-def release_of(store: Store, id: str) -> Bundle:
-    """The Bundle that an id names: of a Bundle, a Version, a Verdict or an improvement's checkpoint.
-
-    Raises:
-        NotFoundError: nothing recorded has this id.
-    """
-    if id == EMPTY.id or store.database.rows("SELECT 1 FROM bundles WHERE id = ?", [id]):
-        return store.bundle(id)
-    if version := list(store.versions(ids=[id])):
-        return Bundle(version)
-    if rows := store.database.rows("SELECT candidate FROM verdicts WHERE id = ?", [id]):
-        return store.bundle(rows[0][0])
-    if rows := store.database.rows("SELECT body FROM states WHERE key = ?", [id]):
-        checkpoint = msgspec.json.decode(rows[0][0])
-        if isinstance(checkpoint, dict) and isinstance(checkpoint.get("bundle"), list):
-            return Bundle(msgspec.convert(checkpoint["bundle"], list[Version]))
-    raise NotFoundError(
-        f"{id!r} is neither a folder or file with a Bundle, nor the id of a Bundle, Version, Verdict or improvement "
-        f"in {store.path}. To release one file under a name: whet release NAME FILE"
-    )
-
-
 def _forked() -> None:
     for store in list(_stores):
         store._after_fork()
