@@ -340,7 +340,8 @@ def _events(
     """What is known of the units up to now, with its time: each is told to the evidence once, in this order."""
     for unit in units:
         first, spoke, over = unit.runs[0], unit.spoke(plan), unit.over(plan)
-        yield first.started, unit.id, partial(evidence.exposed, unit.candidate, unit.share)
+        if first.started <= now:
+            yield first.started, unit.id, partial(evidence.exposed, unit.candidate, unit.share)
         if first.ended <= now:
             yield first.ended, unit.id, partial(evidence.ran, unit.at(first.ended, older, first=True))
         if spoke is not None and spoke <= now:

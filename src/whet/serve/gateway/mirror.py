@@ -37,6 +37,8 @@ _BUFFER = 4 * 1024 * 1024
 """Bytes of calls that may be on their way; the system may allow less."""
 _AGAIN = 5.0
 """Seconds after which a process that has died is started again."""
+_SILENT = 5.0
+"""Seconds beyond twice the limit of a call after which a process that says nothing is ended."""
 _DEATHS = 20
 """Deaths after which it is not started again before the server is."""
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
@@ -187,6 +189,8 @@ class ShadowMirror:
 
     def _read(self, channel: socket.socket, process: subprocess.Popen[bytes]) -> None:
         channel.settimeout(self.recorder.idle / 3)
+        heard, asked = time.monotonic(), self.counts["mirrored"]
+        settle_at = 0.0
         while True:
             try:
                 packet = channel.recv(PACKET + 1_000)
@@ -194,11 +198,17 @@ class ShadowMirror:
                 packet = None
             except OSError:
                 packet = b""
+            now = time.monotonic()
             if packet == b"":
                 break
             if packet is not None:
                 self._take(packet)
-            self.recorder.settle()
+                heard, asked = now, self.counts["mirrored"]
+            elif asked != self.counts["mirrored"] and now - heard > 2 * self._limits.seconds + _SILENT:
+                process.kill()  # it hangs itself, and not only what it asks
+            if now >= settle_at:
+                self.recorder.settle()
+                settle_at = now + self.recorder.idle / 3
         with self._lock:
             if self._channel is channel:
                 self._channel = None

@@ -73,7 +73,10 @@ def confine() -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (limit, limit))
-    os.nice(19)  # who is served goes first
+    os.nice(19)
+    with contextlib.suppress(OSError, AttributeError):  # not on every system; a nice process does as well
+        # Who is served goes first: this one runs when nothing else wants the core.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

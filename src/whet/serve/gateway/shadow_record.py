@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...errors import WhetError
@@ -19,6 +21,10 @@ IDLE = 3.0
 """Seconds without a further call after which what has come of a run is recorded."""
 PATIENCE = 60.0
 """Seconds that the real run has to arrive in the record; then its shadow is nobody's pair, and is counted."""
+TOGETHER = 100
+"""Runs that are looked for and recorded at once."""
+AGAIN = 2.0
+"""Seconds between two looks for a real run that is not there yet."""
 OPEN = 1_000
 """Runs whose shadows are kept for further calls of theirs."""
 
@@ -37,6 +43,13 @@ class _Shadowed:
     since: float = 0.0
     """Monotonic time of the first answer that is not recorded."""
     newest: float = 0.0
+    look_at: float = 0.0
+    """Monotonic time before which the real run is not looked for again."""
+
+    @property
+    def real_id(self) -> str:
+        """Id of the Trajectory that the real run has or will have."""
+        return trajectory_id(self.trace, self.run)
 
 
 class ShadowRecorder:
@@ -90,54 +103,62 @@ class ShadowRecorder:
                     self.counts["unpaired"] += 1
 
     def settle(self) -> None:
-        """Record the runs that are quiet; called now and then."""
+        """Record some of the runs that are quiet; called now and then."""
         now = time.monotonic()
         with self._lock:
-            quiet = [key for key in self._waiting if now - self._open[key].newest >= self.idle]
-        for key in quiet:
-            self._record(key, given_up=now - self._open[key].since >= PATIENCE)
+            quiet = [
+                key
+                for key in self._waiting
+                if now - self._open[key].newest >= self.idle and now >= self._open[key].look_at
+            ]
+        self._record(quiet[:TOGETHER], now)
 
     def flush(self) -> None:
         """Record all that has come, as far as the real runs are there."""
-        for key in [*self._waiting]:
-            self._record(key, given_up=True)
+        waiting = [*self._waiting]
+        for start in range(0, len(waiting), TOGETHER):
+            self._record(waiting[start : start + TOGETHER], math.inf)
 
-    def _record(self, key: tuple[str, str], *, given_up: bool) -> None:
+    def _record(self, keys: Sequence[tuple[str, str]], now: float) -> None:
         with self._lock:
-            shadowed = replace(self._open[key], spans=[*self._open[key].spans])
+            shadows = {
+                key: replace(open_, spans=[*open_.spans]) for key in keys if (open_ := self._open.get(key))
+            }
         try:
-            real = self._real(shadowed)
-            if real is not None:
-                self._put(shadowed, real)
+            real = self._real(shadows.values()) if shadows else {}
+            paired = [key for key, shadowed in shadows.items() if shadowed.real_id in real]
+            with self._store.batch() as batch:
+                for key in paired:
+                    for shadow in _as_trajectories(shadows[key], real[shadows[key].real_id]):
+                        batch.put(shadow, experiment=shadow_experiment(shadows[key].trial), replace=True)
         except WhetError:  # the record has a trouble that may pass: tried again until the patience is over
-            real = None
-        if real is None and not given_up:
-            return
-        self.counts["paired" if real is not None else "unpaired"] += 1
+            paired = []
         with self._lock:
-            self._waiting.discard(key)
+            for key, shadowed in shadows.items():
+                if key in paired or now - shadowed.since >= PATIENCE:
+                    self.counts["paired" if key in paired else "unpaired"] += 1
+                    self._waiting.discard(key)
+                elif key in self._open:
+                    self._open[key].look_at = now + AGAIN
 
-    def _real(self, shadowed: _Shadowed) -> Trajectory | None:
-        id = trajectory_id(shadowed.trace, shadowed.run)
-        ids = [id] if shadowed.run is None else [id, shadowed.run]
-        for run in self._store.trajectories(ids=ids):
-            if SHADOW not in run.meta:
-                return run
-        return None
+    def _real(self, shadows: Iterable[_Shadowed]) -> dict[str, Trajectory]:
+        """The real runs that are in the record, by id: asked for all at once, as this is beside who is served."""
+        runs = self._store.trajectories(ids=[shadowed.real_id for shadowed in shadows])
+        return {run.id: run for run in runs if SHADOW not in run.meta}
 
-    def _put(self, shadowed: _Shadowed, real: Trajectory) -> None:
-        for read in survey(shadowed.spans).trajectories:
-            shadow = replace(
-                read,
-                id=digest((SHADOW, shadowed.trial, real.id), 24),
-                task=real.task,
-                # No session: nobody has seen these answers, so what they say next is no word on them.
-                session=None,
-                subject=shadowed.subject,
-                trace_ids=(),
-                meta={
-                    "source": "gateway",
-                    SHADOW: {"of": real.id, "trial": shadowed.trial, "calls": len(shadowed.calls)},
-                },
-            )
-            self._store.put(shadow, experiment=shadow_experiment(shadowed.trial), replace=True)
+
+def _as_trajectories(shadowed: _Shadowed, real: Trajectory) -> Iterator[Trajectory]:
+    for read in survey(shadowed.spans).trajectories:
+        yield replace(
+            read,
+            id=digest((SHADOW, shadowed.trial, real.id), 24),
+            task=real.task,
+            # No session: nobody has seen these answers, so what they say next is no word on them.
+            session=None,
+            subject=shadowed.subject,
+            trace_ids=(),
+            meta={
+                "source": "gateway",
+                SHADOW: {"of": real.id, "trial": shadowed.trial, "calls": len(shadowed.calls)},
+            },
+        )
