@@ -12,8 +12,9 @@ from processes import until
 
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import Reply, ScriptedServer
+from whet.prove.shadow import shadow_pairs
 from whet.record.store import Stage, Store
-from whet.record.store.trials import SHADOW, shadow_experiment
+from whet.record.store.trials import SHADOW
 from whet.record.tracing.assemble import Assembler
 from whet.serve.gateway.mirror_wire import MirrorLimits
 from whet.types import Bundle, Json, Version
@@ -74,19 +75,19 @@ def test_a_candidates_answers_are_recorded_on_the_task_of_the_run_that_they_shad
     store: Store, upstream: ScriptedServer
 ) -> None:
     trial = shadow(store, bundle(model="small", system_prompt="Be brief."))
-    with world(upstream, store=store) as made:
-        made.gateway.mirror.recorder.idle = 0.1
+    with world(upstream, store=store, shadow_limits=MirrorLimits(idle=0.1)) as made:
+        until(lambda: made.gateway.mirror.pid is not None)
         for number in range(5):
             status, body = ask(made, f"r{number}", {"stream": number % 2 == 0}, **{"x-whet-subject": "ada"})
             assert status == 200
             assert b"to hello" in body or number % 2 == 0
         assembled(made, store)
-        until(lambda: made.gateway.mirror.status.get("paired") == 5)
+        until(lambda: made.gateway.mirror.status.get("recorded") == 5)
         real = {run.id: run for run in store.trajectories() if SHADOW not in run.meta}
-        pairs = list(store.trajectories(experiment=shadow_experiment(trial)))
+        pairs = shadow_pairs(store, trial)
         assert len(pairs) == len(real) == 5
-        for pair in pairs:
-            of = real[str(pair.meta[SHADOW]["of"])]  # type: ignore[index]
+        for of, pair in pairs:
+            assert of == real[of.id]
             assert (pair.task, pair.session, pair.subject) == (of.task, None, "ada")
             assert pair.output == "to Be brief."
             assert set(pair.versions) == {"gateway.model", "gateway.system_prompt"}
@@ -102,6 +103,7 @@ def test_whatever_the_candidates_do_the_answers_are_those_without_them(
         shadow(store, bundle(system_prompt=mischief))
     with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=1.0, concurrency=8)) as made:
         mirror = made.gateway.mirror
+        until(lambda: mirror.pid is not None)
         beside = [ask(made, f"a{number}") for number in range(3)]
         until(lambda: sum(mirror.status.get(name, 0) for name in ("answered", "failed")) == 3 * len(MISCHIEF))
         # Only the one that asks for a tool has answered: it is written down, and nobody runs it.
@@ -118,6 +120,7 @@ def test_a_mirror_that_dies_is_started_again_and_nobody_waits(store: Store, upst
     shadow(store, bundle(model="small"))
     with world(upstream, store=store) as made:
         mirror = made.gateway.mirror
+        until(lambda: mirror.pid is not None)
         assert mirror.pid is not None
         os.kill(mirror.pid, signal.SIGKILL)
         until(lambda: mirror.status.get("deaths") == 1)
@@ -131,6 +134,7 @@ def test_what_would_act_at_the_provider_is_never_sent_and_nothing_is_sent_beyond
     shadow(store, bundle(model="small"))
     with world(upstream, store=store, shadow_limits=MirrorLimits(calls=2)) as made:
         mirror = made.gateway.mirror
+        until(lambda: mirror.pid is not None)
         ask(made, "r0", {"tools": [{"type": "web_search"}]})
         until(lambda: mirror.status.get("left out: it has tools that the provider runs") == 1)
         for number in range(4):
@@ -146,6 +150,7 @@ def test_a_shadow_has_its_share_and_ends_with_its_trial(store: Store, upstream: 
     trial = shadow(store, bundle(model="small"), 0.5)
     with world(upstream, store=store) as made:
         mirror = made.gateway.mirror
+        until(lambda: mirror.pid is not None)
         for number in range(40):
             ask(made, f"r{number}")
         assert 8 <= mirror.status["mirrored"] <= 32

@@ -34,21 +34,22 @@ HEADERS = {"authorization": f"Bearer {TOKEN}"}
 
 
 @contextlib.contextmanager
-def _process(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def _process(errors: Path, *words: str) -> Iterator[tuple[int, str]]:
+    """Its pid, and the address that it prints."""
     program = Path(__file__).with_name("night_trial_server.py")
-    process = subprocess.Popen(
-        [sys.executable, str(program), *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, str(program), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
     assert process.stdout is not None
     try:
-        yield process, process.stdout.readline().strip()
+        yield process.pid, process.stdout.readline().strip()
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
+        process.terminate()
         process.wait(20)
 
 
@@ -58,14 +59,15 @@ def shadows(folder: Path, *, seed: int, requests: int) -> Noted:
     path = folder / "shadow.db"
     for old in folder.glob("shadow.db*"):
         old.unlink()
-    with _process("endpoint") as (_, good), _process("endpoint") as (evil_process, evil):
-        with _process("gateway", str(path), good, evil) as (server, url), Store(path) as store:
-            asked = asyncio.run(_ask(url, store, server.pid, requests, seed))
-        assert evil_process.stdin is not None
-        evil_process.stdin.close()
-        evil_process.wait(20)
-        assert evil_process.stderr is not None
-        ran = evil_process.stderr.read().count("RAN A TOOL")
+    errors = [folder / f"{name}.log" for name in ("good", "evil", "server")]
+    with (
+        _process(errors[0], "endpoint") as (_, good),
+        _process(errors[1], "endpoint") as (_, evil),
+        _process(errors[2], "gateway", str(path), good, evil) as (server, url),
+        Store(path) as store,
+    ):
+        asked = asyncio.run(_ask(url, store, server, requests, seed))
+    ran = errors[1].read_text().count("RAN A TOOL")
     off, on = (sorted(asked[f"{name} seconds"]) for name in ("off", "on"))
     p99 = [times[int(0.99 * len(times))] * 1000 for times in (off, on)]
     added = p99[1] - p99[0]
@@ -78,7 +80,7 @@ def shadows(folder: Path, *, seed: int, requests: int) -> Noted:
             "p99 without, with, ms": f"{p99[0]:.2f}, {p99[1]:.2f}",
             "added p99, ms": f"{added:+.2f}",
             "mirrored, dropped": f"{status.get('mirrored', 0):,}, {status.get('dropped', 0):,}",
-            "pairs": f"{status.get('paired', 0):,}",
+            "shadow runs recorded": f"{status.get('recorded', 0):,}",
             "shadows answered, failed": f"{status.get('answered', 0):,}, {status.get('failed', 0):,}",
             "mirror died": f"{status.get('deaths', 0)}",
             "tools run, of the agent, of the provider": f"{asked['tools']}, {ran}",

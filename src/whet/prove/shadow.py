@@ -38,14 +38,15 @@ def trial_of(store: Store, id: str) -> Release:
 
 
 def shadow_pairs(store: Store, trial: str) -> list[tuple[Trajectory, Trajectory]]:
-    """Each run that has a shadow in this trial, with it; a run that was erased has none any more."""
+    """Each run that has a shadow in this trial, with it, on the task of the run."""
     shadows: dict[str, Trajectory] = {}
     for shadow in store.trajectories(experiment=shadow_experiment(trial)):
         notes = shadow.meta.get(SHADOW)
         if isinstance(notes, dict):
             shadows[str(notes.get("of"))] = shadow
     real = store.trajectories(ids=[*shadows]) if shadows else ()
-    return [(run, shadows[run.id]) for run in real if run.id in shadows]
+    # A shadow of the gateway was made without a look into the record, where the run's task is.
+    return [(run, replace(shadows[run.id], task=run.task)) for run in real if run.id in shadows]
 
 
 async def shadow_verdict(

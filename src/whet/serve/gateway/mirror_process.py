@@ -4,7 +4,7 @@ It has its own connections, budget and limits of memory and descriptors, may wri
 Effects are impossible by construction: what is sent back is a model's answer, tool calls in it are text that nobody
 executes, and a request that would have the provider itself run something (web search, code, MCP) is not sent at all.
 
-    python -m whet.serve.gateway.mirror_process DESCRIPTOR
+    python -m whet.serve.gateway.mirror_process DESCRIPTOR DESCRIPTOR
 """
 
 from __future__ import annotations
@@ -30,24 +30,29 @@ from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
 from ...models.spending import Reservation
 from ...models.wire.neutral import MISSHAPEN
+from ...record.store.codec import encode as encode_json
 from ...types import Bundle, Failure, Fault, Usage
 from .dialects import DIALECTS, answer_as, request_as
 from .exchange import read_request
 from .failures import UpstreamFailed
 from .identity import Identity
 from .mirror_wire import (
+    LENGTH,
     PACKET,
+    FromMirror,
     LeftOut,
     MirroredCall,
     Setup,
-    ShadowAnswer,
+    ShadowAnswered,
     ShadowBundle,
+    ShadowRun,
     Standing,
     encode,
     to_mirror,
 )
 from .record import ModelCall
 from .serving import ServedBundle, served
+from .shadow_record import ShadowRuns
 from .upstream import Upstream, Upstreams, choose, forwarded
 
 MEMORY = 512 * 1024 * 1024
@@ -93,12 +98,15 @@ class MirrorWorker:
     """Answers mirrored calls by the Bundles of shadows.
 
     Args:
-        channel: to the gateway.
+        channel: from the gateway, in packets.
+        back: to it, a stream.
         setup: the upstreams, and what may be spent.
     """
 
-    def __init__(self, channel: socket.socket, setup: Setup) -> None:
-        self._channel, self._limits = channel, setup.limits
+    def __init__(self, channel: socket.socket, back: socket.socket, setup: Setup) -> None:
+        self._channel, self._back, self._limits = channel, back, setup.limits
+        self._runs = ShadowRuns(setup.limits.idle)
+        self._telling = asyncio.Lock()
         self._upstreams: Mapping[str, Upstream] = setup.upstreams
         self._meter = Meter(setup.limits.budget)
         self._prices = known_prices(None)
@@ -110,6 +118,7 @@ class MirrorWorker:
     async def run(self) -> None:
         """Take packets until the gateway closes its end."""
         loop = asyncio.get_running_loop()
+        recording = asyncio.create_task(self._record())
         while packet := await loop.sock_recv(self._channel, PACKET + 1_000):
             message = to_mirror(packet)
             if isinstance(message, Standing):
@@ -121,6 +130,8 @@ class MirrorWorker:
                     task = asyncio.create_task(self._answer(trial, message))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
+        recording.cancel()
+        await self.tell_runs(all_of_them=True)
 
     def _stand(self, shadows: list[ShadowBundle]) -> None:
         self._shadows = {}
@@ -161,7 +172,8 @@ class MirrorWorker:
                 spent = Usage(call.usage.get("input", 0), call.usage.get("output", 0), calls=1)
                 reservation.settled(Completion(usage=spent))
             call.latency = time.perf_counter() - call.clock
-            await self._tell(self._told(trial, mirrored, call))
+            self._runs.add(trial, mirrored, call.span())
+            await self._tell(ShadowAnswered(call.failure is not None))
 
     async def _ask(
         self, call: ModelCall, shadow: ServedBundle, mirrored: MirroredCall, body: dict[str, Any]
@@ -214,29 +226,25 @@ class MirrorWorker:
         reservation.attempt()
         return reservation
 
-    def _told(self, trial: str, mirrored: MirroredCall, call: ModelCall) -> ShadowAnswer:
-        span = call.span()
-        answer = ShadowAnswer(
-            trial,
-            mirrored.run,
-            mirrored.trace,
-            mirrored.call,
-            mirrored.subject,
-            span.name,
-            span.started,
-            span.ended,
-            call.failure is not None,
-            span.body,
-        )
-        if len(span.body) > PACKET - 1_000:
-            call.response, call.request = None, b"{}"
-            call.failure = Failure(Fault.MODEL, "answer_too_large", "too large to be recorded")
-            answer.body, answer.failed = call.span().body, True
-        return answer
+    async def _record(self) -> None:
+        """Tell the runs that are quiet, now and then."""
+        while True:
+            await asyncio.sleep(self._limits.idle / 3)
+            await self.tell_runs()
 
-    async def _tell(self, message: ShadowAnswer | LeftOut) -> None:
-        with contextlib.suppress(OSError):  # the gateway has gone: this process ends with it
-            await asyncio.get_running_loop().sock_sendall(self._channel, encode(message))
+    async def tell_runs(self, *, all_of_them: bool = False) -> None:
+        """Tell the gateway of runs that are quiet."""
+        for trial, shadow in self._runs.quiet(all_of_them=all_of_them):
+            await self._tell(ShadowRun(trial, encode_json(shadow)))
+
+    async def _tell(self, message: FromMirror) -> None:
+        body = encode(message)
+        # One after the other: two tasks would mix their messages in the stream.
+        async with self._telling:
+            with contextlib.suppress(OSError):  # the gateway has gone: this process ends with it
+                await asyncio.get_running_loop().sock_sendall(
+                    self._back, len(body).to_bytes(LENGTH, "big") + body
+                )
 
 
 def plain(body: dict[str, Any], api: str) -> dict[str, Any]:
@@ -258,21 +266,22 @@ def _runs_at_provider(body: Mapping[str, Any]) -> str | None:
     return None
 
 
-async def _serve(channel: socket.socket) -> None:
+async def _serve(channel: socket.socket, back: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     setup = to_mirror(await loop.sock_recv(channel, PACKET + 1_000))
     if isinstance(setup, Setup):
         own = {name: replace(upstream, tokens=False) for name, upstream in setup.upstreams.items()}
-        await MirrorWorker(channel, Setup(own, setup.limits)).run()
+        await MirrorWorker(channel, back, Setup(own, setup.limits)).run()
 
 
 def main() -> None:
-    """Serve the descriptor that is named on the command line until it is closed."""
+    """Serve the descriptors that are named on the command line until the first is closed."""
     confine()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which closes the channel
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.setblocking(False)
-    asyncio.run(_serve(channel))
+    channel, back = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    for end in (channel, back):
+        end.setblocking(False)
+    asyncio.run(_serve(channel, back))
 
 
 if __name__ == "__main__":

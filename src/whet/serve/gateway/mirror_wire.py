@@ -1,4 +1,4 @@
-"""What the gateway and its mirror process say to each other: packets on one socket, each a message of its own."""
+"""The messages of the gateway and its mirror process: packets to it, which may be dropped, and a stream back."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ class MirrorLimits:
     """Calls at once; what comes beyond that waits in a short queue, and is dropped where that is full."""
     seconds: float = 60.0
     """For one call, from its beginning to the end of its answer."""
+    idle: float = 3.0
+    """Seconds without a further call of a run after which its shadow is recorded."""
 
     @property
     def budget(self) -> Budget:
@@ -72,18 +74,16 @@ class MirroredCall(msgspec.Struct, tag="call"):
     body: bytes
 
 
-class ShadowAnswer(msgspec.Struct, tag="answer"):
-    """A candidate's answer to a call, or that it failed; `body` is the call as the record keeps one."""
+class ShadowAnswered(msgspec.Struct, tag="answer"):
+    """A candidate has answered a call, or failed."""
+
+    failed: bool
+
+
+class ShadowRun(msgspec.Struct, tag="run"):
+    """A candidate's answers to a run, as a Trajectory in JSON."""
 
     trial: str
-    run: str | None
-    trace: bytes
-    call: str
-    subject: str | None
-    name: str
-    started: int
-    ended: int
-    failed: bool
     body: bytes
 
 
@@ -94,7 +94,11 @@ class LeftOut(msgspec.Struct, tag="left"):
 
 
 ToMirror: TypeAlias = Setup | Standing | MirroredCall
-FromMirror: TypeAlias = ShadowAnswer | LeftOut
+FromMirror: TypeAlias = ShadowAnswered | ShadowRun | LeftOut
+LENGTH = 4
+"""Bytes of the length before each message of the stream."""
+LONGEST = 64 * 1024 * 1024
+"""Bytes of such a message: more is nothing that this program sent."""
 encode = msgspec.msgpack.Encoder().encode
 to_mirror = msgspec.msgpack.Decoder(ToMirror).decode
 from_mirror = msgspec.msgpack.Decoder(FromMirror).decode
