@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from commands import command
 
 from whet.errors import GateError
 from whet.prove.canary import CanaryAction, CanaryPlan
@@ -212,3 +214,40 @@ def test_looks_are_of_canaries_alone_and_say_what_waits(store: Store) -> None:
     store.release(other.put(Version(resource="knob", content=1)), stage=Stage.SHADOW, new_names=True)
     assert [seen.waits_for for seen in looks(store)] == [None, first.trial]
     assert "waits for" in looks(store)[1].sentence
+
+
+def test_the_command_gives_a_canary_its_plan_and_says_what_it_promises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.set_live(LIVE)
+        traffic(store, 100, effect=0.0, per_session=2)
+        store.put_bundle(CANDIDATE)
+    words = ["release", CANDIDATE.id, "--store", path, "--unproven", "--to"]
+    said = command(capsys, *words, "canary", "--share", "0.2", "--harm", "0.3", "--settle", "60")
+    assert "A loss of 30 points is taken back within" in said.stdout, said
+    assert "100% judged, 2.0 requests a session" in said.stdout
+    with Store(path) as store:
+        (release,) = store.on_trial()
+        plan = plan_of(store, release)
+        assert (plan.harm, plan.settle, plan.shares[0]) == (0.3, 60.0, 0.2)
+    assert "at 20%" in command(capsys, "show", "trials", "--store", path).stdout
+    assert "--harm" in command(capsys, *words, "live", "--harm", "0.3").stderr
+
+
+def test_drift_is_reported_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, chance = tmp_path / "runs.db", random.Random(0)
+    with Store(path) as store:
+        for number in range(700):
+            right = chance.random() < (0.8 if number < 450 else 0.3)
+            outcome = Outcome.SUCCESS if right else Outcome.FAILURE
+            store.submit(Trajectory(id=f"r{number:03}", task=Task(), outcome=outcome, started=float(number)))
+        store.put()
+        (drifted,) = TrialWatcher(store).look_for_drift()
+        assert drifted.feature == "success"
+    assert "success drifted" in capsys.readouterr().err
+    said = command(capsys, "report", "--drift", "--store", path).stdout
+    assert "300 runs against 400" in said
+    assert "success drifted" in said
+    assert "steps is as before" in said

@@ -29,7 +29,7 @@ from whet.record.store import Stage, Store
 from whet.types import Bundle, Version
 
 MISCHIEF = ("crash", "hang", "garbage", "memory", "descriptors", "tools")
-BLOCK = 250
+BLOCK = 100
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
 
 
@@ -62,7 +62,7 @@ def shadows(folder: Path, *, seed: int, requests: int) -> Noted:
     errors = [folder / f"{name}.log" for name in ("good", "evil", "server")]
     with (
         _process(errors[0], "endpoint") as (_, good),
-        _process(errors[1], "endpoint") as (_, evil),
+        _process(errors[1], "mischief") as (_, evil),
         _process(errors[2], "gateway", str(path), good, evil) as (server, url),
         Store(path) as store,
     ):
@@ -108,9 +108,9 @@ async def _ask(url: str, store: Store, server: int, requests: int, seed: int) ->
             for number in range(BLOCK):
                 await _one(session, url, block * BLOCK + number, asked, name, seed)
                 if name == "on" and number == BLOCK // 2 and (mirror := _mirror(server)) is not None:
-                    if block % 10 == 3:
+                    if block % 20 == 7:
                         os.kill(mirror, signal.SIGKILL)
-                    elif block % 10 == 7:
+                    elif block % 20 == 15:
                         os.kill(mirror, signal.SIGSTOP)
                         stopped = mirror
             for trial in trials:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import NotFoundError
-from .app import Print, Record, command, content_of, existing, named_store, print_json
+from .app import ADVANCED, Print, Record, command, content_of, existing, named_store, print_json
+from .shadow import planned
 
 if TYPE_CHECKING:
     from ..record.store import BundleFile, Release, Store
@@ -25,6 +26,9 @@ def release(
     to: Literal["shadow", "canary", "live"] = "live",
     share: float | None = None,
     unit: Literal["session", "subject", "run"] = "session",
+    harm: Annotated[float | None, ADVANCED] = None,
+    margin: Annotated[float | None, ADVANCED] = None,
+    settle: Annotated[float | None, ADVANCED] = None,
     unproven: bool = False,
     new_name: bool = False,
     reason: str = "",
@@ -52,6 +56,14 @@ def release(
         Share of a canary (0.1 if omitted) or of a shadow (1). A larger one widens a canary that stands.
     unit
         What a canary is drawn by. A conversation, person or run that is drawn keeps it.
+    harm
+        Of a canary: the loss in success, as people's words show it, that must be found in time and excluded before the
+        share rises; 0.15 if omitted. Printed is within how many requests it is taken back.
+    margin
+        Of a canary: 0 asks for a proof that it is better, 0.05 that it is not worse by more than that. If omitted, 0.05
+        of what the gate has proven, else 0.
+    settle
+        Of a canary: seconds from a unit's first run for which words on it count; 3600 if omitted.
     unproven
         Release without a Verdict that promotes it; the log says so, and what would have forbidden it. An open finding
         (whet findings) forbids it all the same.
@@ -89,6 +101,9 @@ def release(
             new_names=new_name,
             reason=reason or f"from {file or what}",
         )
+        plan = planned(opened, done, harm=harm, margin=margin, settle=settle)
+    if plan and not json:
+        print(plan)
     if not json and done.unproven and done.stage is not Stage.SHADOW:
         print("released unproven: no Verdict promotes it")
     _say(path, done, json)

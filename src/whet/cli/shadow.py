@@ -1,4 +1,4 @@
-"""A shadow's part of `whet replay` and `whet verdict`: real traffic replayed under it, and its Verdict."""
+"""What is on trial, in the commands: a canary's plan, real traffic replayed under a shadow, and a shadow's Verdict."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from .app import counted, existing, named_store
 from .named import named_rewards
 
@@ -15,9 +16,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..judge.replay import Agent, Replayed
-    from ..record.store import Store
+    from ..record.store import Release, Store
     from ..record.tracing.replay import Divergence
     from ..types import Trajectory, Verdict
+
+
+def planned(
+    store: Store, release: Release, *, harm: float | None, margin: float | None, settle: float | None
+) -> str | None:
+    """Give a canary that has just been released its plan, and say what it promises; None of anything else.
+
+    Raises:
+        InputError: something else than a canary was given a plan.
+    """
+    from ..prove.watch import expectation, keep_plan, plan_of
+    from ..record.store import Stage
+
+    given = {"harm": harm, "margin": margin, "settle": settle}
+    given = {name: value for name, value in given.items() if value is not None}
+    if release.stage is not Stage.CANARY:
+        if given:
+            raise InputError(
+                f"--{next(iter(given))} is of a canary: it is released, without that; give --to canary"
+            )
+        return None
+    plan = replace(plan_of(store, release), **given)  # type: ignore[arg-type]
+    keep_plan(store, release, plan)
+    judged, runs = expectation(store, release.unit)
+    return plan.sentence(unit=release.unit, judged=judged, runs=runs)
 
 
 def replay_under(

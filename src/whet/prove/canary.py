@@ -322,6 +322,7 @@ def verdict_on(decision: CanaryDecision, plan: CanaryPlan, *, candidate: str, ba
         n=decision.n,
         against="what was live",
         margin=plan.margin,
+        metric="success",
         reasons=(f"canary: {decision.reason}",),
         candidate=candidate,
         baseline=baseline,

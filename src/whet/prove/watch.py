@@ -22,7 +22,7 @@ from ..errors import StoreError
 from ..record.store import Release, Stage, Store
 from ..record.store.bundles import EMPTY
 from ..record.store.schema import LISTED, listed
-from ..record.store.trials import Trials, changes, served_otherwise
+from ..record.store.trials import SHADOW, Trials, changes, served_otherwise
 from ..record.tracing.signals import IMPLICIT, telling
 from ..types import Feedback, Outcome, Verdict, Version
 from .canary import (
@@ -39,6 +39,8 @@ PLAN = "canary/"
 """Prefix of the state that keeps the plan of a trial."""
 PROVEN_MARGIN = 0.05
 """A canary that the gate has proven better need only be shown not to be worse by more than this."""
+_RECENT = 2_000
+"""Newest runs by which it is expected how many more there will be words on."""
 _FAILED = frozenset({Outcome.FAILURE, Outcome.TRUNCATED, Outcome.TIMEOUT, Outcome.BLOCKED, Outcome.INVALID})
 
 
@@ -220,6 +222,18 @@ def fitting(share: float, *, proven: bool) -> CanaryPlan:
 def keep_plan(store: Store, release: Release, plan: CanaryPlan) -> None:
     """Give a canary its plan, for every look at it."""
     store.put_state(PLAN + release.trial, msgspec.to_builtins(plan))
+
+
+def expectation(store: Store, unit: str) -> tuple[float, float]:
+    """Share of the units of the newest traffic that anything is known of, and the runs of one; (1, 1) of no traffic."""
+    units: dict[str, list[bool]] = defaultdict(list)
+    for run in store.trajectories(after=max(0, store.newest() - _RECENT)):
+        if SHADOW not in run.meta:
+            named = {"session": run.session, "subject": run.subject}.get(unit) or run.id
+            units[named].append(bool(telling(run.feedback)) or run.outcome.counts)
+    if not units:
+        return 1.0, 1.0
+    return fmean(any(known) for known in units.values()), fmean(len(known) for known in units.values())
 
 
 def look(store: Store, release: Release, *, now: float | None = None) -> TrialLook:
