@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from .app import Print, command, print_json
+from .app import Print, command
 
 OUTPUT = Path("whet-demo")
 
@@ -139,8 +139,6 @@ def verdict(
     """
     import os
 
-    from msgspec import to_builtins
-
     from ..prove import answers
     from ..prove.verdict import verdict as judge
 
@@ -165,7 +163,7 @@ def verdict(
     candidate = str(b) if variant is None else variant[1]
     answered = answers.answer(decision, candidate=candidate if not also else f"the best of {1 + len(also)}")
     if json:
-        print_json({"answer": answered.word, "more": answered.more, **to_builtins(decision)})
+        print(answers.as_json(decision, answered))
     else:
         print(answers.told(decision, answered))
     if not github:
