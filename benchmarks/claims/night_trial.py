@@ -9,8 +9,8 @@ canary (`CanaryEvidence`, `decide`) and drift, each watched all the time.
   hours; a session has one to four runs, of each of which 40 % say something, 15 % of them the opposite of what they
   mean.
 - *The canary alone*: the same without a gate before it, as an unproven candidate that has to be better.
-- *The naive test beside it*: the usual z-test of two rates on the same requests, looked at every 20 of them from the
-  100th on, and believed when p < .05.
+- *The naive test beside it*: the usual z-test of two rates on as many words, looked at every 20 of them from the 100th
+  on, and believed when p < .05.
 - *A bad canary* loses what its plan names (as words show it), at a share and a rate drawn anew; the number of judged
   units and of requests is printed before it starts.
 - *Drift*: runs with inputs, tools, costs and outcomes, 300 for a reference; beside it the population stability index
@@ -45,6 +45,8 @@ NIGHTS, BAD, WINDOWS, POWER = 1_000, 100, 400, 60
 SAID, WRONG = 0.4, 0.15
 UNITS = 3_000
 """Sessions of a night's canary."""
+WORDS = int(UNITS * 2 * SAID)
+"""That are said of its requests, which are those of the naive test."""
 GATE_PAIRS, SHADOW_PAIRS, PROPOSED = 240, 200, 3
 
 
@@ -118,11 +120,11 @@ def tell(evidence: CanaryEvidence, session: Session, number: int) -> None:
     evidence.settled(CanaryUnit(**common, value=session.value))  # type: ignore[arg-type]
 
 
-def naive(people: People, share: float, requests: int) -> bool:
+def naive(people: People, share: float, words: int) -> bool:
     """True if the z-test, looked at now and then, ever finds the candidate better."""
     good, count, seen = [0.0, 0.0], [0, 0], 0
     number = 0
-    while seen < requests:
+    while seen < words:
         session = people.session(number, share)
         number += 1
         for word in session.words:
@@ -173,7 +175,7 @@ def nights(seed: int) -> list[Noted]:
     promoted = sum(share == 1.0 for share, *_ in alone)
     harmed = sum("does harm" in reason for _, reason, *_ in alone)
     split = sum("mismatch" in reason for _, reason, *_ in alone)
-    fooled = sum(naive(People(seed * NIGHTS + number), 0.5, 2_000) for number in range(NIGHTS))
+    fooled = sum(naive(People(seed * NIGHTS + number), 0.5, WORDS) for number in range(NIGHTS))
     spent = f"{time.process_time() - began:.0f}"
     return [
         Noted(
