@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 from newcomers_shell import Noted, report
 
@@ -93,9 +94,22 @@ class People:
         return Session(candidate, share, tuple(words), person)
 
 
-def canary(people: People, plan: CanaryPlan, units: int) -> tuple[float, str, int, int]:
-    """A canary from its first share to its end: that share, the reason, judged units, and requests."""
+class Ended(NamedTuple):
+    """A canary from its first share to its end."""
+
+    share: float
+    reason: str
+    units: int
+    """That were judged."""
+    requests: int
+    missed: bool
+    """Its interval was beside the effect at some look."""
+
+
+def canary(people: People, plan: CanaryPlan, units: int) -> Ended:
+    """Try a candidate on so many sessions."""
     evidence, share, requests, reason = CanaryEvidence(plan), plan.shares[0], 0, "out of traffic"
+    effect, missed = people.effect * (1 - 2 * WRONG), False
     for number in range(units):
         session = people.session(number, share)
         requests += len(session.words)
@@ -103,11 +117,12 @@ def canary(people: People, plan: CanaryPlan, units: int) -> tuple[float, str, in
         if number % 4:
             continue
         decision = decide(evidence, share)
+        missed |= not decision.interval[0] <= effect <= decision.interval[1]
         if decision.action is not CanaryAction.HOLD:
             share, reason = decision.share, decision.reason
             if not 0 < share < 1:
                 break
-    return share, reason, evidence.n, requests
+    return Ended(share, reason, evidence.n, requests, missed)
 
 
 def tell(evidence: CanaryEvidence, session: Session, number: int) -> None:
@@ -161,8 +176,8 @@ def night(seed: int) -> tuple[bool, bool, bool]:
     shadow = compare(_results(chance, rates, "s"), _results(chance, rates, "s"), watched=True)
     if not shadow.promote:
         return True, False, False
-    share, *_ = canary(People(seed), CanaryPlan(margin=PROVEN_MARGIN), UNITS)
-    return True, True, share == 1.0
+    ended = canary(People(seed), CanaryPlan(margin=PROVEN_MARGIN), UNITS)
+    return True, True, ended.share == 1.0
 
 
 def nights(seed: int) -> list[Noted]:
@@ -172,9 +187,10 @@ def nights(seed: int) -> list[Noted]:
     gate, shadow, live = (sum(stage) for stage in zip(*passed, strict=True))
     plan = CanaryPlan(most=2_000)
     alone = [canary(People(seed * NIGHTS + number), plan, UNITS) for number in range(NIGHTS)]
-    promoted = sum(share == 1.0 for share, *_ in alone)
-    harmed = sum("does harm" in reason for _, reason, *_ in alone)
-    split = sum("mismatch" in reason for _, reason, *_ in alone)
+    promoted = sum(ended.share == 1.0 for ended in alone)
+    harmed = sum("does harm" in ended.reason for ended in alone)
+    split = sum("mismatch" in ended.reason for ended in alone)
+    beside = sum(ended.missed for ended in alone)
     fooled = sum(naive(People(seed * NIGHTS + number), 0.5, WORDS) for number in range(NIGHTS))
     spent = f"{time.process_time() - began:.0f}"
     return [
@@ -194,11 +210,13 @@ def nights(seed: int) -> list[Noted]:
                 "false promotions": _share(promoted, NIGHTS),
                 "taken back for harm": _share(harmed, NIGHTS),
                 "stopped for the split": _share(split, NIGHTS),
+                "interval ever beside the effect": _share(beside, NIGHTS),
             },
             {
                 "false promotion ≤ 5 %": promoted <= 0.05 * NIGHTS,
                 "false harm ≤ 2 %": harmed <= 0.02 * NIGHTS,
                 "false mismatch ≤ 0.5 %": split <= 0.005 * NIGHTS,
+                "interval beside the effect ≤ 5 %": beside <= 0.05 * NIGHTS,
             },
         ),
         Noted(
@@ -226,10 +244,10 @@ def bad(seed: int) -> list[Noted]:
             true = harm / words
             rate = random.Random(f"bad {seed} {number}").uniform(true + 0.03, 0.97)
             people = People(seed * 10_000 + number, effect=-true, rate=rate)
-            end, reason, units, asked = canary(people, plan, math.ceil(named / judged * 1.2))
-            back = end == 0.0 and "harm" in reason
-            late += not back or units > named or asked > requests
-            taken.append((units, asked))
+            ended = canary(people, plan, math.ceil(named / judged * 1.2))
+            back = ended.share == 0.0 and "harm" in ended.reason
+            late += not back or ended.units > named or ended.requests > requests
+            taken.append((ended.units, ended.requests))
         noted.append(
             Noted(
                 f"a loss of {100 * harm:.0f} points at {share:.0%}",
