@@ -15,7 +15,6 @@ from whet.prove.canary import (
     CanaryPlan,
     CanaryUnit,
     decide,
-    plan_for,
 )
 
 EVEN = CanaryPlan(shares=(0.5,), harm=0.3, most=600)
@@ -143,11 +142,13 @@ def test_traffic_that_swings_from_hour_to_hour_is_no_effect() -> None:
     assert live <= 4
 
 
-def test_a_plan_is_fitted_to_the_traffic_or_refused() -> None:
-    assert plan_for(40_000).shares[0] < plan_for(6_000).shares[0]
-    with pytest.raises(GateError, match="Wait for more traffic"):
-        plan_for(200)
+def test_a_plan_says_what_it_promises_and_a_larger_share_promises_it_sooner() -> None:
     assert "is taken back within" in CanaryPlan().sentence(judged=0.4, runs=2.0)
+    assert "would not be found" in CanaryPlan(harm=0.001).sentence()
+    small, large = CanaryPlan().units(0.05), CanaryPlan().units(0.5)
+    assert small is not None
+    assert large is not None
+    assert large < small
 
 
 @pytest.mark.parametrize("wrong", [{"shares": ()}, {"shares": (0.5, 0.2)}, {"shares": (1.0,)}, {"harm": 0.0}])

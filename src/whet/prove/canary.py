@@ -119,25 +119,6 @@ class CanaryPlan:
         )
 
 
-def plan_for(units: int, *, margin: float = 0.0, harm: float = 0.15, settle: float = 3_600.0) -> CanaryPlan:
-    """A plan that fits so many judged units: the smallest first share whose harm is found in half of them.
-
-    Raises:
-        GateError: not even half of the traffic would show it.
-    """
-    steps = CanaryPlan().shares
-    for place in range(len(steps)):
-        plan = CanaryPlan(shares=steps[place:], margin=margin, harm=harm, settle=settle, most=max(1, units))
-        needed = plan.units()
-        if needed is not None and needed <= units / 2:
-            return plan
-    raise GateError(
-        f"{units:,} judged units cannot show a loss of {100 * harm:.0f} points in time: at a share of one half it "
-        f"takes {needed or 'over a million'}, and as many again to decide. Wait for more traffic, or declare a larger "
-        "harm"
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryUnit:
     """One session or person in an experiment."""

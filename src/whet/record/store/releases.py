@@ -133,14 +133,6 @@ def entry_of(reader: DatabaseReader, id: str) -> Release:
     raise NotFoundError(f"the record holds no release {id!r}.")
 
 
-def live_id(reader: DatabaseReader, name: str) -> str | None:
-    """Id of the release that is live; None where nothing was released."""
-    rows = reader.rows(
-        "SELECT id FROM releases WHERE name = ? AND stage = 'live' ORDER BY seq DESC LIMIT 1", [name]
-    )
-    return rows[0][0] if rows else None
-
-
 def newest_id(reader: DatabaseReader, name: str) -> str | None:
     """Id of the newest entry, of whatever stage; None of an empty log."""
     rows = reader.rows("SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name])
