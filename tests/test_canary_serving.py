@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,7 @@ def test_the_draw_is_uniform_salted_and_stays_as_the_share_rises() -> None:
 
 def test_of_canaries_that_change_one_resource_the_oldest_serves_and_the_others_wait(store: Store) -> None:
     first = canary(store, bundle(prompt="a"), 0.4)
+    time.sleep(0.002)  # trials are told apart in time by the millisecond
     second = canary(store, bundle(prompt="b"), 0.3)
     apart = canary(store, bundle(knob=1), 0.2)
     # The oldest is the one that began first, though its newest entry is the last.

@@ -209,6 +209,7 @@ def test_an_unproven_canary_must_be_better_and_a_proven_one_not_worse(store: Sto
 
 def test_looks_are_of_canaries_alone_and_say_what_waits(store: Store) -> None:
     first = canary(store, 0.3)
+    time.sleep(0.002)  # trials are told apart in time by the millisecond
     other = Bundle([Version(resource="prompt", content="another")])
     store.release(other, stage=Stage.CANARY, share=0.3, unproven=True)
     store.release(other.put(Version(resource="knob", content=1)), stage=Stage.SHADOW, new_names=True)
@@ -239,11 +240,12 @@ def test_the_command_gives_a_canary_its_plan_and_says_what_it_promises(
 def test_drift_is_reported_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, chance = tmp_path / "runs.db", random.Random(0)
     with Store(path) as store:
+        runs = []
         for number in range(700):
             right = chance.random() < (0.8 if number < 450 else 0.3)
             outcome = Outcome.SUCCESS if right else Outcome.FAILURE
-            store.submit(Trajectory(id=f"r{number:03}", task=Task(), outcome=outcome, started=float(number)))
-        store.put()
+            runs.append(Trajectory(id=f"r{number:03}", task=Task(), outcome=outcome, started=float(number)))
+        store.put(*runs)
         (drifted,) = TrialWatcher(store).look_for_drift()
         assert drifted.feature == "success"
     assert "success drifted" in capsys.readouterr().err

@@ -35,10 +35,10 @@ from .mirror_wire import (
     LeftOut,
     MirroredCall,
     MirrorLimits,
-    Setup,
+    MirrorSetup,
     ShadowBundle,
     ShadowRun,
-    Standing,
+    StandingShadows,
 )
 from .upstream import Upstream
 
@@ -158,7 +158,9 @@ class ShadowMirror:
 
     def _standing(self) -> bytes:
         return mirror_wire.encode(
-            Standing([ShadowBundle(shadow.trial, [*shadow.bundle.values()]) for shadow in self._shadows])
+            StandingShadows(
+                [ShadowBundle(shadow.trial, [*shadow.bundle.values()]) for shadow in self._shadows]
+            )
         )
 
     def _send(self, packet: bytes) -> bool:
@@ -194,7 +196,7 @@ class ShadowMirror:
                     stderr=subprocess.DEVNULL,
                     env=_environment(),
                 )
-            ours.send(mirror_wire.encode(Setup(self._upstreams, self._limits)), socket.MSG_NOSIGNAL)
+            ours.send(mirror_wire.encode(MirrorSetup(self._upstreams, self._limits)), socket.MSG_NOSIGNAL)
             self._channel = ours
             self._send(self._standing())
             self._reader = threading.Thread(

@@ -42,11 +42,11 @@ from .mirror_wire import (
     FromMirror,
     LeftOut,
     MirroredCall,
-    Setup,
+    MirrorSetup,
     ShadowAnswered,
     ShadowBundle,
     ShadowRun,
-    Standing,
+    StandingShadows,
     encode,
     to_mirror,
 )
@@ -103,7 +103,7 @@ class MirrorWorker:
         setup: the upstreams, and what may be spent.
     """
 
-    def __init__(self, channel: socket.socket, back: socket.socket, setup: Setup) -> None:
+    def __init__(self, channel: socket.socket, back: socket.socket, setup: MirrorSetup) -> None:
         self._channel, self._back, self._limits = channel, back, setup.limits
         self._runs = ShadowRuns(setup.limits.idle)
         self._telling = asyncio.Lock()
@@ -121,7 +121,7 @@ class MirrorWorker:
         recording = asyncio.create_task(self._record())
         while packet := await loop.sock_recv(self._channel, PACKET + 1_000):
             message = to_mirror(packet)
-            if isinstance(message, Standing):
+            if isinstance(message, StandingShadows):
                 self._stand(message.shadows)
             elif isinstance(message, MirroredCall):
                 while len(self._tasks) >= self._limits.concurrency + WAITING:
@@ -269,9 +269,9 @@ def _runs_at_provider(body: Mapping[str, Any]) -> str | None:
 async def _serve(channel: socket.socket, back: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     setup = to_mirror(await loop.sock_recv(channel, PACKET + 1_000))
-    if isinstance(setup, Setup):
+    if isinstance(setup, MirrorSetup):
         own = {name: replace(upstream, tokens=False) for name, upstream in setup.upstreams.items()}
-        await MirrorWorker(channel, back, Setup(own, setup.limits)).run()
+        await MirrorWorker(channel, back, MirrorSetup(own, setup.limits)).run()
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ class MirrorLimits:
         return Budget(calls=self.calls, tokens=self.tokens, dollars=self.dollars)
 
 
-class Setup(msgspec.Struct, tag="setup"):
+class MirrorSetup(msgspec.Struct, tag="setup"):
     """The first packet."""
 
     upstreams: dict[str, Upstream]
@@ -52,7 +52,7 @@ class ShadowBundle(msgspec.Struct):
     versions: Sequence[Version]
 
 
-class Standing(msgspec.Struct, tag="standing"):
+class StandingShadows(msgspec.Struct, tag="standing"):
     """The shadows that stand now."""
 
     shadows: list[ShadowBundle]
@@ -93,7 +93,7 @@ class LeftOut(msgspec.Struct, tag="left"):
     reason: str
 
 
-ToMirror: TypeAlias = Setup | Standing | MirroredCall
+ToMirror: TypeAlias = MirrorSetup | StandingShadows | MirroredCall
 FromMirror: TypeAlias = ShadowAnswered | ShadowRun | LeftOut
 LENGTH = 4
 """Bytes of the length before each message of the stream."""
