@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from pathlib import Path
 
@@ -85,6 +86,19 @@ def proven(store: Store, *, better: bool = True, seed: int = 0) -> tuple[whet.Bu
         [whet.Version(resource="tone", content=BETTER, kind="prompt", parent=start["tone"].id)]
     )
     return bundle, asyncio.run(experiment.gate(bundle, against=start, metric="right"))
+
+
+def blocks(body: str, language: str) -> list[str]:
+    """The fenced blocks of a Markdown text, as its rules end them."""
+    return [
+        match[2] for match in re.finditer(rf"^(`{{3,}}){language}\n(.*?)^\1$", body, re.MULTILINE | re.DOTALL)
+    ]
+
+
+def outside(body: str) -> str:
+    """What Markdown renders: the text without its fenced blocks and code spans."""
+    without = re.sub(r"^(`{3,})\w*\n.*?^\1$", "", body, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", without)
 
 
 @reward(name="right", version="2")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from delivery_world import AGENT, BETTER, HOSTILE, git, proven, repository
+from delivery_world import AGENT, BETTER, HOSTILE, blocks, git, outside, proven, repository
 
 from whet.errors import GateError, InputError, NotFoundError
 from whet.learn.evolution.delivering import deliver_bundle, evidence_in, source_patch
@@ -34,19 +34,6 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 def delivered(store: Store, clone: Path, api_url: str, bundle: Bundle) -> Delivery:
     options = DeliveryOptions(repository=clone, github=SLUG, api_url=api_url)
     return deliver_bundle(store, bundle, options)
-
-
-def blocks(body: str, language: str) -> list[str]:
-    """The fenced blocks of a Markdown text, as its rules end them."""
-    return [
-        match[2] for match in re.finditer(rf"^(`{{3,}}){language}\n(.*?)^\1$", body, re.MULTILINE | re.DOTALL)
-    ]
-
-
-def outside(body: str) -> str:
-    """What Markdown renders: the text without its fenced blocks and code spans."""
-    without = re.sub(r"^(`{3,})\w*\n.*?^\1$", "", body, flags=re.MULTILINE | re.DOTALL)
-    return re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", without)
 
 
 def test_a_pull_request_holds_its_diff_and_proof_and_a_stranger_repeats_the_verdict_to_the_byte(

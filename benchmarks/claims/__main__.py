@@ -109,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     tried.add_argument("--seed", type=int, default=0)
     tried.add_argument("--parts", default="", help="these alone, with commas between")
     tried.add_argument("--requests", type=int, default=10_000, help="through the gateway with shadows")
+    released = command("night-release", "The release log killed at every step, and a pull request repeated.")
+    released.add_argument("--seed", type=int, default=0)
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -236,6 +238,10 @@ def main() -> int:
             from out_of_fold import out_of_fold
 
             return int(not out_of_fold(runs=options.runs, folds=options.folds))
+        case "night-release":
+            from night_release import night_release
+
+            return int(not night_release(seed=options.seed))
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

@@ -105,7 +105,9 @@ def as_json(verdict: Verdict, answered: Answer) -> str:
     return msgspec.json.encode(content).decode()
 
 
-def github(verdict: Verdict, answered: Answer, environ: Mapping[str, str]) -> str:
+def github(
+    verdict: Verdict, answered: Answer, environ: Mapping[str, str], *, title: str = "whet verdict"
+) -> str:
     """The answer as an annotation of a GitHub workflow; writes the job's summary and its outputs where it has such.
 
     Args:
@@ -118,7 +120,7 @@ def github(verdict: Verdict, answered: Answer, environ: Mapping[str, str]) -> st
     text = told(verdict, answered)
     for sign, escape in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(sign, escape)
-    return f"::{_LEVELS[answered.word]} title=whet verdict::{text}"
+    return f"::{_LEVELS[answered.word]} title={title}::{text}"
 
 
 def _append(path: str, text: str) -> None:
