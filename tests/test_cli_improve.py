@@ -88,8 +88,11 @@ def test_an_agent_is_improved_proven_and_released_from_its_record(folder: Path) 
     assert gated.returncode == 0, gated.stderr
     assert msgspec.json.decode(gated.stdout)["promote"]
     worse = command(folder, "gate", "live", "none", "--entry", "claims:desk", "--store", "runs.db", "--reward",
-                    "claims:right")  # fmt: skip
+                    "claims:right", "--ci")  # fmt: skip
     assert "DO NOT PROMOTE" in worse.stdout
+    assert (worse.returncode, "::error title=whet gate::DROP" in worse.stdout) == (1, True), (
+        "as a check of a workflow"
+    )
     assert worse.stdout.startswith("power"), "what the gate's tasks can prove is said before they are run"
     chosen = command(folder, "gate", "none", "none", "--also", live.id, "--entry", "claims:desk", "--store", "runs.db",
                      "--reward", "claims:right", "--rollouts", "60")  # fmt: skip

@@ -281,7 +281,7 @@ def test_the_readme_shows_the_demo_command() -> None:
     assert any(words[:1] == ["demo"] for _, words in command_lines(ROOT / "README.md"))
 
 
-@pytest.mark.parametrize("line", ["whet frobnicate", "whet demo --frobnicate", "whet verdict"])
+@pytest.mark.parametrize("line", ["whet frobnicate", "whet demo --frobnicate", "whet replay"])
 def test_a_command_that_does_not_exist_is_caught(line: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```console\n$ {line}\nwhet output is no command\n```\n")

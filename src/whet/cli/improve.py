@@ -233,6 +233,13 @@ def gate(
     ] = (),
     rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
     base_url: BaseUrl = None,
+    ci: Annotated[
+        bool,
+        Parameter(
+            help="For a workflow of GitHub: print an annotation, write the job's summary, and exit with 0 for keep, 1 "
+            "for drop and 10 for more pairs. Otherwise the exit code is 0 whatever the answer."
+        ),
+    ] = False,
     json: Print = False,
 ) -> int:
     """Prove that a candidate is better than the agent as it is, or than another candidate.
@@ -248,6 +255,7 @@ def gate(
     """
     from ..judge import name_of
     from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
+    from ..prove import answers
     from ..prove.verdict import render, to_json
 
     async def proven(store: Store) -> Verdict:
@@ -299,7 +307,12 @@ def gate(
     with _recorded(setup) as store:
         verdict = asyncio.run(proven(store))
     print(to_json(verdict).decode() if json else render(verdict))
-    return 0
+    if not ci:
+        return 0
+    answered = answers.answer(verdict, candidate=a if b is None else b)
+    if not json:
+        print(answers.github(verdict, answered, os.environ, title="whet gate"))
+    return answers.EXIT_CODES[answered.word]
 
 
 _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
@@ -307,7 +320,7 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "base_url")),
+    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "ci", "base_url")),
 }
 """Command → its function, and the options that its help lists first."""
 

@@ -53,6 +53,10 @@ def serve(
     readers: Annotated[NonNegativeInt | None, ADVANCED] = None,
     permissions: Annotated[Path | None, ADVANCED] = None,
     moderate: Annotated[str | None, ADVANCED] = None,
+    shadow_calls: Annotated[NonNegativeInt, ADVANCED] = 10_000,
+    shadow_tokens: Annotated[NonNegativeInt | None, ADVANCED] = None,
+    shadow_dollars: Annotated[NonNegativeFloat | None, ADVANCED] = None,
+    shadow_concurrency: Annotated[AtLeastOne, ADVANCED] = 4,
 ) -> int:
     """Serve a store over HTTP: agents send traces, workers fetch tasks, people give feedback.
 
@@ -82,11 +86,20 @@ def serve(
     moderate
         A function, as module:name, that sees every prompt before it is sent, and may mask or block it; or the address
         of a moderation endpoint of OpenAI's form.
+    shadow_calls
+        Model calls that shadows (whet release --to shadow) may make until the server ends, in a process of their own.
+    shadow_tokens
+        Tokens of these calls, at most.
+    shadow_dollars
+        Dollars for these calls, at most; a model without a known price is not asked then.
+    shadow_concurrency
+        Calls of shadows at once; what comes beyond that is dropped and counted.
     """
     from ..record.store import Store
     from ..serve import Access, Server, run, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import upstreams_of
+    from ..serve.gateway.mirror_wire import MirrorLimits
     from ..serve.memory import share_arenas
 
     share_arenas()
@@ -107,6 +120,12 @@ def serve(
             durable_calls=durable_calls,
             permissions=guard.permissions,
             moderation=guard.moderation,
+            shadow_limits=MirrorLimits(
+                calls=shadow_calls,
+                tokens=shadow_tokens,
+                dollars=shadow_dollars,
+                concurrency=shadow_concurrency,
+            ),
         )
         server = Server(access, parts, host=host, port=port)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ..types import Verdict
 from .guardrails import pairs_in_words
 from .verdict import figures
@@ -97,7 +99,15 @@ def told(verdict: Verdict, answered: Answer) -> str:
     return "\n".join([answered.sentence, *figures(verdict)])
 
 
-def github(verdict: Verdict, answered: Answer, environ: Mapping[str, str]) -> str:
+def as_json(verdict: Verdict, answered: Answer) -> str:
+    """What `whet verdict --json` prints, without the line's end."""
+    content = {"answer": answered.word, "more": answered.more, **msgspec.to_builtins(verdict)}
+    return msgspec.json.encode(content).decode()
+
+
+def github(
+    verdict: Verdict, answered: Answer, environ: Mapping[str, str], *, title: str = "whet verdict"
+) -> str:
     """The answer as an annotation of a GitHub workflow; writes the job's summary and its outputs where it has such.
 
     Args:
@@ -110,7 +120,7 @@ def github(verdict: Verdict, answered: Answer, environ: Mapping[str, str]) -> st
     text = told(verdict, answered)
     for sign, escape in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(sign, escape)
-    return f"::{_LEVELS[answered.word]} title=whet verdict::{text}"
+    return f"::{_LEVELS[answered.word]} title={title}::{text}"
 
 
 def _append(path: str, text: str) -> None:

@@ -48,6 +48,7 @@ from .auth import Access, RequestLimits
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
+from .gateway.mirror_wire import MirrorLimits
 from .gateway.moderation import Moderation
 from .ingest import OTLP, Assembly, Trajectories
 from .legacy import Legacy
@@ -58,6 +59,7 @@ from .queue import QueuePart
 from .readers import Readers
 from .releases import ReleasesPart
 from .run_tokens import RunTokens
+from .trials import TrialsPart
 from .worker import wire
 
 try:
@@ -324,6 +326,7 @@ def standard(
     permissions: Permissions | None = None,
     moderation: Moderation | None = None,
     ask: AskPerson | None = None,
+    shadow_limits: MirrorLimits | None = None,
 ) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
@@ -341,6 +344,7 @@ def standard(
         permissions: what the tool calls in the gateway's answers are held to.
         moderation: sees the gateway's prompts before they are sent.
         ask: asked where the permissions say so; if None, people with a token of the role admin, over HTTP.
+        shadow_limits: what candidates that answer beside what is live may spend.
     """
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
     for secret in secrets:
@@ -355,6 +359,7 @@ def standard(
         ReleasesPart(store),
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
+        TrialsPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     enforcement = None
@@ -371,6 +376,7 @@ def standard(
                 durable=durable_calls,
                 enforcement=enforcement,
                 moderation=moderation,
+                shadow_limits=shadow_limits,
             )
         )
     return parts

@@ -22,6 +22,7 @@ from ...errors import StoreError, WhetError
 from ...escapes import whole
 from ...record.store.call_tally import CallTally
 from ...record.store.spans import Spans
+from ...record.store.trials import TRIALS
 from ...types import Failure, Json, Span
 from .identity import Identity, new_span_id
 
@@ -63,6 +64,7 @@ class ModelCall:
     versions: Mapping[str, str] = field(default_factory=dict)
     refused: Sequence[Json] = ()
     """Tool calls of the answer that the permissions kept from the agent."""
+    trials: Mapping[str, Json] = field(default_factory=dict)
     bulk: int = 0
     """Bytes of the answer."""
     durable: Future[None] | None = None
@@ -96,6 +98,7 @@ class ModelCall:
             "choices": self.samples,
             "policy_version": self.policy_version,
             "versions": dict(self.versions) or None,
+            **({TRIALS: dict(self.trials)} if self.trials else {}),
             "session": self.identity.session,
             "subject": self.identity.subject,
             "agent": self.identity.agent,
