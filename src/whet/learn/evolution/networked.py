@@ -26,8 +26,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...errors import BudgetExceeded, InputError
+from ...models.budget import Meter
 from ...models.trial import trial_environment
+from ...record.store import Log
 from ...repository.files import SKIPPED
 from ...repository.syntax import FunctionNode, definition
 from ...sandbox import CallResult, Pool, ProgramSession
@@ -50,6 +54,8 @@ class Networked(Inside):
         seconds: that one call of the entry may take.
         most: calls of the entry; None for any number.
         without: folders that are left out of the copies.
+        meter: has a rollout reserved before each call of the entry.
+        log: keeps the answers, so that no process asks for one that another had; it belongs to this source.
     """
 
     varies = True
@@ -62,8 +68,11 @@ class Networked(Inside):
         seconds: float,
         most: int | None = None,
         without: Sequence[Path] = (),
+        meter: Meter | None = None,
+        log: Log | None = None,
     ) -> None:
         super().__init__(pool)
+        self._meter, self._log = meter, log or Log()
         self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
@@ -95,12 +104,33 @@ class Networked(Inside):
         if self.most is None:
             return
         pieces = target.whole(program)
-        new = sum(_key(target, pieces, arguments) not in self.answers for arguments in args)
+        new = sum(not self.recall(_key(target, pieces, arguments)) for arguments in args)
         remaining = self.most - self.calls - (self.kept if spare else 0)
         if new > remaining:
             raise BudgetExceeded(
                 f"{target.name} has to be called {new} times, and {max(0, remaining)} calls are left"
             )
+
+    def count(self) -> None:
+        """Count a call of the entry that is about to be made.
+
+        Raises:
+            BudgetExceeded: the meter allows none.
+        """
+        if self._meter is not None:
+            self._meter.reserve(rollouts=1)
+        self.calls += 1
+
+    def recall(self, key: str) -> bool:
+        """True if the answer is known, from this process or an earlier one."""
+        if key not in self.answers and key in self._log:
+            self.answers[key] = msgspec.convert(self._log.get(key), CallResult)
+        return key in self.answers
+
+    async def keep(self, key: str, result: CallResult) -> None:
+        """Keep an answer; returns once no crash can lose it."""
+        self.answers[key] = result
+        await asyncio.wrap_future(self._log.put(key, msgspec.to_builtins(result)))
 
     @asynccontextmanager
     async def open(self, target: CallTarget, program: Program) -> AsyncIterator[Caller]:
@@ -161,17 +191,17 @@ class Caller:
     async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
         """The entry's answer to one input; `args` are those of `CallTarget.arguments`."""
         host, key = self._host, _key(self._target, self._program, args)
-        if key not in host.answers:
-            host.calls += 1
+        if not host.recall(key):
+            host.count()
             result = await self._asked(args)
             if result.killed_by is not None:  # a slow answer is not a hang: once more, in a fresh process
-                host.calls += 1
+                host.count()
                 result = await self._asked(args)
             if result.failure is not None and result.failure.type == "CannotCross":
                 host.refused = result.failure.message
             if result.failure is not None and result.failure.fault is Fault.SANDBOX:
                 return result  # the endpoint or the machine failed: the next candidate may have better luck
-            host.answers[key] = result
+            await host.keep(key, result)
         return host.answers[key]
 
     async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[CallResult]:

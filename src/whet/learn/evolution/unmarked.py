@@ -52,6 +52,15 @@ def proposals(root: Path) -> list[Unmarked]:
     Raises:
         InputError: `root` is not a folder.
     """
+    return changeable(root)[:MOST]
+
+
+def changeable(root: Path) -> list[Unmarked]:
+    """All that could be improved in a repository, prompts first, then constants, then functions.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
     repository = Repository(root.resolve())
     proposed: list[tuple[int, Unmarked]] = []
     for path in repository.files(".py"):
@@ -61,7 +70,7 @@ def proposals(root: Path) -> list[Unmarked]:
         if module is not None:
             proposed += _of_module(module)
     # Stable: of one rank in the order of the files.
-    return [proposal for _, proposal in sorted(proposed, key=lambda ranked: ranked[0])][:MOST]
+    return [proposal for _, proposal in sorted(proposed, key=lambda ranked: ranked[0])]
 
 
 def _of_module(module: Module) -> Iterator[tuple[int, Unmarked]]:
