@@ -40,6 +40,7 @@ from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
 from .findings import refuse_open
+from .issue_log import Issues
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
 from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
@@ -77,6 +78,7 @@ class Store:
         self.spans = Spans(self.database)
         self.rollouts = Rollouts(self.database)
         self.subjects = Subjects(self.database)
+        self.issues = Issues(self.database)
         self._start = threading.Lock()
         self._queue: Queue | None = None
         _stores.add(self)
