@@ -524,9 +524,7 @@ async def _judged(
         alpha=plan.settings.alpha,
         regime=plan.settings.regime,
         # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)]
-        if plan.rubric is None
-        else [],
+        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)] if plan.rubric is None else [],
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]

@@ -1,0 +1,614 @@
+"""One weak part of an agent repaired by what people said: which pieces may change, variants of them, and the proof.
+
+`plan_repair` spends nothing: it takes the recorded runs of one part of the traffic, chooses the pieces of the source
+that may be at fault, and fits a reward to people's thumbs there.  `Repair.propose` lets each learner that fits a piece
+make its variants (`Reflect` of a prompt; a search of edits and model's changes of a function or a table, run in the
+sandbox; the values around a number) and races them; `Repair.prove` asks the gate, on people whom nothing saw.
+
+The agent runs as its owner runs it, in a copy of its folder, and is asked each question once: its answers are kept in
+the record, so a process that was killed in between asks for none again (`networked.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from ...errors import BudgetExceeded, InputError, TrainingRefused
+from ...judge.fitted import FittedReward, ThumbAgreement, agreement
+from ...models.base import Model
+from ...models.budget import Meter
+from ...prove.guardrails import Guardrail
+from ...record.store import Log, Store
+from ...record.store.releases import PROGRAM
+from ...repository.scan import scan
+from ...repository.text import SourceText
+from ...sandbox import Pool
+from ...types import Budget, Bundle, Group, Sampling, Split, Task, Trajectory, Verdict, Version, digest
+from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
+from ..experiment import Experiment
+from ..improvement import Candidate, Improvement
+from ..loop import Context, Progress, Update, quiet
+from .agent import RepositoryAgent
+from .agent_prompt import entry_of, placed
+from .candidates import ProgramCodec
+from .edits import EDITS
+from .engine import SearchOptions
+from .networked import Networked
+from .pieces import Piece, patch
+from .reflecting import Reflect, ReflectOptions
+from .settings import folder_in_git
+from .texts import Texts
+from .thumbed import (
+    LIKED,
+    LIKED_BY_ALL,
+    LIKED_BY_OTHERS,
+    MARGIN,
+    KeptTargets,
+    ThumbReward,
+    answers_at_all,
+)
+from .unmarked import changeable
+
+LEAST_VARIANTS = 3
+"""Variants of one issue that are tried at the least, where its pieces have so many."""
+MOST_PIECES = 3
+"""Pieces that may be at fault and are tried."""
+_VALUES = 12
+"""Values of a constant that are raced."""
+_SEARCHED = 24
+"""Rows of the issue that the learners see."""
+_CONTROLS = 1 / 3
+"""Rows from elsewhere for each row of the issue: a repair that breaks the rest is none."""
+_FEWEST_PAIRS = 6
+_RIGHT = 0.55
+_WORD = re.compile(r"[a-z]{3,}")
+
+
+class Learner(StrEnum):
+    """What fits a piece."""
+
+    PROMPT = "prompt"
+    """Reflection and rules (`Reflect`)."""
+    CODE = "code"
+    """Edits and a model's changes of a function, called in the sandbox."""
+    TABLE = "table"
+    """The same of a constant with several entries: a route, a list of steps."""
+    KNOB = "knob"
+    """The values around a number or a switch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakPart:
+    """What is to be repaired, as an issue names it."""
+
+    issue: str
+    component: str
+    """prompt, tool, route, memory, model or data; "" if nobody knows."""
+    resource: str = ""
+    """The piece's name, where one is known."""
+    runs: frozenset[str]
+    """Ids of all recorded runs in this part of the traffic, failed or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairSettings:
+    """How it is repaired."""
+
+    agent: Path
+    """The agent's file."""
+    entry: str | None = None
+    """`module:function`; found in the file if None."""
+    calls: int = 240
+    """Most calls of the agent: of search and proof together."""
+    proposals: int = 12
+    """Most calls of the model that proposes."""
+    seed: int = 0
+    regime: Sampling = "new-group"
+    output: Path = Path("whet_output")
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A piece that may be at fault, and what fits it."""
+
+    name: str
+    """`module:NAME`."""
+    learner: Learner
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What will be done, before anything is spent."""
+
+    part: WeakPart
+    settings: RepairSettings
+    agent: RepositoryAgent
+    suspects: Sequence[Suspect]
+    rows: ThumbRows
+    agreed: ThumbAgreement | None
+    sentences: Sequence[str]
+    refused: str = ""
+    """Why nothing can be proven now; "" where it can."""
+    waits: bool = False
+    """More traffic may mend what it is refused for."""
+
+    @property
+    def source(self) -> str:
+        """Digest of the agent's files: after a change of them the plan is out of date."""
+        return source_of(self.agent)
+
+    @property
+    def rollouts(self) -> int:
+        """Calls of the agent to search with."""
+        return self.settings.calls - self.gate_calls
+
+    @property
+    def gate_calls(self) -> int:
+        """Calls of the agent that the proof takes."""
+        return 2 * self.rows.gate_inputs
+
+    @property
+    def people(self) -> list[str]:
+        """The gate's people."""
+        return sorted({task.group for task in self.rows.gate})
+
+
+def source_of(agent: RepositoryAgent) -> str:
+    """Digest of all Python files of a repository."""
+    return digest(agent.texts(), 16)
+
+
+def plan_repair(
+    part: WeakPart, settings: RepairSettings, runs: Sequence[Trajectory], *, unseen: Collection[str]
+) -> RepairPlan:
+    """Choose what may change and who judges it; spends nothing.
+
+    Args:
+        runs: the record; of the part's runs and of others.
+        unseen: people whom no search of this night sees: the gate's.
+
+    Raises:
+        InputError: the agent cannot be read, or has no entry.
+    """
+    root, module = placed(settings.agent)
+    found = scan(root)
+    entry = settings.entry or entry_of(found, settings.agent, root, module, runs)
+    suspects = suspects_of(root, entry, part, runs)
+    agent = RepositoryAgent(root, [suspect.name for suspect in suspects] or [entry], entry, network=True)
+    assert agent.entry is not None
+    callee = agent.callees[agent.entry]
+    everything = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
+    evidence = _sliced(everything, part, settings.seed)
+    rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
+    rows = replace(rows, tasks=_searchable(rows, part))
+    thumbs = evidence.thumbs
+    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
+    sentences = [
+        f"in this part of the traffic {evidence.sentence}",
+        "may change: " + (", ".join(f"{each.name} ({each.learner})" for each in suspects) or "nothing"),
+    ]
+    if agreed is not None:
+        sentences.append(agreed.sentence)
+    refused, waits = _refusal(suspects, rows, agreed, settings)
+    return RepairPlan(part, settings, agent, suspects, rows, agreed, sentences, refused, waits)
+
+
+def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
+    """The rows, with as many of the search's as the learners see: those of the issue first."""
+    search = [task for task in rows.tasks if task.split is Split.TRAIN]
+    own = [task for task in search if not part.runs.isdisjoint(task.meta["runs"])]
+    others = [task for task in search if task not in own]
+    chosen = own[:_SEARCHED]
+    chosen += others[: round(_CONTROLS * len(chosen))]
+    return [*chosen, *rows.gate]
+
+
+def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence:
+    """What was said in the part, and of some runs elsewhere: a repair may not break those."""
+    own = [run for run in evidence.runs if run.run in part.runs]
+    others = sorted(
+        (run for run in evidence.runs if run.run not in part.runs),
+        key=lambda run: digest(["control", seed, run.run]),
+    )
+    return replace(evidence, runs=[*own, *others[: round(_CONTROLS * len(own))]], recorded=len(part.runs))
+
+
+def _refusal(
+    suspects: Sequence[Suspect], rows: ThumbRows, agreed: ThumbAgreement | None, settings: RepairSettings
+) -> tuple[str, bool]:
+    """What is missing, and whether more traffic brings it."""
+    if not suspects:
+        return "nothing of the source that could change has to do with it", False
+    if agreed is None:
+        return "nobody rated any run of this part", True
+    if not agreed.admitted:
+        missing = agreed.missing
+        if missing is None:
+            return (
+                "the thumbs here follow nothing that an answer shows, so no change of it can be judged",
+                False,
+            )
+        return f"the thumbs here do not tell what people like: about {missing} more are needed", True
+    if not any(not thumb.up for thumb in rows.search):
+        return "the people whom a search may see liked every answer", True
+    if rows.gate_inputs < _FEWEST_PAIRS:
+        return (
+            f"{rows.gate_inputs} questions of unseen people stand behind the gate, and {_FEWEST_PAIRS} are the least",
+            True,
+        )
+    if settings.calls - 2 * rows.gate_inputs < 2 * LEAST_VARIANTS:
+        return f"{settings.calls} calls of the agent leave none to search with", False
+    return "", False
+
+
+def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
+    """The pieces that may be at fault, the likeliest first; at most MOST_PIECES.
+
+    The one that the issue names, where the source has it; else those that fit its component, by how far their text
+    speaks of what was asked there.
+    """
+    known = [
+        (suspect, text)
+        for suspect, text in _pieces(root)
+        if suspect.name != entry and _name(suspect) != "main"
+    ]
+    named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
+    if named:
+        return named[:MOST_PIECES]
+    fits = _FITTING.get(part.component, tuple(Learner))
+    words = _telling(part, runs)
+
+    def speaks(text: str) -> float:
+        return sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
+
+    ranked = sorted(
+        (
+            (fits.index(suspect.learner), -speaks(text), suspect)
+            for suspect, text in known
+            if suspect.learner in fits
+        ),
+        key=lambda each: each[:2] if part.component == "prompt" else (each[1], each[0]),
+    )
+    return [suspect for _, _, suspect in ranked[:MOST_PIECES]]
+
+
+_FITTING: dict[str, tuple[Learner, ...]] = {
+    "prompt": (Learner.PROMPT, Learner.TABLE),
+    "tool": (Learner.CODE, Learner.KNOB, Learner.TABLE),
+    "route": (Learner.TABLE, Learner.KNOB, Learner.CODE),
+    "memory": (Learner.KNOB, Learner.TABLE, Learner.CODE),
+    "data": (Learner.TABLE, Learner.CODE, Learner.KNOB),
+    "model": (Learner.KNOB, Learner.TABLE, Learner.PROMPT),
+}
+"""Component → the learners of pieces that may be at fault."""
+
+
+def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
+    """Every piece of the source that could change, with its text."""
+    for piece in changeable(root):
+        module = ".".join(Path(piece.path).with_suffix("").parts).removeprefix("src.")
+        name = f"{module}:{piece.name}"
+        learner = {"prompt": Learner.PROMPT, "function": Learner.CODE}.get(piece.kind)
+        if learner is None:
+            learner = Learner.KNOB if piece.why.startswith("a number") else Learner.TABLE
+        yield Suspect(name, learner), f"{piece.name} {_text(root / piece.path, piece.line)}"
+
+
+def _text(path: Path, line: int) -> str:
+    """The lines of a definition, to the first one that begins another."""
+    lines = path.read_text(encoding="utf-8").splitlines()[line - 1 :]
+    ends = next(
+        (
+            n
+            for n, text in enumerate(lines[1:], 1)
+            if text and not text[0].isspace() and text[0] not in ")]}\"'"
+        ),
+        len(lines),
+    )
+    return "\n".join(lines[:ends])
+
+
+def _name(suspect: Suspect) -> str:
+    return suspect.name.partition(":")[2]
+
+
+def _is(suspect: Suspect, resource: str) -> bool:
+    return resource in (suspect.name, _name(suspect), suspect.name.replace(":", "."))
+
+
+def _telling(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
+    """Word → how much more often it stands in what was asked and done here than elsewhere."""
+    here, elsewhere, own = Counter[str](), Counter[str](), 0
+    for run in runs:
+        steps = " ".join(step.name for step in run.steps)
+        words = {*_WORD.findall(f"{run.task.instruction} {steps}".casefold().replace("_", " "))}
+        inside = run.id in part.runs
+        own += inside
+        (here if inside else elsewhere).update(words)
+    rest = max(1, len(runs) - own)
+    shares = {word: count / max(1, own) - elsewhere[word] / rest for word, count in here.items()}
+    return {word: share for word, share in shares.items() if share > 0.1}
+
+
+def neighbours(text: str) -> list[str]:
+    """A constant with other values: around a number, or each entry of a table with the value of another one."""
+    source = SourceText(text)
+    node = source.tree.body[-1] if source.tree.body else None
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return []
+    changed: list[str] = []
+    for place in _entries(node.value):
+        try:
+            now = ast.literal_eval(place)
+        except (ValueError, TypeError, SyntaxError):
+            continue
+        for value in _around(now, node.value):
+            changed.append(source.spliced([(source.span(place), repr(value))]))
+    return list(dict.fromkeys(changed))[:_VALUES]
+
+
+def _entries(value: ast.expr) -> list[ast.expr]:
+    if isinstance(value, ast.Dict):
+        return value.values
+    return value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+
+
+def _around(now: object, whole: ast.expr) -> list[object]:
+    """Other values for one place of a constant."""
+    if isinstance(now, bool):
+        return [not now]
+    if isinstance(now, int):
+        return [
+            value for value in (2 * now, now // 2, now + 1, now - 1, 4 * now, 10 * now, 0) if value != now
+        ]
+    if isinstance(now, float):
+        return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25) if now] or [0.5, 1.0]
+    others = [ast.literal_eval(other) for other in _entries(whole) if isinstance(other, ast.Constant)]
+    return [value for value in dict.fromkeys(others) if isinstance(now, str) and value != now]
+
+
+@dataclass
+class CodeSearch:
+    """Optimizer of one piece of Python: edits that cost nothing, and a model's changes by turns."""
+
+    resource: str
+    model: Model | None
+    proposals: int
+    seed: int
+
+    name = "evolve"
+    group_size = 0
+    takes_groups = False
+    on_policy = False
+    ordered = False
+
+    @property
+    def identity(self) -> str:
+        """Digest of what decides its results."""
+        return digest([self.resource, getattr(self.model, "name", ""), self.proposals, self.seed])
+
+    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
+        """One search."""
+        options = SearchOptions(iterations=self.proposals, edits=tuple(EDITS), seed=self.seed, in_flight=2)
+        texts = Texts(
+            [self.resource], LIKED, self.model, options=options, tasks=_SEARCHED, code=[self.resource]
+        )
+        return await texts.improve(bundle, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The variants of one issue."""
+
+    improvement: Improvement
+    """The best of them by the rows of the search; the agent as it is where none was better."""
+    variants: int
+    """That were tried."""
+    learners: Sequence[str]
+    """Those that found something better."""
+    failed: Sequence[str] = ()
+    """Sentences on learners that could do nothing, with their reason."""
+
+
+@dataclass
+class Repair:
+    """A plan at work; made by `opened`."""
+
+    plan: RepairPlan
+    experiment: Experiment
+    codec: ProgramCodec
+    model: Model | None
+    start: Bundle
+    network: Networked
+    names: dict[str, str] = field(default_factory=dict)
+    """Suspect → resource."""
+
+    async def propose(self) -> Proposed:
+        """Let each learner make its variants, and race the best of each.
+
+        Raises:
+            TrainingRefused: the agent does not answer at all.
+        """
+        await answers_at_all(self.experiment, self.start)
+        suspects = self.plan.suspects
+        tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        for place, suspect in enumerate(suspects):
+            share = (self.plan.rollouts - self.network.calls) // (len(suspects) - place + 1)
+            try:
+                improvement, variants = await self._learn(suspect, max(8, share))
+            except (TrainingRefused, InputError, BudgetExceeded) as error:
+                failed.append(f"{suspect.name} ({suspect.learner}): {error}")
+                continue
+            tried += variants
+            if improvement.bundle != self.start:
+                reason = improvement.reason or "better on the rows of the search"
+                better[suspect.name] = Candidate(
+                    name=suspect.name, bundle=improvement.bundle, entered=True, reason=reason
+                )
+        return Proposed(await self._best(better), tried, list(better), failed)
+
+    async def _best(self, better: dict[str, Candidate]) -> Improvement:
+        bundles = {name: candidate.bundle for name, candidate in better.items()}
+        if len(bundles) > 1:
+            return await self.experiment.choose(
+                bundles,
+                against=self.start,
+                metric=LIKED,
+                rollouts=max(2 * len(bundles) + 2, self.plan.rollouts // 3),
+            )
+        bundle = next(iter(bundles.values()), self.start)
+        return Improvement(
+            bundle=bundle, parent=self.start, optimizer="repair", candidates=tuple(better.values())
+        )
+
+    async def _learn(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+        """What one learner makes of its piece, and how many variants it tried."""
+        if suspect.learner is Learner.KNOB:
+            return await self._values(suspect, rollouts)
+        if suspect.learner is not Learner.TABLE:
+            return await self._search(suspect, self.start, rollouts)
+        values, tried = None, 0
+        if len(neighbours(str(self.start[self.names[suspect.name]].content))) > 1:
+            values, tried = await self._values(suspect, rollouts // 2)
+            if self.model is None or values.bundle != self.start:
+                return values, tried
+        searched, more = await self._search(suspect, self.start, rollouts // (1 if values is None else 2))
+        return searched, tried + more
+
+    async def _search(self, suspect: Suspect, start: Bundle, rollouts: int) -> tuple[Improvement, int]:
+        """A search of texts that a model proposes, and of edits."""
+        resource, settings = self.names[suspect.name], self.plan.settings
+        proposals = max(LEAST_VARIANTS, settings.proposals // len(self.plan.suspects))
+        optimizer: Reflect | CodeSearch
+        if suspect.learner is Learner.PROMPT:
+            if self.model is None:
+                raise TrainingRefused("no model proposes texts (--model)")
+            options = ReflectOptions(
+                rounds=proposals, patience=proposals, seed=settings.seed, tasks=_SEARCHED, first=4
+            )
+            optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
+        else:
+            optimizer = CodeSearch(resource, self.model, 2 * proposals, settings.seed)
+        improvement = await self.experiment.improve(
+            optimizer,
+            bundle=start,
+            rounds=1,
+            label=f"{suspect.learner}-{digest(suspect.name, 8)}",
+            budget=Budget(rollouts=rollouts),
+            watch=lambda number, metrics: None,
+        )
+        metrics = improvement.metrics[-1] if improvement.metrics else {}
+        return improvement, int(metrics.get("tried", metrics.get("proposals", 0)))
+
+    async def _values(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+        """The best of the values around a constant's."""
+        before = self.start[self.names[suspect.name]]
+        bundles = {
+            f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
+            for number, text in enumerate(neighbours(str(before.content)), 1)
+        }
+        if len(bundles) < 2:
+            raise TrainingRefused("it has no other value to try")
+        best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
+        gain = best.candidates[0].gain
+        return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
+
+    async def prove(self, improvement: Improvement, *, alpha: float) -> Verdict:
+        """The gate's verdict, on people whom no search saw.
+
+        Raises:
+            GateError: as `Experiment.gate`.
+        """
+        return await self.experiment.gate(
+            improvement,
+            metric=LIKED_BY_ALL,
+            alpha=alpha,
+            regime=self.plan.settings.regime,
+            guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)],
+            label="the agent as it is",
+        )
+
+    def changed(self, bundle: Bundle) -> list[Version]:
+        """The Versions of a Bundle that differ from the start."""
+        return [version for name, version in bundle.items() if version.id != self.start[name].id]
+
+    def patch(self, bundle: Bundle) -> str:
+        """A patch of the source, for `git apply`."""
+        repository = self.plan.agent.repository
+        program = self.codec.program(bundle)
+        return patch(self.plan.agent.pieces, program, repository.written, folder_in_git(repository.root))
+
+
+@asynccontextmanager
+async def opened(
+    plan: RepairPlan, store: Store, *, model: Model | None, meter: Meter, progress: Progress = quiet
+) -> AsyncIterator[Repair]:
+    """A plan at work.
+
+    Args:
+        meter: has a rollout reserved for each call of the agent that was not made before.
+
+    Raises:
+        TrainingRefused: the plan is refused.
+    """
+    if plan.refused:
+        raise TrainingRefused(plan.refused)
+    agent, settings = plan.agent, plan.settings
+    settings.output.mkdir(parents=True, exist_ok=True)
+    names = {piece.part: _resource(piece) for piece in agent.pieces}
+    codec = ProgramCodec(agent.start, names, dict.fromkeys(names, PROGRAM))
+    network = Networked(
+        agent,
+        Pool(),
+        seconds=120.0,
+        most=None,
+        without=[settings.output],
+        meter=meter,
+        log=Log(store, f"answers/{plan.source}"),
+    )
+    assert agent.entry is not None
+    target = agent.target(agent.entry)
+    env = KeptTargets({target.name: target}, {target.name: network}, codec)
+    rewards = [
+        ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),
+        ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all)),
+        ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen)),
+    ]
+    identity = digest(
+        [
+            plan.part.issue,
+            plan.source,
+            [task.id for task in plan.rows.tasks],
+            [each.version for each in rewards],
+        ],
+        12,
+    )
+    experiment = Experiment(
+        env=env,
+        tasks=plan.rows.tasks,
+        rewards=rewards,
+        store=store,
+        seed=settings.seed,
+        name=f"repair/{plan.part.issue}/{identity}",
+        concurrency=1,  # a candidate answers one call at a time
+        folder=settings.output / "artifacts",
+        progress=progress,
+    )
+    by_mark = {piece.mark.name: names[piece.part] for piece in agent.pieces}
+    suspects = {suspect.name: by_mark[agent.mark(suspect.name).name] for suspect in plan.suspects}
+    try:
+        yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects)
+    finally:
+        await env.close()
+
+
+def _resource(piece: Piece) -> str:
+    module = ".".join(Path(piece.mark.path).with_suffix("").parts).removeprefix("src.")
+    return f"{module}.{piece.mark.qualname}"
