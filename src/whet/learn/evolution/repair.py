@@ -1,9 +1,12 @@
 """One weak part of an agent repaired by what people said: which pieces may change, variants of them, and the proof.
 
 `plan_repair` spends nothing: it takes the recorded runs of one part of the traffic, chooses the pieces of the source
-that may be at fault, and fits a reward to people's thumbs there.  `Repair.propose` lets each learner that fits a piece
-make its variants (`Reflect` of a prompt; a search of edits and model's changes of a function or a table, run in the
-sandbox; the values around a number) and races them; `Repair.prove` asks the gate, on people whom nothing saw.
+that may be at fault, and says who can judge a change there: a reward fitted to people's thumbs, where they follow what
+an answer shows; else people alone, on real traffic.  `Repair.propose` lets each learner that fits a piece make its
+variants and races them; `Repair.prove` asks the gate, on people whom nothing saw, where the fitted reward may judge.
+
+Where it may not, a wrong sum for instance looks like a right one, variants are steered by what is known all the same:
+answers that people disliked have to change, those that they liked have to stay (`Steer`).  That proves nothing.
 
 The agent runs as its owner runs it, in a copy of its folder, and is asked each question once: its answers are kept in
 the record, so a process that was killed in between asks for none again (`networked.py`).
@@ -12,6 +15,7 @@ the record, so a process that was killed in between asks for none again (`networ
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
@@ -20,22 +24,23 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from ...errors import BudgetExceeded, InputError, TrainingRefused
-from ...judge.fitted import FittedReward, ThumbAgreement, agreement
+from ...errors import BudgetExceeded, GateError, InputError, TrainingRefused
+from ...judge.fitted import FittedReward, Rated, ThumbAgreement, agreement
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
 from ...record.store import Log, Store
 from ...record.store.releases import PROGRAM
+from ...repository.files import SKIPPED
 from ...repository.scan import scan
 from ...repository.text import SourceText
 from ...sandbox import Pool
-from ...types import Budget, Bundle, Group, Sampling, Split, Task, Trajectory, Verdict, Version, digest
+from ...types import Budget, Bundle, Group, Sampling, Score, Split, Task, Trajectory, Verdict, Version, digest
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Candidate, Improvement
 from ..loop import Context, Progress, Update, quiet
-from .agent import RepositoryAgent
+from .agent import DATA_FILES, RepositoryAgent
 from .agent_prompt import entry_of, placed
 from .candidates import ProgramCodec
 from .edits import EDITS
@@ -67,7 +72,10 @@ _SEARCHED = 24
 _CONTROLS = 1 / 3
 """Rows from elsewhere for each row of the issue: a repair that breaks the rest is none."""
 _FEWEST_PAIRS = 6
+_FEWEST_THUMBS = 12
 _RIGHT = 0.55
+_LARGEST = 32 << 10
+"""Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
 
 
@@ -82,6 +90,8 @@ class Learner(StrEnum):
     """The same of a constant with several entries: a route, a list of steps."""
     KNOB = "knob"
     """The values around a number or a switch."""
+    DATA = "data"
+    """Values of a file beside the code, and a model's changes of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +144,12 @@ class RepairPlan:
     rows: ThumbRows
     agreed: ThumbAgreement | None
     sentences: Sequence[str]
+    words: Collection[str] = ()
+    """That tell this part of the traffic from the rest."""
     refused: str = ""
-    """Why nothing can be proven now; "" where it can."""
+    """Why nothing can be done now; "" where something can."""
+    fitted: bool = False
+    """The reward that is fitted to the thumbs may judge; else people alone do, on real traffic."""
     waits: bool = False
     """More traffic may mend what it is refused for."""
 
@@ -147,17 +161,7 @@ class RepairPlan:
     @property
     def rollouts(self) -> int:
         """Calls of the agent to search with."""
-        return self.settings.calls - self.gate_calls
-
-    @property
-    def gate_calls(self) -> int:
-        """Calls of the agent that the proof takes."""
-        return 2 * self.rows.gate_inputs
-
-    @property
-    def people(self) -> list[str]:
-        """The gate's people."""
-        return sorted({task.group for task in self.rows.gate})
+        return self.settings.calls - 2 * self.rows.gate_inputs * self.fitted
 
 
 def source_of(agent: RepositoryAgent) -> str:
@@ -197,7 +201,22 @@ def plan_repair(
     if agreed is not None:
         sentences.append(agreed.sentence)
     refused, waits = _refusal(suspects, rows, agreed, settings)
-    return RepairPlan(part, settings, agent, suspects, rows, agreed, sentences, refused, waits)
+    fitted = agreed is not None and agreed.admitted and rows.gate_inputs >= _FEWEST_PAIRS
+    if not refused and not fitted:
+        sentences.append("so people alone can judge a change here, by their thumbs on real traffic")
+    return RepairPlan(
+        part,
+        settings,
+        agent,
+        suspects,
+        rows,
+        agreed,
+        sentences,
+        words=tuple(_telling(part, runs)),
+        refused=refused,
+        fitted=fitted,
+        waits=waits,
+    )
 
 
 def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
@@ -226,23 +245,10 @@ def _refusal(
     """What is missing, and whether more traffic brings it."""
     if not suspects:
         return "nothing of the source that could change has to do with it", False
-    if agreed is None:
-        return "nobody rated any run of this part", True
-    if not agreed.admitted:
-        missing = agreed.missing
-        if missing is None:
-            return (
-                "the thumbs here follow nothing that an answer shows, so no change of it can be judged",
-                False,
-            )
-        return f"the thumbs here do not tell what people like: about {missing} more are needed", True
+    if agreed is None or len(rows.search) < _FEWEST_THUMBS:
+        return f"{len(rows.search)} thumbs of people whom a search may see are too few to go by", True
     if not any(not thumb.up for thumb in rows.search):
         return "the people whom a search may see liked every answer", True
-    if rows.gate_inputs < _FEWEST_PAIRS:
-        return (
-            f"{rows.gate_inputs} questions of unseen people stand behind the gate, and {_FEWEST_PAIRS} are the least",
-            True,
-        )
     if settings.calls - 2 * rows.gate_inputs < 2 * LEAST_VARIANTS:
         return f"{settings.calls} calls of the agent leave none to search with", False
     return "", False
@@ -281,11 +287,11 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
 
 _FITTING: dict[str, tuple[Learner, ...]] = {
     "prompt": (Learner.PROMPT, Learner.TABLE),
-    "tool": (Learner.CODE, Learner.KNOB, Learner.TABLE),
-    "route": (Learner.TABLE, Learner.KNOB, Learner.CODE),
-    "memory": (Learner.KNOB, Learner.TABLE, Learner.CODE),
-    "data": (Learner.TABLE, Learner.CODE, Learner.KNOB),
-    "model": (Learner.KNOB, Learner.TABLE, Learner.PROMPT),
+    "tool": (Learner.CODE, Learner.DATA, Learner.KNOB, Learner.TABLE),
+    "route": (Learner.TABLE, Learner.CODE, Learner.DATA, Learner.KNOB),
+    "memory": (Learner.KNOB, Learner.DATA, Learner.TABLE, Learner.CODE),
+    "data": (Learner.DATA, Learner.TABLE, Learner.CODE, Learner.KNOB),
+    "model": (Learner.DATA, Learner.KNOB, Learner.TABLE, Learner.PROMPT),
 }
 """Component → the learners of pieces that may be at fault."""
 
@@ -299,6 +305,14 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
         if learner is None:
             learner = Learner.KNOB if piece.why.startswith("a number") else Learner.TABLE
         yield Suspect(name, learner), f"{piece.name} {_text(root / piece.path, piece.line)}"
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root).as_posix()
+        skipped = any(part in SKIPPED or part.startswith(".") for part in path.relative_to(root).parts)
+        if path.suffix in DATA_FILES and not skipped and path.stat().st_size <= _LARGEST:
+            yield (
+                Suspect(inside, Learner.DATA),
+                f"{path.stem} {path.read_text(encoding='utf-8', errors='replace')}",
+            )
 
 
 def _text(path: Path, line: int) -> str:
@@ -316,11 +330,11 @@ def _text(path: Path, line: int) -> str:
 
 
 def _name(suspect: Suspect) -> str:
-    return suspect.name.partition(":")[2]
+    return suspect.name.partition(":")[2] or suspect.name
 
 
 def _is(suspect: Suspect, resource: str) -> bool:
-    return resource in (suspect.name, _name(suspect), suspect.name.replace(":", "."))
+    return resource in (suspect.name, _name(suspect), suspect.name.replace(":", "."), Path(suspect.name).stem)
 
 
 def _telling(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
@@ -354,6 +368,30 @@ def neighbours(text: str) -> list[str]:
     return list(dict.fromkeys(changed))[:_VALUES]
 
 
+def values_near(text: str, words: Collection[str]) -> list[str]:
+    """A file of values with another one: numbers beside, switches turned, texts of the same file exchanged.
+
+    Args:
+        words: entries that one of these is in the name of come first; the others only where they are few.
+    """
+    entries = list(_ENTRY.finditer(text))
+    strings = list(dict.fromkeys(match["text"] for match in entries if match["text"] is not None))
+    named = [match for match in entries if any(word in match["name"].casefold() for word in words)]
+    changed: list[str] = []
+    for match in named or (entries if len(entries) <= _VALUES else []):
+        if match["text"] is not None:
+            others = [f'"{other}"' for other in strings if other != match["text"]]
+        else:
+            others = [json.dumps(other) for other in _around(json.loads(match["value"]), ast.Constant(0))]
+        changed += [f"{text[: match.start('value')]}{other}{text[match.end('value') :]}" for other in others]
+    return list(dict.fromkeys(changed))[: 2 * _VALUES]
+
+
+_ENTRY = re.compile(
+    r'"(?P<name>[^"\n]+)"\s*:\s*(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*[,}\n])'
+)
+
+
 def _entries(value: ast.expr) -> list[ast.expr]:
     if isinstance(value, ast.Dict):
         return value.values
@@ -374,6 +412,40 @@ def _around(now: object, whole: ast.expr) -> list[object]:
     return [value for value in dict.fromkeys(others) if isinstance(now, str) and value != now]
 
 
+class Steer:
+    """A Reward that steers where nothing that an answer shows tells whether people like it.
+
+    What they disliked has to change, what they liked has to stay; an answer that nobody knows is worth as much as its
+    question's part of the traffic lets hope.  It proves nothing, and any change that moves the disliked answers alone
+    is worth the same to it.
+
+    Args:
+        rated: what was said of each answer.
+    """
+
+    name, version = LIKED, "steer 1"
+
+    def __init__(self, rated: Sequence[Rated]) -> None:
+        self._told: dict[str, Counter[str]] = {}
+        for thumb in rated:
+            told = self._told.setdefault(thumb.input, Counter())
+            told[thumb.answer] += 1 if thumb.up else -1
+        self.version = digest([[thumb.input, thumb.answer, thumb.up] for thumb in rated], 12)
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """1 for an answer that people liked or that takes the place of one they did not; 0 for one they disliked."""
+        if trajectory.error is not None:
+            return Score(self.name, 0.0, f"it failed: {trajectory.error.type}", self.version)
+        answer, told = trajectory.output_text, self._told.get(trajectory.task.instruction, Counter())
+        if not answer.strip():
+            return Score(self.name, 0.0, "nothing was answered", self.version)
+        if answer in told:
+            return Score(self.name, float(told[answer] > 0), "disliked" * (told[answer] <= 0), self.version)
+        liked = [other for other, balance in told.items() if balance > 0]
+        reason = "it takes the place of an answer that people liked" * bool(liked)
+        return Score(self.name, 0.3 if liked else 1.0, reason, self.version)
+
+
 @dataclass
 class CodeSearch:
     """Optimizer of one piece of Python: edits that cost nothing, and a model's changes by turns."""
@@ -382,6 +454,10 @@ class CodeSearch:
     model: Model | None
     proposals: int
     seed: int
+    code: bool = True
+    """It is Python; else a file of values."""
+    edits: bool = True
+    """Edits that cost nothing take turns with the model."""
 
     name = "evolve"
     group_size = 0
@@ -392,14 +468,16 @@ class CodeSearch:
     @property
     def identity(self) -> str:
         """Digest of what decides its results."""
-        return digest([self.resource, getattr(self.model, "name", ""), self.proposals, self.seed])
+        return digest([self.resource, getattr(self.model, "name", ""), self.proposals, self.seed, self.edits])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """One search."""
-        options = SearchOptions(iterations=self.proposals, edits=tuple(EDITS), seed=self.seed, in_flight=2)
-        texts = Texts(
-            [self.resource], LIKED, self.model, options=options, tasks=_SEARCHED, code=[self.resource]
+        edits = tuple(EDITS) if self.edits or self.model is None else ()
+        options = SearchOptions(
+            iterations=self.proposals, edits=edits, seed=self.seed, in_flight=2, target=1.0
         )
+        code = [self.resource] if self.code else []
+        texts = Texts([self.resource], LIKED, self.model, options=options, tasks=_SEARCHED, code=code)
         return await texts.improve(bundle, context)
 
 
@@ -429,6 +507,8 @@ class Repair:
     network: Networked
     names: dict[str, str] = field(default_factory=dict)
     """Suspect → resource."""
+    words: Collection[str] = ()
+    """That tell this part of the traffic from the rest."""
 
     async def propose(self) -> Proposed:
         """Let each learner make its variants, and race the best of each.
@@ -470,19 +550,23 @@ class Repair:
 
     async def _learn(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """What one learner makes of its piece, and how many variants it tried."""
-        if suspect.learner is Learner.KNOB:
-            return await self._values(suspect, rollouts)
-        if suspect.learner is not Learner.TABLE:
-            return await self._search(suspect, self.start, rollouts)
+        if suspect.learner in (Learner.PROMPT, Learner.CODE):
+            return await self._search(suspect, rollouts)
         values, tried = None, 0
-        if len(neighbours(str(self.start[self.names[suspect.name]].content))) > 1:
-            values, tried = await self._values(suspect, rollouts // 2)
-            if self.model is None or values.bundle != self.start:
+        if len(self._neighbours(suspect)) > 1:
+            values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
+            if self.model is None or suspect.learner is Learner.KNOB or values.bundle != self.start:
                 return values, tried
-        searched, more = await self._search(suspect, self.start, rollouts // (1 if values is None else 2))
+        if self.model is None or suspect.learner is Learner.KNOB:
+            raise TrainingRefused("it has no other value to try")
+        searched, more = await self._search(suspect, rollouts // (1 if values is None else 2))
         return searched, tried + more
 
-    async def _search(self, suspect: Suspect, start: Bundle, rollouts: int) -> tuple[Improvement, int]:
+    def _neighbours(self, suspect: Suspect) -> list[str]:
+        text = str(self.start[self.names[suspect.name]].content)
+        return values_near(text, self.words) if suspect.learner is Learner.DATA else neighbours(text)
+
+    async def _search(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """A search of texts that a model proposes, and of edits."""
         resource, settings = self.names[suspect.name], self.plan.settings
         proposals = max(LEAST_VARIANTS, settings.proposals // len(self.plan.suspects))
@@ -495,10 +579,13 @@ class Repair:
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
-            optimizer = CodeSearch(resource, self.model, 2 * proposals, settings.seed)
+            code = suspect.learner is not Learner.DATA
+            optimizer = CodeSearch(
+                resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
+            )
         improvement = await self.experiment.improve(
             optimizer,
-            bundle=start,
+            bundle=self.start,
             rounds=1,
             label=f"{suspect.learner}-{digest(suspect.name, 8)}",
             budget=Budget(rollouts=rollouts),
@@ -512,10 +599,8 @@ class Repair:
         before = self.start[self.names[suspect.name]]
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
-            for number, text in enumerate(neighbours(str(before.content)), 1)
+            for number, text in enumerate(self._neighbours(suspect), 1)
         }
-        if len(bundles) < 2:
-            raise TrainingRefused("it has no other value to try")
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
         gain = best.candidates[0].gain
         return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
@@ -524,8 +609,10 @@ class Repair:
         """The gate's verdict, on people whom no search saw.
 
         Raises:
-            GateError: as `Experiment.gate`.
+            GateError: as `Experiment.gate`; or nothing but people can judge here.
         """
+        if not self.plan.fitted:
+            raise GateError("no reward may judge here: people have to, on real traffic")
         return await self.experiment.gate(
             improvement,
             metric=LIKED_BY_ALL,
@@ -576,11 +663,13 @@ async def opened(
     assert agent.entry is not None
     target = agent.target(agent.entry)
     env = KeptTargets({target.name: target}, {target.name: network}, codec)
-    rewards = [
-        ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),
-        ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all)),
-        ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen)),
-    ]
+    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search)]
+    if plan.fitted:
+        rewards = [
+            ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),
+            ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all)),
+            ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen)),
+        ]
     identity = digest(
         [
             plan.part.issue,
@@ -604,11 +693,11 @@ async def opened(
     by_mark = {piece.mark.name: names[piece.part] for piece in agent.pieces}
     suspects = {suspect.name: by_mark[agent.mark(suspect.name).name] for suspect in plan.suspects}
     try:
-        yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects)
+        yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects, plan.words)
     finally:
         await env.close()
 
 
 def _resource(piece: Piece) -> str:
     module = ".".join(Path(piece.mark.path).with_suffix("").parts).removeprefix("src.")
-    return f"{module}.{piece.mark.qualname}"
+    return f"{module}.{piece.mark.qualname}" if piece.mark.qualname else piece.mark.path

@@ -1,0 +1,57 @@
+"""Which part of the traffic an issue is about, told by the words of a question alone.
+
+What the agent did in a run may be another thing under a candidate, so an arm that is compared may not be marked out by
+it; a question is the same under both.  Naive Bayes over words (Maron 1961) on the issue's runs and the others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..types import Trajectory
+
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_MOST = 3.0
+"""A word speaks for or against with at most so much, in natural logarithms: one rare word decides nothing."""
+
+
+def words_of(text: str) -> set[str]:
+    """The words of a question, without numbers."""
+    return {*_WORD.findall(text.casefold())}
+
+
+@dataclass(frozen=True, slots=True)
+class PartOfTraffic:
+    """The questions of one issue."""
+
+    weights: dict[str, float]
+    """Word → log odds."""
+    base: float = 0.0
+
+    @classmethod
+    def of(cls, own: Sequence[str], others: Iterable[str]) -> PartOfTraffic:
+        """From questions that belong to it, and questions of the rest, a few of which may belong to it, too."""
+        here, elsewhere, count = Counter[str](), Counter[str](), 0
+        for question in own:
+            here.update(words_of(question))
+        for question in others:
+            count += 1
+            elsewhere.update(words_of(question))
+        total = max(1, len(own))
+        weights = {}
+        for word in {*here, *elsewhere}:
+            odds = math.log((here[word] + 0.5) / (total + 1)) - math.log((elsewhere[word] + 0.5) / (count + 1))
+            weights[word] = max(-_MOST, min(_MOST, odds))
+        return cls(weights, math.log(total / max(1, count)) / 2)
+
+    def holds(self, question: str) -> bool:
+        """True if the question belongs to this part."""
+        return self.base + sum(self.weights.get(word, 0.0) for word in words_of(question)) > 0
+
+    def runs(self, runs: Iterable[Trajectory]) -> list[Trajectory]:
+        """Those of its questions."""
+        return [run for run in runs if self.holds(run.task.instruction)]
