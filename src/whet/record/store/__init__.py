@@ -6,7 +6,7 @@ from .erasure import Erased
 from .issue_log import Issues
 from .issues import AgentIssue, Component, IssueMove, IssueStatus
 from .queue import Queue
-from .releases import Release
+from .releases import Release, Stage
 from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
 from .store import Store, release_of
@@ -29,6 +29,7 @@ __all__ = [
     "Release",
     "Rollouts",
     "Spans",
+    "Stage",
     "Store",
     "Subject",
     "Subjects",

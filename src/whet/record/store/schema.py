@@ -225,6 +225,18 @@ MIGRATIONS: tuple[str, ...] = (
         status TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, UNIQUE (issue, number)
     );
     """,
+    # Stages. What a log held so far was live when it was written; a trial is what it names from its first entry on.
+    """
+    ALTER TABLE releases ADD COLUMN stage TEXT NOT NULL DEFAULT 'live';
+    ALTER TABLE releases ADD COLUMN share REAL NOT NULL DEFAULT 0;
+    ALTER TABLE releases ADD COLUMN unit TEXT NOT NULL DEFAULT 'session';
+    ALTER TABLE releases ADD COLUMN candidate TEXT;
+    ALTER TABLE releases ADD COLUMN trial TEXT;
+    ALTER TABLE releases ADD COLUMN base TEXT;
+    UPDATE releases SET candidate = bundle, trial = id;
+    CREATE INDEX releases_stage ON releases (name, stage, seq);
+    CREATE INDEX releases_trial ON releases (trial, seq);
+    """,
 )
 OF_ROLLOUT = "a.rollout_seq = r.seq AND a.rollout = r.id"
 """Condition of the attempts `a` at a rollout `r`: once retention has deleted the last of them, a number comes again."""
@@ -261,8 +273,8 @@ STATEMENTS: dict[str, str] = {
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
     "version": "INSERT OR ROLLBACK INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
     "bundle": "INSERT OR ROLLBACK INTO bundles (id, at, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "release": "INSERT OR ROLLBACK INTO releases (id, name, bundle, previous, at, reason, verdict, unproven, body) "
-    "VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "release": "INSERT OR ROLLBACK INTO releases (id, name, bundle, previous, at, reason, verdict, unproven, stage, "
+    "share, unit, candidate, trial, base, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
     "verdict": "INSERT OR ROLLBACK INTO verdicts (id, candidate, experiment, at, body) VALUES {0} "
     "ON CONFLICT (id) DO NOTHING",
     "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "

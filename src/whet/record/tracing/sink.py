@@ -36,7 +36,7 @@ from ..store.codec import encode
 from ..store.database import DatabaseReader
 from ..store.group_commit import releases_written
 from ..store.redaction.current import redaction, searching
-from ..store.releases import LIVE, declared, history
+from ..store.releases import LIVE, declared, history, live_id
 from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class LiveBundle:
             self._warn(error)
 
     def _read(self, source: DatabaseReader) -> None:
-        newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
-        release = newest[0][0] if newest else None
+        release = live_id(source, LIVE)
         if release != self._release:
             entries = history(source, LIVE, 1)
             self._bundle, self._release = entries[0].bundle if entries else EMPTY, release
