@@ -80,7 +80,9 @@ class LiveArms:
         judged = self.again()
         bar = 1 / alpha
         proven = judged.promote and judged.e_value >= bar
-        note = f"of the night's chance of an error this proof has {alpha:.3g}: it takes an e-value of {bar:.4g}"
+        note = (
+            f"of the night's chance of an error this proof has {alpha:.3g}: it takes an e-value of {bar:.4g}"
+        )
         return replace(judged, candidate=candidate, promote=proven, reasons=(*judged.reasons, note))
 
     def again(self) -> Verdict:

@@ -44,7 +44,9 @@ class PartOfTraffic:
         total = max(1, len(own))
         weights = {}
         for word in {*here, *elsewhere}:
-            odds = math.log((here[word] + 0.5) / (total + 1)) - math.log((elsewhere[word] + 0.5) / (count + 1))
+            odds = math.log((here[word] + 0.5) / (total + 1)) - math.log(
+                (elsewhere[word] + 0.5) / (count + 1)
+            )
             weights[word] = max(-_MOST, min(_MOST, odds))
         return cls(weights, math.log(total / max(1, count)) / 2)
 

@@ -48,7 +48,6 @@ from .engine import SearchOptions
 from .networked import Networked
 from .pieces import Piece, patch
 from .reflecting import Reflect, ReflectOptions
-from .settings import folder_in_git
 from .texts import Texts
 from .thumbed import (
     LIKED,
@@ -627,10 +626,8 @@ class Repair:
         return [version for name, version in bundle.items() if version.id != self.start[name].id]
 
     def patch(self, bundle: Bundle) -> str:
-        """A patch of the source, for `git apply`."""
-        repository = self.plan.agent.repository
-        program = self.codec.program(bundle)
-        return patch(self.plan.agent.pieces, program, repository.written, folder_in_git(repository.root))
+        """A patch of the agent's folder, for `git apply` in it."""
+        return patch(self.plan.agent.pieces, self.codec.program(bundle), self.plan.agent.repository.written)
 
 
 @asynccontextmanager
