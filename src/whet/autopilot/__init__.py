@@ -2,6 +2,15 @@
 
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget
-from .pilot import Autopilot, Mode, PilotOptions
+from .pilot import Autopilot, Mode, PilotOptions, settings_of
 
-__all__ = ["Autopilot", "Journal", "JournalRow", "Mode", "Night", "NightBudget", "PilotOptions"]
+__all__ = [
+    "Autopilot",
+    "Journal",
+    "JournalRow",
+    "Mode",
+    "Night",
+    "NightBudget",
+    "PilotOptions",
+    "settings_of",
+]

@@ -94,6 +94,11 @@ class Autopilot:
         self._workshop = Workshop(self.store, self.night, self.options.repair, self.model)
         self._trials = Trials(self._workshop, self.options.repair.agent.resolve().parent)
 
+    def propose_by(self, model: Model) -> None:
+        """Have this model propose, which has the night's meter."""
+        self._workshop = replace(self._workshop, model=model)
+        self._trials = Trials(self._workshop, self._trials.root)
+
     async def run(self, *, wait: float | None = None) -> str:
         """Work until the night is over or nothing is left to do; returns why it ended.
 
@@ -238,11 +243,10 @@ class Autopilot:
             "on trial": IssueStatus.PROVING,
             "shipped": IssueStatus.SHIPPED,
         }.get(str(work["stage"]))
+        if status is None:
+            return
         with suppress(WhetError):  # somebody has moved it meanwhile: that stands
-            if status is not None:
-                if status is IssueStatus.SHIPPED:
-                    self.store.issues.move(issue.id, IssueStatus.PROVING, reason=sentence[:400])
-                self.store.issues.move(issue.id, status, reason=sentence[:400])
+            self.store.issues.move(issue.id, status, reason=sentence[:400])
 
     async def _common(self, name: str, facts: dict[str, Any]) -> None:
         """A step that is about no single issue."""

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from ..types import Trajectory
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_MOST = 3.0
+_SMOOTH = 0.05
+"""Of a run, added to every count: a word that none of twenty runs has speaks against."""
+_MOST = 4.0
 """A word speaks for or against with at most so much, in natural logarithms: one rare word decides nothing."""
 
 
@@ -44,8 +46,8 @@ class PartOfTraffic:
         total = max(1, len(own))
         weights = {}
         for word in {*here, *elsewhere}:
-            odds = math.log((here[word] + 0.5) / (total + 1)) - math.log(
-                (elsewhere[word] + 0.5) / (count + 1)
+            odds = math.log((here[word] + _SMOOTH) / (total + 2 * _SMOOTH)) - math.log(
+                (elsewhere[word] + _SMOOTH) / (count + 2 * _SMOOTH)
             )
             weights[word] = max(-_MOST, min(_MOST, odds))
         return cls(weights, math.log(total / max(1, count)) / 2)

@@ -41,6 +41,8 @@ class Workshop:
     night: Night
     settings: RepairSettings
     model: Model | None
+    _read: dict[tuple[int, int], list[Trajectory]] = field(default_factory=dict)
+    """The record as it was last read: decoding it costs more than most steps."""
 
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
@@ -48,11 +50,22 @@ class Workshop:
         A step that is done again sees the same record, whatever came in between.
         """
         return [
-            replace(run, feedback=[note for note in run.feedback if note.at <= as_of])
-            for run in self.store.trajectories()
-            # A rollout of an experiment is nobody's request.
-            if run.started <= as_of and "function" not in run.task.initial_state
+            run
+            if all(note.at <= as_of for note in run.feedback)
+            else replace(run, feedback=[note for note in run.feedback if note.at <= as_of])
+            for run in self._requests()
+            if run.started <= as_of
         ]
+
+    def _requests(self) -> list[Trajectory]:
+        """Every recorded run that somebody asked for; a rollout of an experiment is nobody's request."""
+        now = (self.store.newest(), self.store.count("feedback"))
+        if now not in self._read:
+            self._read.clear()
+            self._read[now] = [
+                run for run in self.store.trajectories() if "function" not in run.task.initial_state
+            ]
+        return self._read[now]
 
     def slice(self, issue: AgentIssue, runs: Sequence[Trajectory]) -> PartOfTraffic:
         """The issue's questions."""

@@ -29,6 +29,7 @@ from ...judge.fitted import FittedReward, Rated, ThumbAgreement, agreement
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
+from ...record.rows import as_text
 from ...record.store import Log, Store
 from ...record.store.releases import PROGRAM
 from ...repository.files import SKIPPED
@@ -36,6 +37,7 @@ from ...repository.scan import scan
 from ...repository.text import SourceText
 from ...sandbox import Pool
 from ...types import Budget, Bundle, Group, Sampling, Score, Split, Task, Trajectory, Verdict, Version, digest
+from ..datasets.signatures import Signature
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Candidate, Improvement
@@ -54,20 +56,23 @@ from .thumbed import (
     LIKED_BY_ALL,
     LIKED_BY_OTHERS,
     MARGIN,
+    MOST_OPEN,
     KeptTargets,
     ThumbReward,
     answers_at_all,
 )
-from .unmarked import changeable
+from .unmarked import changeable, functions
 
 LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
-MOST_PIECES = 3
+MOST_PIECES = 4
 """Pieces that may be at fault and are tried."""
 _VALUES = 12
 """Values of a constant that are raced."""
 _SEARCHED = 24
 """Rows of the issue that the learners see."""
+_RATED = 120
+"""Rated runs of the part that a reward is fitted to: its time grows with their third power."""
 _CONTROLS = 1 / 3
 """Rows from elsewhere for each row of the issue: a repair that breaks the rest is none."""
 _FEWEST_PAIRS = 6
@@ -76,6 +81,8 @@ _RIGHT = 0.55
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
+_ASKERS = frozenset(("person", "user", "user_id", "username", "customer", "customer_id", "subject", "asker"))
+"""Names of a parameter that takes who asks."""
 
 
 class Learner(StrEnum):
@@ -188,10 +195,11 @@ def plan_repair(
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
     everything = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
-    evidence = _sliced(everything, part, settings.seed)
+    evidence = _sliced(_asked_by(everything, callee.signature), part, settings.seed)
     rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
     rows = replace(rows, tasks=_searchable(rows, part))
-    thumbs = evidence.thumbs
+    # Of the part alone: a reward that knows which questions go wrong, by the others beside them, knows no answer.
+    thumbs = [thumb for run in evidence.runs if run.run in part.runs for thumb in run.thumbs()]
     agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
     sentences = [
         f"in this part of the traffic {evidence.sentence}",
@@ -228,11 +236,32 @@ def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
     return [*chosen, *rows.gate]
 
 
+def _asked_by(evidence: ThumbEvidence, signature: Signature) -> ThumbEvidence:
+    """The evidence, whose inputs say who asks where the agent's entry wants to know it.
+
+    A gateway records the person of a run beside its question, and the same question of another one is another input.
+    """
+    names = [parameter.name for parameter in signature.parameters[1:] if parameter.name in _ASKERS]
+    if not names:
+        return evidence
+    runs = []
+    for run in evidence.runs:
+        given = signature.named(run.input) or {}
+        if names[0] not in given:
+            input = {**given, names[0]: run.person}
+            run = replace(run, input=input, question=as_text(input))
+        runs.append(run)
+    return replace(evidence, runs=runs)
+
+
 def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence:
     """What was said in the part, and of some runs elsewhere: a repair may not break those."""
-    own = [run for run in evidence.runs if run.run in part.runs]
+    own = sorted(
+        (run for run in evidence.runs if run.run in part.runs and run.told),
+        key=lambda run: digest(["part", seed, run.run]),
+    )[:_RATED]
     others = sorted(
-        (run for run in evidence.runs if run.run not in part.runs),
+        (run for run in evidence.runs if run.run not in part.runs and run.told),
         key=lambda run: digest(["control", seed, run.run]),
     )
     return replace(evidence, runs=[*own, *others[: round(_CONTROLS * len(own))]], recorded=len(part.runs))
@@ -259,29 +288,35 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     The one that the issue names, where the source has it; else those that fit its component, by how far their text
     speaks of what was asked there.
     """
-    known = [
-        (suspect, text)
-        for suspect, text in _pieces(root)
-        if suspect.name != entry and _name(suspect) != "main"
-    ]
+    pieces = {suspect: text for suspect, text in _pieces(root)}
+    known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
     if named:
         return named[:MOST_PIECES]
     fits = _FITTING.get(part.component, tuple(Learner))
     words = _telling(part, runs)
 
-    def speaks(text: str) -> float:
-        return sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
+    stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
+
+    def speaks(suspect: Suspect, text: str) -> float:
+        # A function that these runs called by its name, as a tool, is nearer than one that speaks of what it does.
+        called = part.component == "tool" and stepped[_name(suspect)] > 0.3 * len(part.runs)
+        told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
+        return told + 100 * called
 
     ranked = sorted(
-        (
-            (fits.index(suspect.learner), -speaks(text), suspect)
-            for suspect, text in known
-            if suspect.learner in fits
-        ),
-        key=lambda each: each[:2] if part.component == "prompt" else (each[1], each[0]),
+        ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.learner in fits),
+        key=lambda each: (each[0], fits.index(each[1].learner)),
     )
-    return [suspect for _, _, suspect in ranked[:MOST_PIECES]]
+    # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
+    first = {suspect.learner: suspect for _, suspect in reversed(ranked)}
+    likely = [suspect for _, suspect in ranked if suspect is first[suspect.learner]]
+    chosen = [*likely, *(suspect for _, suspect in ranked if suspect not in likely)][:MOST_PIECES]
+    return (
+        sorted(chosen, key=lambda suspect: fits.index(suspect.learner))
+        if part.component == "prompt"
+        else chosen
+    )
 
 
 _FITTING: dict[str, tuple[Learner, ...]] = {
@@ -297,7 +332,7 @@ _FITTING: dict[str, tuple[Learner, ...]] = {
 
 def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
     """Every piece of the source that could change, with its text."""
-    for piece in changeable(root):
+    for piece in [*changeable(root), *functions(root)]:
         module = ".".join(Path(piece.path).with_suffix("").parts).removeprefix("src.")
         name = f"{module}:{piece.name}"
         learner = {"prompt": Learner.PROMPT, "function": Learner.CODE}.get(piece.kind)
@@ -650,7 +685,8 @@ async def opened(
     codec = ProgramCodec(agent.start, names, dict.fromkeys(names, PROGRAM))
     network = Networked(
         agent,
-        Pool(),
+        # One for every candidate that is open, and one for the next: else that would wait for them forever.
+        Pool(workers=MOST_OPEN + 1),
         seconds=120.0,
         most=None,
         without=[settings.output],

@@ -62,7 +62,7 @@ _PROOF = 0.35
 """Share of the agent's calls that the gate may take."""
 _LEAST = 24
 """Calls of the agent that a search needs."""
-_OPEN = 3
+MOST_OPEN = 3
 """Candidates whose processes are kept for their next rows: starting one imports the agent's packages."""
 MARGIN = 0.05
 """That the reward of the unseen people alone may be lower after than before, at the gate."""
@@ -126,7 +126,7 @@ class KeptTargets(Targets):
         self._open[bundle.id] = self._open.pop(bundle.id)
         async with super().held(bundle) as live:
             yield live
-        while len(self._open) > _OPEN:
+        while len(self._open) > MOST_OPEN:
             await self._open.pop(next(iter(self._open))).aclose()
 
     async def close(self) -> None:
