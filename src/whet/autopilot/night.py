@@ -34,7 +34,7 @@ class NightBudget:
 
     hours: float | None = 8.0
     """Hours from the beginning of the night, restarts included."""
-    rollouts: int | None = 5000
+    rollouts: int | None = 10000
     """Calls of the agent."""
     calls: int | None = 500
     """Calls of the model that proposes."""

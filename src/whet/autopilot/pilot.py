@@ -1,8 +1,8 @@
 """The autopilot: finds issues, repairs them, tries the repairs on real traffic, ships what is proven, and watches it.
 
 It does one step at a time.  Which one is next follows from the record alone, so a process that is killed anywhere goes
-on where it stood; a step that spends is safe to do again, for what it paid for is in the record.  Before every step, and
-before every call within one, it looks at the switch, the clock and the budget (`night.py`).
+on where it stood; a step that spends is safe to do again, for what it paid for is in the record.  Before every step,
+and before every call within one, it looks at the switch, the clock and the budget (`night.py`).
 """
 
 from __future__ import annotations
@@ -157,9 +157,9 @@ class Autopilot:
             if step := self._due(work, runs):
                 return step, issue, work
         ready = [issue for issue, work in works if work.get("stage") == "to try"]
-        if ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing():
-            if self._allowed(f"trial-{self._trials.number + 1}"):
-                return "trial", None, {}
+        may = ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing()
+        if may and self._allowed(f"trial-{self._trials.number + 1}"):
+            return "trial", None, {}
         return None
 
     def _open(self) -> list[AgentIssue]:
@@ -180,6 +180,8 @@ class Autopilot:
         if stage == "waiting":
             more = runs >= _FRESH * work["runs"] and work["attempt"] < self.options.attempts
             return "diagnose" if more else ""
+        if stage == "found" and work["attempt"] >= self.options.attempts:
+            return ""
         return {"found": "diagnose", "diagnosed": "propose", "proposed": "prove", "proven": "ship"}.get(
             stage, ""
         )

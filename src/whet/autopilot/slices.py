@@ -35,22 +35,29 @@ class PartOfTraffic:
     base: float = 0.0
 
     @classmethod
-    def of(cls, own: Sequence[str], others: Iterable[str]) -> PartOfTraffic:
-        """From questions that belong to it, and questions of the rest, a few of which may belong to it, too."""
-        here, elsewhere, count = Counter[str](), Counter[str](), 0
+    def of(cls, own: Sequence[str], questions: Iterable[str], *, share: float) -> PartOfTraffic:
+        """From some questions that belong to it, and all questions, of which a share does.
+
+        What the rest asks is what all ask less the part's own (Elkan and Noto 2008 learn from positive examples and
+        unlabelled ones in this way).
+
+        Args:
+            share: of all questions, in [0, 1).
+        """
+        here, everywhere, count = Counter[str](), Counter[str](), 0
         for question in own:
             here.update(words_of(question))
-        for question in others:
+        for question in questions:
             count += 1
-            elsewhere.update(words_of(question))
-        total = max(1, len(own))
+            everywhere.update(words_of(question))
+        share = min(0.95, max(share, 1 / max(1, count)))
         weights = {}
-        for word in {*here, *elsewhere}:
-            odds = math.log((here[word] + _SMOOTH) / (total + 2 * _SMOOTH)) - math.log(
-                (elsewhere[word] + _SMOOTH) / (count + 2 * _SMOOTH)
-            )
+        for word in {*here, *everywhere}:
+            inside = (here[word] + _SMOOTH) / (len(own) + 2 * _SMOOTH)
+            rest = (everywhere[word] / max(1, count) - share * inside) / (1 - share)
+            odds = math.log(inside) - math.log(max(rest, _SMOOTH / max(1, count)))
             weights[word] = max(-_MOST, min(_MOST, odds))
-        return cls(weights, math.log(total / max(1, count)) / 2)
+        return cls(weights, math.log(share / (1 - share)) / 2)
 
     def holds(self, question: str) -> bool:
         """True if the question belongs to this part."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..learn.evolution.repair import variant_id
 from ..record.store.issues import AgentIssue
 from ..record.store.releases import Stage
 from ..types import Json
 from .evidence import LiveArms
 from .trial import board
-from .work import Stepped, Workshop
+from .work import Stepped, Workshop, bundle_of
 
 _HARM = 100.0
 """E-value for being worse at which a repair is taken off a trial."""
@@ -87,7 +88,10 @@ class Trials:
         for id in boarded.issues:
             sentence = f"on trial {number} with {share:.0%} of the traffic: people judge it by their thumbs"
             stepped[id] = Stepped(sentence, {**works[id], "stage": "on trial", "trial": number})
-        sentence = f"trial {number}: {len(boarded.issues)} repairs are served to {share:.0%} of the traffic, from {boarded.folder}"
+        count = len(boarded.issues)
+        sentence = (
+            f"trial {number}: {count} repairs are served to {share:.0%} of the traffic, from {boarded.folder}"
+        )
         facts: dict[str, Json] = {
             "release": release.id,
             "bundle": boarded.bundle.id,
@@ -95,11 +99,11 @@ class Trials:
         }
         return sentence, stepped, facts
 
-    def arms(self, issue: AgentIssue, work: dict[str, Any], trial: dict[str, Any]) -> LiveArms:
+    def arms(self, work: dict[str, Any], trial: dict[str, Any]) -> LiveArms:
         """What people said on both sides in an issue's part of the traffic, since the trial began."""
         bench = self.workshop
         # The part is that of the diagnosis: what was served since may not say which questions count.
-        part = bench.slice(issue, bench.runs(work["as_of"]))
+        part = bench.slice(work, bench.runs(work["as_of"]))
         since = [run for run in bench.runs(bench.night.now) if run.started >= trial["began"]]
         versions = {version.id for version in bench.store.bundle(trial["bundle"]).values()}
         return LiveArms.of(part.runs(since), versions=versions)
@@ -116,17 +120,15 @@ class Trials:
             work = work_of(id)
             if id not in issues or work.get("stage") != "on trial":
                 continue
-            arms = self.arms(issues[id], work, trial)
+            arms = self.arms(work, trial)
             alpha = night.alpha(f"trial/{id}/{trial['number']}")
             verdict = arms.verdict(work["bundle"], alpha)
             if verdict is not None and verdict.promote:
                 folder = self.workshop.settings.output / id[:12]
                 arms.write(folder)
                 low, high = verdict.interval
-                sentence = (
-                    f"proven on real traffic: {100 * verdict.effect:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], "
-                    f"e-value {verdict.e_value:.3g}, n = {verdict.n}"
-                )
+                effect = f"{100 * verdict.effect:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"
+                sentence = f"proven on real traffic: {effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
                 self.workshop.store.put_verdict(verdict, experiment=f"autopilot/trial-{trial['number']}")
                 decided[id] = Stepped(
                     sentence, {**work, "stage": "proven", "pairs": verdict.n}, {"e_value": verdict.e_value}
@@ -134,7 +136,16 @@ class Trials:
             elif why := _lost(arms):
                 decided[id] = Stepped(
                     f"taken off the trial: {why}",
-                    {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why, "runs": 1},
+                    {
+                        **work,
+                        "stage": "found",
+                        "attempt": work["attempt"] + 1,
+                        "reason": why,
+                        "tried": [
+                            *work.get("tried", ()),
+                            *map(variant_id, bundle_of(self.workshop.store, work).values()),
+                        ],
+                    },
                     {"pairs": arms.pairs},
                 )
         return decided

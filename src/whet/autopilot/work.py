@@ -67,20 +67,21 @@ class Workshop:
             ]
         return self._read[now]
 
-    def slice(self, issue: AgentIssue, runs: Sequence[Trajectory]) -> PartOfTraffic:
-        """The issue's questions."""
-        shown = set(issue.runs)
+    def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:
+        """The questions of the issue that the work is on, as it stood when it was diagnosed."""
+        shown = set(work["shown"])
         own = [run.task.instruction for run in runs if run.id in shown]
-        return PartOfTraffic.of(own, (run.task.instruction for run in runs if run.id not in shown))
+        return PartOfTraffic.of(own, [run.task.instruction for run in runs], share=work["traffic"])
 
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
         runs = self.runs(work["as_of"])
-        part = self.slice(issue, runs)
+        part = self.slice(work, runs)
         weak = WeakPart(
             issue=issue.id,
             component=issue.component.value,
             resource=issue.resource,
+            tried=tuple(work.get("tried", ())),
             runs=frozenset(run.id for run in part.runs(runs)),
         )
         people = {run.subject or run.session or run.id for run in runs}
@@ -90,14 +91,22 @@ class Workshop:
             seed=self.settings.seed + int(work["attempt"]),
             output=self.settings.output / issue.id[:12],
         )
-        return plan_repair(weak, settings, runs, unseen=unseen)
+        return plan_repair(weak, settings, runs, unseen=unseen, fitted=work.get("fitted"))
 
     def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Choose what may change and who judges it."""
         if issue.component in _BEYOND:
             why = f"{issue.component.value}: no change of the agent repairs it"
             return Stepped(f"left alone, {why}", {**work, "stage": "given up", "reason": why})
-        work = {**work, "as_of": self.night.now, "attempt": int(work.get("attempt", 0))}
+        work = {
+            **work,
+            "as_of": self.night.now,
+            "attempt": int(work.get("attempt", 0)),
+            # What later looks see of the issue may be other runs: its part stays what it is.
+            "shown": list(issue.runs),
+            "traffic": issue.traffic,
+            "fitted": None,
+        }
         plan = self.plan(issue, work)
         if plan.refused:
             stage = "waiting" if plan.waits else "given up"
@@ -176,7 +185,8 @@ class Workshop:
             )
             verdict = await repair.prove(improvement, alpha=alpha)
         low, high = verdict.interval
-        figures = f"{100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], e-value {verdict.e_value:.3g}, n = {verdict.n}"
+        effect = f"{100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+        figures = f"{effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
         facts: dict[str, Json] = {"promote": verdict.promote, "e_value": verdict.e_value, "alpha": alpha}
         if verdict.promote:
             return Stepped(f"proven on unseen people: {figures}", {**work, "stage": "to try"}, facts)

@@ -44,7 +44,7 @@ class Limits:
 
     hours: float = 8.0
     """Hours of the night, restarts included."""
-    agent_calls: int = 5000
+    agent_calls: int = 10000
     """Calls of the agent."""
     model_calls: int = 500
     """Calls of the model that proposes."""
@@ -70,7 +70,7 @@ def autopilot(
     base_url: BaseUrl = None,
     mode: Literal["suggest", "ask", "act"] = "suggest",
     limits: Annotated[Limits, Parameter(name="*")] = Limits(),
-    calls: AtLeastOne = 240,
+    calls: AtLeastOne = 480,
     seed: int = 0,
     output: Path = Path("whet_autopilot"),
     wait: float | None = None,

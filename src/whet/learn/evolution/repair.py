@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ...errors import BudgetExceeded, GateError, InputError, TrainingRefused
 from ...judge.fitted import FittedReward, Rated, ThumbAgreement, agreement
+from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
@@ -49,6 +50,7 @@ from .edits import EDITS
 from .engine import SearchOptions
 from .networked import Networked
 from .pieces import Piece, patch
+from .proposers import Proposer
 from .reflecting import Reflect, ReflectOptions
 from .texts import Texts
 from .thumbed import (
@@ -65,22 +67,26 @@ from .unmarked import changeable, functions
 
 LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
-MOST_PIECES = 4
+MOST_PIECES = 5
 """Pieces that may be at fault and are tried."""
 _VALUES = 12
 """Values of a constant that are raced."""
-_SEARCHED = 24
+_SEARCHED = 16
 """Rows of the issue that the learners see."""
-_RATED = 120
+_RATED = 90
 """Rated runs of the part that a reward is fitted to: its time grows with their third power."""
 _CONTROLS = 1 / 3
 """Rows from elsewhere for each row of the issue: a repair that breaks the rest is none."""
 _FEWEST_PAIRS = 6
 _FEWEST_THUMBS = 12
 _RIGHT = 0.55
+_GOOD = 0.75
+"""Mean of the search's score from which no further piece is tried."""
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
+_SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
+"""Names of files of values that are turned and not written."""
 _ASKERS = frozenset(("person", "user", "user_id", "username", "customer", "customer_id", "subject", "asker"))
 """Names of a parameter that takes who asks."""
 
@@ -109,6 +115,8 @@ class WeakPart:
     """prompt, tool, route, memory, model or data; "" if nobody knows."""
     resource: str = ""
     """The piece's name, where one is known."""
+    tried: Collection[str] = ()
+    """Variants that were tried in vain before, as `variant_id` names them."""
     runs: frozenset[str]
     """Ids of all recorded runs in this part of the traffic, failed or not."""
 
@@ -121,9 +129,9 @@ class RepairSettings:
     """The agent's file."""
     entry: str | None = None
     """`module:function`; found in the file if None."""
-    calls: int = 240
+    calls: int = 480
     """Most calls of the agent: of search and proof together."""
-    proposals: int = 12
+    proposals: int = 24
     """Most calls of the model that proposes."""
     seed: int = 0
     regime: Sampling = "new-group"
@@ -176,13 +184,19 @@ def source_of(agent: RepositoryAgent) -> str:
 
 
 def plan_repair(
-    part: WeakPart, settings: RepairSettings, runs: Sequence[Trajectory], *, unseen: Collection[str]
+    part: WeakPart,
+    settings: RepairSettings,
+    runs: Sequence[Trajectory],
+    *,
+    unseen: Collection[str],
+    fitted: bool | None = None,
 ) -> RepairPlan:
     """Choose what may change and who judges it; spends nothing.
 
     Args:
         runs: the record; of the part's runs and of others.
         unseen: people whom no search of this night sees: the gate's.
+        fitted: whether a fitted reward may judge, where that was measured before; it is measured if None.
 
     Raises:
         InputError: the agent cannot be read, or has no entry.
@@ -200,15 +214,17 @@ def plan_repair(
     rows = replace(rows, tasks=_searchable(rows, part))
     # Of the part alone: a reward that knows which questions go wrong, by the others beside them, knows no answer.
     thumbs = [thumb for run in evidence.runs if run.run in part.runs for thumb in run.thumbs()]
-    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
+    measured = fitted is None and any(thumb.error is None for thumb in thumbs)
+    agreed = agreement(thumbs) if measured else None
     sentences = [
         f"in this part of the traffic {evidence.sentence}",
         "may change: " + (", ".join(f"{each.name} ({each.learner})" for each in suspects) or "nothing"),
     ]
     if agreed is not None:
         sentences.append(agreed.sentence)
-    refused, waits = _refusal(suspects, rows, agreed, settings)
-    fitted = agreed is not None and agreed.admitted and rows.gate_inputs >= _FEWEST_PAIRS
+    refused, waits = _refusal(suspects, rows, settings)
+    if fitted is None:
+        fitted = agreed is not None and agreed.admitted and rows.gate_inputs >= _FEWEST_PAIRS
     if not refused and not fitted:
         sentences.append("so people alone can judge a change here, by their thumbs on real traffic")
     return RepairPlan(
@@ -267,13 +283,11 @@ def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence
     return replace(evidence, runs=[*own, *others[: round(_CONTROLS * len(own))]], recorded=len(part.runs))
 
 
-def _refusal(
-    suspects: Sequence[Suspect], rows: ThumbRows, agreed: ThumbAgreement | None, settings: RepairSettings
-) -> tuple[str, bool]:
+def _refusal(suspects: Sequence[Suspect], rows: ThumbRows, settings: RepairSettings) -> tuple[str, bool]:
     """What is missing, and whether more traffic brings it."""
     if not suspects:
         return "nothing of the source that could change has to do with it", False
-    if agreed is None or len(rows.search) < _FEWEST_THUMBS:
+    if len(rows.search) < _FEWEST_THUMBS:
         return f"{len(rows.search)} thumbs of people whom a search may see are too few to go by", True
     if not any(not thumb.up for thumb in rows.search):
         return "the people whom a search may see liked every answer", True
@@ -288,7 +302,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     The one that the issue names, where the source has it; else those that fit its component, by how far their text
     speaks of what was asked there.
     """
-    pieces = {suspect: text for suspect, text in _pieces(root)}
+    pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
     if named:
@@ -309,8 +323,8 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
         key=lambda each: (each[0], fits.index(each[1].learner)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
-    first = {suspect.learner: suspect for _, suspect in reversed(ranked)}
-    likely = [suspect for _, suspect in ranked if suspect is first[suspect.learner]]
+    first = {(suspect.learner, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
+    likely = [suspect for _, suspect in ranked if suspect in first.values()]
     chosen = [*likely, *(suspect for _, suspect in ranked if suspect not in likely)][:MOST_PIECES]
     return (
         sorted(chosen, key=lambda suspect: fits.index(suspect.learner))
@@ -343,8 +357,9 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
         inside = path.relative_to(root).as_posix()
         skipped = any(part in SKIPPED or part.startswith(".") for part in path.relative_to(root).parts)
         if path.suffix in DATA_FILES and not skipped and path.stat().st_size <= _LARGEST:
+            learner = Learner.KNOB if _SETTINGS.search(path.stem) else Learner.DATA
             yield (
-                Suspect(inside, Learner.DATA),
+                Suspect(inside, learner),
                 f"{path.stem} {path.read_text(encoding='utf-8', errors='replace')}",
             )
 
@@ -383,6 +398,11 @@ def _telling(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
     rest = max(1, len(runs) - own)
     shares = {word: count / max(1, own) - elsewhere[word] / rest for word, count in here.items()}
     return {word: share for word, share in shares.items() if share > 0.1}
+
+
+def variant_id(version: Version) -> str:
+    """Of a text of a resource, whatever it was made from."""
+    return digest([version.resource, version.content], 16)
 
 
 def neighbours(text: str) -> list[str]:
@@ -449,9 +469,9 @@ def _around(now: object, whole: ast.expr) -> list[object]:
 class Steer:
     """A Reward that steers where nothing that an answer shows tells whether people like it.
 
-    What they disliked has to change, what they liked has to stay; an answer that nobody knows is worth as much as its
-    question's part of the traffic lets hope.  It proves nothing, and any change that moves the disliked answers alone
-    is worth the same to it.
+    What they disliked has to change, what they liked has to stay; of answers that nobody knows, those are worth a
+    little more that are like liked ones.  It proves nothing: any change that moves the disliked answers alone is worth
+    much the same to it.
 
     Args:
         rated: what was said of each answer.
@@ -460,6 +480,7 @@ class Steer:
     name, version = LIKED, "steer 1"
 
     def __init__(self, rated: Sequence[Rated]) -> None:
+        self._fitted = FittedReward(rated)
         self._told: dict[str, Counter[str]] = {}
         for thumb in rated:
             told = self._told.setdefault(thumb.input, Counter())
@@ -475,9 +496,11 @@ class Steer:
             return Score(self.name, 0.0, "nothing was answered", self.version)
         if answer in told:
             return Score(self.name, float(told[answer] > 0), "disliked" * (told[answer] <= 0), self.version)
-        liked = [other for other, balance in told.items() if balance > 0]
-        reason = "it takes the place of an answer that people liked" * bool(liked)
-        return Score(self.name, 0.3 if liked else 1.0, reason, self.version)
+        if any(balance > 0 for balance in told.values()):
+            return Score(self.name, 0.3, "it takes the place of an answer that people liked", self.version)
+        # Of answers that nobody knows those are likelier that are like some that people liked.
+        like = self._fitted(as_text(trajectory.task.initial_state["input"]), answer)
+        return Score(self.name, round(0.6 + 0.4 * like, 1), "", self.version)
 
 
 @dataclass
@@ -511,7 +534,9 @@ class CodeSearch:
             iterations=self.proposals, edits=edits, seed=self.seed, in_flight=2, target=1.0
         )
         code = [self.resource] if self.code else []
-        texts = Texts([self.resource], LIKED, self.model, options=options, tasks=_SEARCHED, code=code)
+        # An endpoint that answers a request always alike would else answer all of them alike.
+        proposers = [Proposer(RecordedModel(self.model, context.log), sampled=3)] if self.model else []
+        texts = Texts([self.resource], LIKED, None, proposers, options, tasks=_SEARCHED, code=code)
         return await texts.improve(bundle, context)
 
 
@@ -554,18 +579,23 @@ class Repair:
         suspects = self.plan.suspects
         tried, better, failed = 0, dict[str, Candidate](), list[str]()
         for place, suspect in enumerate(suspects):
-            share = (self.plan.rollouts - self.network.calls) // (len(suspects) - place + 1)
+            # The likeliest first, and with half of what is left: a share too small for a search is lost.
+            share = (self.plan.rollouts - self.network.calls) // (2 if place + 1 < len(suspects) else 1)
             try:
                 improvement, variants = await self._learn(suspect, max(8, share))
             except (TrainingRefused, InputError, BudgetExceeded) as error:
                 failed.append(f"{suspect.name} ({suspect.learner}): {error}")
                 continue
             tried += variants
-            if improvement.bundle != self.start:
-                reason = improvement.reason or "better on the rows of the search"
-                better[suspect.name] = Candidate(
-                    name=suspect.name, bundle=improvement.bundle, entered=True, reason=reason
-                )
+            changed = self.changed(improvement.bundle)
+            if not changed or variant_id(changed[0]) in self.plan.part.tried:
+                continue
+            better[suspect.name] = Candidate(
+                name=suspect.name, bundle=improvement.bundle, entered=True, reason=improvement.reason
+            )
+            best = improvement.metrics[-1].get("best", 0.0) if improvement.metrics else 0.0
+            if best >= _GOOD and tried >= LEAST_VARIANTS:
+                break  # what is left to gain is less than what another piece may break
         return Proposed(await self._best(better), tried, list(better), failed)
 
     async def _best(self, better: dict[str, Candidate]) -> Improvement:
@@ -598,7 +628,7 @@ class Repair:
 
     def _neighbours(self, suspect: Suspect) -> list[str]:
         text = str(self.start[self.names[suspect.name]].content)
-        return values_near(text, self.words) if suspect.learner is Learner.DATA else neighbours(text)
+        return neighbours(text) if ":" in suspect.name else values_near(text, self.words)
 
     async def _search(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """A search of texts that a model proposes, and of edits."""
@@ -634,6 +664,7 @@ class Repair:
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
             for number, text in enumerate(self._neighbours(suspect), 1)
+            if variant_id(replace(before, content=text)) not in self.plan.part.tried
         }
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
         gain = best.candidates[0].gain
@@ -683,10 +714,11 @@ async def opened(
     settings.output.mkdir(parents=True, exist_ok=True)
     names = {piece.part: _resource(piece) for piece in agent.pieces}
     codec = ProgramCodec(agent.start, names, dict.fromkeys(names, PROGRAM))
+    # One for every candidate that is open, and one for the next: else that would wait for them forever.
+    pool = Pool(workers=MOST_OPEN + 1)
     network = Networked(
         agent,
-        # One for every candidate that is open, and one for the next: else that would wait for them forever.
-        Pool(workers=MOST_OPEN + 1),
+        pool,
         seconds=120.0,
         most=None,
         without=[settings.output],
@@ -729,6 +761,7 @@ async def opened(
         yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects, plan.words)
     finally:
         await env.close()
+        pool.close()
 
 
 def _resource(piece: Piece) -> str:
