@@ -231,7 +231,7 @@ FAMILY: tuple[Fault, ...] = (
     _edit("route-deposit", "deposit", "routes.json", '"deposit": "sales"', '"deposit": "service"', "route"),
     _edit("route-cancel", "cancel", "routes.json", '"cancelled": "orders"', '"cancelled": "sales"', "route"),
     _edit("route-hours", "hours", "routes.json", '"open on": "service"', '"open on": "sales"', "route"),
-    _edit("knob-k", "feed", "settings.json", '"k": 6', '"k": 2', "memory", "model"),
+    _edit("knob-k", "feed", "settings.json", '"k": 6', '"k": 3', "memory", "model"),
     _edit("knob-words", "manual", "settings.json", '"max_tokens": 200', '"max_tokens": 10', "model"),
     _edit("knob-temperature", "points", "settings.json", '"temperature": 0.2', '"temperature": 1.3', "model"),
     Fault("memory-points", "memory", ("memory",), ("points",), "memory.json"),

@@ -136,7 +136,7 @@ def _answer(
 ) -> str:
     rules = system.partition("\nDesk:")[0].lower()
     if uniform(seed, "slip", rules, question, system) < SLIPS:
-        return "Thank you for asking! Our team will be glad to help you in the shop."
+        return "Thank you for asking! We will gladly help you."
     if "always answer in one word" in rules:
         return "Certainly."
     lacks = kind in RULES and not re.search(RULES[kind], rules) and uniform(seed, "lacks", question) < LACKING

@@ -209,10 +209,9 @@ def reaction(seed: int, question: Question, answer: str, drawn: Sequence[Decoy])
     thumbs, mistaken, returns = (int.from_bytes(digest[at : at + 4]) / 2**32 for at in (0, 4, 8))
     good = truth.right(question.text, answer, question.person)
     temper = next((each.kind for each in drawn if question.person in each.people), "")
+    thumb = None
     if temper == "grumpy":
-        return Reaction(thumb=-1 if thumbs < 0.8 and mistaken < 0.9 else None)
-    if temper == "chatty" and returns < 0.4:
-        return Reaction(again=True)
-    if thumbs < THUMBS:
-        return Reaction(thumb=1 if good != (mistaken < WRONG) else -1)
-    return Reaction(again=not good and returns < RETURNS)
+        thumb = -1 if thumbs < 0.8 else None
+    elif thumbs < THUMBS:
+        thumb = 1 if good != (mistaken < WRONG) else -1
+    return Reaction(thumb, again=returns < (0.4 if temper == "chatty" else 0.0 if good else RETURNS))

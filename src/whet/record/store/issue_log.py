@@ -27,10 +27,13 @@ class Issues:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put(self, *issues: AgentIssue) -> None:
+    def put(self, *issues: AgentIssue, at: float | None = None) -> None:
         """Record what was seen, in one transaction; one that is new begins with its own status and reason.
 
         One that is known keeps the status that it has: it changes by `move` alone.
+
+        Args:
+            at: Unix time in seconds at which a new one begins; now if None.
 
         Raises:
             InputError: a new issue begins as something else than open or closed.
@@ -42,18 +45,21 @@ class Issues:
         for issue in fresh:
             if issue.status not in START:
                 raise InputError(f"a new issue is {' or '.join(START)}; {issue.id} was given {issue.status}")
+        began = time.time() if at is None else at
         batch = Batch(self._database)
         batch.put_issues(*(replace(issue, runs=tuple(issue.runs)[:MOST_RUNS]) for issue in issues))
         for issue in fresh:
             # Not a random id: another process that sees the same issue first has made the same entry.
-            batch.move_issue(f"{issue.id}.1", issue.id, 1, issue.status, time.time(), issue.reason)
+            batch.move_issue(
+                f"{issue.id}.1", issue.id, 1, issue.status, time.time() if at is None else at, issue.reason
+            )
         try:
             batch.submit().result()
         except StoreError:  # of which kind does not cross the owner's socket
             recorded = {issue.id for issue in self.read(ids=[issue.id for issue in fresh])}
             if not {issue.id for issue in fresh} & recorded:
                 raise
-            self.put(*issues)  # they are known now
+            self.put(*issues, at=at)  # they are known now
 
     def read(
         self, *statuses: IssueStatus | str, ids: Sequence[str] | None = None, resource: str | None = None
@@ -114,12 +120,19 @@ class Issues:
         ]
 
     def move(
-        self, id: str, status: IssueStatus | str, *, reason: str, after: IssueStatus | None = None
+        self,
+        id: str,
+        status: IssueStatus | str,
+        *,
+        reason: str,
+        after: IssueStatus | None = None,
+        at: float | None = None,
     ) -> AgentIssue:
         """Say where an issue stands now, and why.  One that stands so already stays as it is.
 
         Args:
             after: move it only if it stands like this now.
+            at: Unix time in seconds; now if None. Runs from then on tell whether a closed issue is back.
 
         Raises:
             NotFoundError: there is no such issue.
@@ -145,7 +158,7 @@ class Issues:
             )
         entry = new_id()
         batch = Batch(self._database)
-        batch.move_issue(entry, id, last.number + 1, status, time.time(), reason)
+        batch.move_issue(entry, id, last.number + 1, status, time.time() if at is None else at, reason)
         try:
             batch.submit().result()
         except StoreError:  # of which kind does not cross the owner's socket

@@ -89,13 +89,15 @@ class AgentIssue:
     reason: str = ""
     """Of the last move."""
     measure: str = ""
-    """What failed: `people`, `judged`, `error`, `blocked`, `loop`, `seconds`, `tokens` or `drift`."""
+    """What failed: `people`, `returns`, `judged`, `error`, `tool error`, `blocked`, `loop`, `seconds` or `tokens`."""
     where: Mapping[str, str] = field(default_factory=dict)
     """What marks out this part of the traffic: the kind of mark → its value, as {"tool": "stock"}."""
+    marks: Sequence[str] = ()
+    """Other ways to mark out nearly the same part, its own first; another one may be the closest tomorrow."""
     rate: float = 0.0
-    """Share of failures in this part; for `seconds` and `tokens` their median."""
+    """Share of failures in this part."""
     usual: float = 0.0
-    """The same of the rest, or of the time before."""
+    """What it would be if the same people met no more of them here than elsewhere."""
     people: int = 0
     """Distinct people, or sessions where nobody is named, who met it."""
     versions: Mapping[str, str] = field(default_factory=dict)

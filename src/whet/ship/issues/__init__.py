@@ -5,5 +5,6 @@ closed issue that fails again is reopened.  `store.issues` reads them and moves 
 """
 
 from ...record.store.issues import AgentIssue, Component, IssueMove, IssueStatus
+from .finding import find_issues, standing
 
-__all__ = ["AgentIssue", "Component", "IssueMove", "IssueStatus"]
+__all__ = ["AgentIssue", "Component", "IssueMove", "IssueStatus", "find_issues", "standing"]
