@@ -14,7 +14,15 @@ from whet.types import Bundle, Verdict
 
 
 def proof(bundle: Bundle) -> Verdict:
-    return Verdict(promote=True, effect=0.1, interval=(0.05, 0.15), e_value=40.0, n=200, candidate=bundle.id)
+    return Verdict(
+        promote=True,
+        effect=0.1,
+        interval=(0.05, 0.15),
+        e_value=40.0,
+        n=200,
+        candidate=bundle.id,
+        baseline="b",
+    )
 
 
 def told(entries: list[Release]) -> list[tuple[str, Stage, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,7 +11,7 @@ from ..errors import NotFoundError
 from .app import Print, Record, command, content_of, existing, named_store, print_json
 
 if TYPE_CHECKING:
-    from ..record.store import BundleFile, Store
+    from ..record.store import BundleFile, Release, Store
     from ..types import Bundle, Json
 
 
@@ -22,34 +22,45 @@ def release(
     /,
     *,
     store: Annotated[Path | None, Parameter(env_var="WHET_STORE")] = None,
+    to: Literal["shadow", "canary", "live"] = "live",
+    share: float | None = None,
+    unit: Literal["session", "subject", "run"] = "session",
     unproven: bool = False,
     new_name: bool = False,
     reason: str = "",
     json: Print = False,
 ) -> int:
-    """Make a result live: whet release FOLDER, whet release ID, or whet release NAME FILE.
+    """Make a result live, or try it: whet release FOLDER, whet release ID, or whet release NAME FILE.
 
     Workers, traced programs, the gateway and whet serve-policy switch to it without a restart; other live resources
     stay live. whet rollback takes it back. The result needs a Verdict of the gate that promotes it (whet gate,
-    Experiment.gate).
+    Experiment.gate); if something forbids it, the error says what would clear that.
 
     Parameters
     ----------
     what
-        The output folder of a learner, its bundle.json, or the id of a Bundle, Version, Verdict or improvement in the
-        store; or, with FILE, the name of a resource, such as gateway.system_prompt.
+        The output folder of a learner, its bundle.json, or the id of a Bundle, Version, Verdict, release or improvement
+        in the store; or, with FILE, the name of a resource, such as gateway.system_prompt.
     file
         Content of that resource: JSON if the name ends in .json, else text.
     store
         The record, created if it does not exist. If omitted, the one that the learner's output names.
+    to
+        shadow runs it beside what is live, where nobody is served by it; canary serves a share of those who come; live
+        serves all. What goes live ends the trials that were made from what it replaces.
+    share
+        Share of a canary (0.1 if omitted) or of a shadow (1). A larger one widens a canary that stands.
+    unit
+        What a canary is drawn by. A conversation, person or run that is drawn keeps it.
     unproven
-        Release without a Verdict that promotes it; the history says so.
+        Release without a Verdict that promotes it; the log says so, and what would have forbidden it. An open finding
+        (whet findings) forbids it all the same.
     new_name
         Allow a resource name that is new to the record and the gateway, for code that will read it.
     reason
-        A note for the history that whet show prints.
+        A note for the log that whet log prints.
     """
-    from ..record.store import BundleFile, Store, release_of
+    from ..record.store import BundleFile, Stage, Store, release_of
     from ..record.store.bundles import refuse_secrets
     from ..record.store.redaction.current import redaction
     from ..record.store.releases import PROGRAM
@@ -71,13 +82,16 @@ def release(
         done = opened.release(
             written.bundle,
             written.verdict,
+            stage=Stage(to),
+            share=share,
+            unit=unit,
             unproven=unproven,
             new_names=new_name,
             reason=reason or f"from {file or what}",
         )
-    if not json and done.unproven:
+    if not json and done.unproven and done.stage is not Stage.SHADOW:
         print("released unproven: no Verdict promotes it")
-    _say(path, done.bundle, json)
+    _say(path, done, json)
     files = [name for name, version in written.bundle.items() if version.kind == PROGRAM]
     if files and not json:
         patch = Path(what) / "evolution.patch"
@@ -87,20 +101,32 @@ def release(
 
 
 @command("rollback")
-def rollback(*, store: Record, reason: str = "rollback", json: Print = False) -> int:
-    """Take the last release back: make live what was live before it.
+def rollback(
+    trial: str | None = None, /, *, store: Record, reason: str | None = None, json: Print = False
+) -> int:
+    """Take the last release back: make live what was live before it. With TRIAL: end that shadow or canary.
 
     Repeated, it goes further back, finally to the agent without any release.
 
     Parameters
     ----------
+    trial
+        Id of the release or of its Bundle, as whet log prints it.
     reason
-        A note for the history that whet show prints.
+        A note for the log that whet log prints.
     """
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
-        live = opened.rollback(reason=reason)
+        if trial is not None:
+            ended = opened.retire(trial, reason=reason or "taken back")
+            if json:
+                print_json(ended)
+            else:
+                print(f"{store}: retired {ended.candidate}, which nobody is served by any more")
+            return 0
+        opened.rollback(reason=reason or "rollback")
+        (live,) = opened.history(last=1)
     return _say(store, live, json)
 
 
@@ -108,11 +134,11 @@ def _as_declared(store: Store, name: str, content: Json) -> Bundle:
     """The content of a file as a Version, of the kind that the program declared: a function's text is a function."""
     from dataclasses import replace
 
-    from ..record.store.bundles import version_of
+    from ..record.store.bundles import EMPTY, version_of
     from ..record.store.releases import DECLARED
     from ..types import Bundle
 
-    version = version_of(name, content)
+    version = replace(version_of(name, content), parent=(store.live() or EMPTY).ids.get(name))
     for came in store.versions(ids=[store.state(f"{DECLARED}{name}", "")]):
         if isinstance(came.content, str) == isinstance(content, str):
             # An empty id is computed anew; the one that it had is of another kind.
@@ -153,11 +179,22 @@ def _written(path: Path) -> BundleFile | None:
     return read_bundle(path) if path.exists() else None
 
 
-def _say(store: Path, live: Bundle, json: bool) -> int:
+def _say(store: Path, release: Release, json: bool) -> int:
+    ids = release.bundle.ids
     if json:
-        print_json(live.ids)
-        return 0
-    print(f"{store}: {'live now' if live.ids else 'nothing is live now: the agent is as it came'}")
-    for name, id in live.ids.items():
-        print(f"live {name:27} {id}")
+        print_json(ids)
+    elif release.stage == "live":
+        print(f"{store}: {'live now' if ids else 'nothing is live now: the agent is as it came'}")
+        for name, id in ids.items():
+            print(f"live {name:27} {id}")
+    else:
+        whom = (
+            f"{release.share:g} of all, by {release.unit}"
+            if release.stage == "canary"
+            else "nobody is served"
+        )
+        print(f"{store}: {release.stage} {release.id} of Bundle {release.candidate}: {whom}")
+        print(
+            f"to widen or end it: whet release {release.candidate} --to canary|live, whet rollback {release.id}"
+        )
     return 0

@@ -377,7 +377,7 @@ def versions(
     resource
         Only Versions of the resource of this name.
     """
-    from ..learn.improvement import diff
+    from ..record.diffs import diff
     from ..record.store import Store
 
     existing(store)

@@ -10,6 +10,21 @@ from typing import TypeAlias
 from ..errors import GateError
 from ..types import Group, Outcome, Trajectory
 
+UNSAFE, OTHER_VERSIONS, CO_RESIDENT = (
+    "without the sandbox",
+    "under other Versions than they were served",
+    "beside their judge",
+)
+TAINTS = {
+    UNSAFE: ("unsafe score", "Run the candidate in the sandbox: again, without --unsafe-local."),
+    OTHER_VERSIONS: ("other Versions", "Have the workers run what they are served, and run it again."),
+    CO_RESIDENT: (
+        "co-resident score",
+        "Judge its answers from outside: by known answers, or by a reward of your own (whet gate --reward).",
+    ),
+}
+"""How a run was made that promotes nothing → what that is called, and what would clear it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
@@ -24,9 +39,11 @@ class TaskResult:
     """Metrics whose evaluator broke on this answer (`Score.broke`): of these it is worth the least there is."""
     outcome: Outcome = Outcome.UNKNOWN
     tainted: str = ""
-    """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
+    """How it ran, where it ran in a way that promotes nothing: one of `TAINTS`."""
     uncalibrated: Collection[str] = ()
     """Metrics that a judge gave whom no reliability card admits."""
+    evaluators: Mapping[str, str] = field(default_factory=dict)
+    """Metric → version of what gave it, where the score names one."""
 
     def value(self, metric: str) -> float | None:
         """The metric; where no score of that name exists, `success` is read off the outcome.
@@ -201,6 +218,9 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         values = [value for run in outcomes if (value := run.value(name)) is not None]
         # A run without its score leaves the task without one: the rest might be the lucky ones.
         scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
+    evaluators = {
+        name: score.evaluator for run in unbroken for name, score in run.scores.items() if score.evaluator
+    }
     tainted = next((how for run in runs if (how := _tainted(run))), "")
     return TaskResult(
         task=task_runs.task.id,
@@ -209,6 +229,7 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         broke=frozenset(broke),
         tainted=tainted,
         uncalibrated=frozenset(uncalibrated),
+        evaluators=evaluators,
     )
 
 
@@ -222,8 +243,8 @@ def _judged_scores(run: Trajectory) -> dict[str, float | None]:
 
 def _tainted(run: Trajectory) -> str:
     if run.meta.get("trusted_only"):
-        return "without the sandbox"
+        return UNSAFE
     mismatch = run.meta.get("mismatch")
     if isinstance(mismatch, Mapping) and mismatch.get("versions"):
-        return "under other Versions than they were served"
-    return "beside their judge" if run.meta.get("co_resident") else ""
+        return OTHER_VERSIONS
+    return CO_RESIDENT if run.meta.get("co_resident") else ""

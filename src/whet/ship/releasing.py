@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..errors import GateError, InputError
 from ..judge.base import Reward, name_of, version_of
 from ..record.reviewing import put_findings
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.findings import RewardFinding
 from ..types import Bundle, Verdict
 
@@ -55,11 +55,21 @@ def record(
     return verdict
 
 
-def release(store: Store | None, bundle: Bundle | None, verdict: Verdict, *, reason: str = "") -> Bundle:
+def release(
+    store: Store | None,
+    bundle: Bundle | None,
+    verdict: Verdict,
+    *,
+    to: Stage = Stage.LIVE,
+    share: float | None = None,
+    unit: str = "session",
+    reason: str = "",
+) -> Bundle:
     """Release the Bundle that the gate promoted.
 
     Args:
         bundle: of the Verdict; read from the store if None.
+        to, share, unit: as `stage`, `share` and `unit` of `Store.release`.
 
     Raises:
         GateError: the Verdict promotes nothing.
@@ -75,5 +85,5 @@ def release(store: Store | None, bundle: Bundle | None, verdict: Verdict, *, rea
     low, high = verdict.interval
     effect = f"{verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}] over {verdict.against}"
     reason = reason or f"{effect}, e-value {verdict.e_value:.3g}"
-    store.release(bundle, verdict, reason=reason)
+    store.release(bundle, verdict, stage=to, share=share, unit=unit, reason=reason)
     return bundle

@@ -1,10 +1,10 @@
-"""The release log, the resource names that are read, and the Verdict that a release stands on.
+"""The release log, and the resource names that are read.
 
 A Bundle that is recorded (`Store.put_bundle`) can be run under by its id; only a release makes it live, and every
 rollout, worker, gateway, traced program and policy server that names no other Bundle gets the live one.  Its name is
 "live"; another name is another log, of another agent in the same record.  A shadow or a canary is an entry of the same
 log under its stage: what is live is the last entry of that stage, and what is on trial is the last one of its trial.
-So no moment has two that are live, and none has none.  Reading and checking are here; `staging.py` makes the entries.
+So no moment has two that are live, and none has none.  Reading is here; `staging.py` makes the entries.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import GateError, InputError, NotFoundError, StoreError
-from ...types import Bundle, Verdict, Version
-from .codec import decode
+from ...errors import InputError, NotFoundError, StoreError
+from ...types import Bundle, Version
 from .database import DatabaseReader
 from .queries import read_all
 
@@ -221,58 +220,3 @@ def refuse_unknown(reader: DatabaseReader, bundle: Bundle, live: Bundle) -> None
             f"nothing reads a resource called {name!r}: neither the record nor this program has it ({like}). "
             "Correct the name, or release it as a new one: --new-name (new_names=True)."
         )
-
-
-def read_verdicts(reader: DatabaseReader, *candidates: str) -> list[Verdict]:
-    """Verdicts in the order in which they were recorded; `candidates` are the ids of the Bundles that they are on."""
-    where = f"WHERE candidate IN ({', '.join('?' * len(candidates))}) " if candidates else ""
-    return [
-        decode(body, Verdict)
-        for (body,) in reader.rows(f"SELECT body FROM verdicts {where}ORDER BY seq", list(candidates))
-    ]
-
-
-def proof_of(
-    reader: DatabaseReader, bundle: Bundle, merged: Bundle, verdict: Verdict | None, *, unproven: bool
-) -> Verdict | None:
-    """The Verdict that a release stands on; None where it is released without one.
-
-    Args:
-        merged: `bundle` beside what is live under other names.
-        verdict: the newest recorded one if None.
-
-    Raises:
-        GateError: no Verdict promotes this Bundle.
-        InputError: the Verdict is on another one.
-    """
-    if verdict is None:
-        verdicts = read_verdicts(reader, bundle.id, merged.id)
-        verdict = verdicts[-1] if verdicts else None
-        if verdict is None:
-            if unproven:
-                return None
-            if any(version.kind == PROGRAM for version in bundle.values()):
-                raise GateError(
-                    f"nothing has proven {', '.join(sorted(bundle))}: its evaluator ran beside it, so its score "
-                    "steers a search and proves nothing. Try it on work that the search did not see, then release "
-                    "it as it is: --unproven (unproven=True)."
-                )
-            raise GateError(
-                f"nothing has proven Bundle {bundle.id} ({', '.join(sorted(bundle))}): the record has no Verdict "
-                "on it. Judge it first (whet gate, Experiment.gate), or release it as it is: --unproven "
-                "(unproven=True)."
-            )
-    if verdict.candidate not in (bundle.id, merged.id):
-        raise InputError(
-            f"the Verdict is on Bundle {verdict.candidate or '(none named)'}, and this is {bundle.id}. "
-            "Give the Verdict on it (Verdict.candidate), or release it with unproven=True."
-        )
-    if verdict.promote:
-        return verdict
-    if unproven:
-        return None
-    why = f" {verdict.reasons[0]}" if verdict.reasons else ""
-    raise GateError(
-        f"the Verdict on Bundle {bundle.id} does not promote it.{why} Improve it, or release it all the "
-        "same: --unproven (unproven=True)."
-    )

@@ -6,7 +6,7 @@ Each is added to a batch that the owner refuses where another entry came meanwhi
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...errors import InputError, NotFoundError
@@ -15,6 +15,7 @@ from .batch import Batch
 from .bundles import EMPTY
 from .database import DatabaseReader
 from .findings import refuse_open
+from .proof import blocks_of, proof_of, refuse_blocked
 from .releases import (
     LIVE,
     TRIALS,
@@ -24,7 +25,6 @@ from .releases import (
     entry_of,
     history,
     newest_id,
-    proof_of,
     refuse_unknown,
     trials,
 )
@@ -91,9 +91,11 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
     if not wish.new_names:
         refuse_unknown(reader, bundle, live)
     refuse_open(reader, {bundle.id, merged.id})
-    unproven = wish.unproven or wish.stage is Stage.SHADOW
-    proof = proof_of(reader, bundle, merged, wish.verdict, unproven=unproven)
-    proven = None if proof is None else batch.put_verdict(proof)
+    proof = proof_of(reader, bundle, merged, wish.verdict)
+    blocks = blocks_of(bundle, proof)
+    if not wish.unproven and wish.stage is not Stage.SHADOW:
+        refuse_blocked(blocks)
+    proven = None if proof is None or blocks else batch.put_verdict(proof)
     same = [trial for trial in standing if trial.candidate == bundle.id or trial.bundle == merged]
     batch.put_bundle(bundle)
     entry = Release(
@@ -102,7 +104,7 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
         merged,
         log[0].id if log else None,
         time.time(),
-        wish.reason,
+        wish.reason if wish.stage is Stage.SHADOW else _with_lifted(wish.reason, blocks),
         proven,
         proven is None,
         wish.stage,
@@ -124,6 +126,12 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
         return same[0]
     _refuse_shares(wish, [trial for trial in standing if trial not in same])
     return batch.add_release(entry, after=newest)
+
+
+def _with_lifted(reason: str, blocks: Mapping[str, str]) -> str:
+    """The reason with what would have kept it from being released: who reads the log must not have to guess."""
+    lifted = f"released in spite of: {', '.join(blocks)}" if blocks else ""
+    return "; ".join(filter(None, (reason, lifted)))
 
 
 def _refuse_shares(wish: Wish, others: Sequence[Release]) -> None:

@@ -41,6 +41,7 @@ from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
 from .issue_log import Issues
+from .proof import read_verdicts
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
 from .releases import (
@@ -49,7 +50,6 @@ from .releases import (
     Stage,
     history,
     newest_id,
-    read_verdicts,
     release_log,
     stored_bundle,
     trials,
@@ -444,7 +444,8 @@ class Store:
             name: of the log: another one than "live" is another agent of the same record.
 
         Raises:
-            GateError: no Verdict promotes this Bundle, or something in it or on it forbids to (`proof_of`).
+            GateError: no Verdict promotes this Bundle, or it does and something forbids to (`proof.py`); the
+                sentence says what would clear it.
             InputError: the Bundle is empty, the Verdict is on another one, nothing reads one of its names, or the
                 canaries would leave nobody with what is live.
         """
@@ -513,28 +514,6 @@ class Store:
         self.database.forked()
         self._queue = None
         self._start = threading.Lock()  # the parent's may have been held at the fork
-
-
-def release_of(store: Store, id: str) -> Bundle:
-    """The Bundle that an id names: of a Bundle, a Version, a Verdict or an improvement's checkpoint.
-
-    Raises:
-        NotFoundError: nothing recorded has this id.
-    """
-    if id == EMPTY.id or store.database.rows("SELECT 1 FROM bundles WHERE id = ?", [id]):
-        return store.bundle(id)
-    if version := list(store.versions(ids=[id])):
-        return Bundle(version)
-    if rows := store.database.rows("SELECT candidate FROM verdicts WHERE id = ?", [id]):
-        return store.bundle(rows[0][0])
-    if rows := store.database.rows("SELECT body FROM states WHERE key = ?", [id]):
-        checkpoint = msgspec.json.decode(rows[0][0])
-        if isinstance(checkpoint, dict) and isinstance(checkpoint.get("bundle"), list):
-            return Bundle(msgspec.convert(checkpoint["bundle"], list[Version]))
-    raise NotFoundError(
-        f"{id!r} is neither a folder or file with a Bundle, nor the id of a Bundle, Version, Verdict or improvement "
-        f"in {store.path}. To release one file under a name: whet release NAME FILE"
-    )
 
 
 def _forked() -> None:
