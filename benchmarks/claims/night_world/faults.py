@@ -74,13 +74,16 @@ class Fault:
             return self.rule not in text and any(re.search(truth.PATTERNS[kind], text) for kind in self.kinds)
         if self.id in _REWRITTEN:
             return any(line in text for line in _REWRITTEN_SIGNS[self.id])
-        return self.bad in text and self.good not in text
+        return (self.bad or _BEFORE[self.id]) in text and self.good not in text
 
     def mended(self, text: str) -> str:
         """The repair in the form that a request asks for: blocks to search and replace, else all that it shows."""
         if self.id in _REWRITTEN:
             lines = [line for line in text.splitlines() if _MENDED[self.id](line) != line]
             pairs = [(line, _MENDED[self.id](line)) for line in lines]
+        elif not self.bad:  # something is missing behind a line that is there
+            before = _BEFORE[self.id]
+            pairs = [(before, before + self.good.rstrip("\n"))]
         else:
             lines = [line for line in text.splitlines() if self.bad in line]
             pairs = (
@@ -99,6 +102,8 @@ class Fault:
         return f"```\n{whole}```"
 
 
+_BEFORE = {"drift-town": '"Elsing": 9.0', "drift-voucher": '        "gift card": "card",\n'}
+"""Fault that leaves something out → what stands before it."""
 _BRAND, _BLANK = truth.BRANDS[1], truth.BRANDS[2:]
 
 

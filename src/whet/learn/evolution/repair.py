@@ -305,8 +305,6 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
-    if named:
-        return named[:MOST_PIECES]
     fits = _FITTING.get(part.component, tuple(Learner))
     words = _telling(part, runs)
 
@@ -325,12 +323,11 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
     first = {(suspect.learner, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
-    chosen = [*likely, *(suspect for _, suspect in ranked if suspect not in likely)][:MOST_PIECES]
-    return (
-        sorted(chosen, key=lambda suspect: fits.index(suspect.learner))
-        if part.component == "prompt"
-        else chosen
-    )
+    # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
+    chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))[:MOST_PIECES]
+    if part.component == "prompt":
+        chosen.sort(key=lambda suspect: suspect.learner is not Learner.PROMPT)
+    return chosen
 
 
 _FITTING: dict[str, tuple[Learner, ...]] = {
