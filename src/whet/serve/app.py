@@ -45,6 +45,7 @@ from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
 from .ingest import OTLP, Assembly, Trajectories
+from .issues import IssuesPart
 from .legacy import Legacy
 from .memory import return_free_memory
 from .openapi import document
@@ -344,6 +345,7 @@ def standard(
         ReleasesPart(store),
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
+        IssuesPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     if upstreams:
