@@ -83,7 +83,8 @@ class Fault:
             pairs = [(line, _MENDED[self.id](line)) for line in lines]
         elif not self.bad:  # something is missing behind a line that is there
             before = _BEFORE[self.id]
-            pairs = [(before, before + self.good.rstrip("\n"))]
+            between = "" if self.good.startswith(",") else "\n"
+            pairs = [(before, f"{before}{between}{self.good.rstrip()}")]
         else:
             lines = [line for line in text.splitlines() if self.bad in line]
             pairs = (
@@ -102,7 +103,7 @@ class Fault:
         return f"```\n{whole}```"
 
 
-_BEFORE = {"drift-town": '"Elsing": 9.0', "drift-voucher": '        "gift card": "card",\n'}
+_BEFORE = {"drift-town": '"Elsing": 9.0', "drift-voucher": '        "gift card": "card",'}
 """Fault that leaves something out → what stands before it."""
 _BRAND, _BLANK = truth.BRANDS[1], truth.BRANDS[2:]
 

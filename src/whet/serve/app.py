@@ -46,6 +46,7 @@ from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
 from .gateway.mirror_wire import MirrorLimits
 from .ingest import OTLP, Assembly, Trajectories
+from .issues import IssuesPart
 from .legacy import Legacy
 from .memory import return_free_memory
 from .openapi import document
@@ -349,6 +350,7 @@ def standard(
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
         TrialsPart(store),
+        IssuesPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     if upstreams:

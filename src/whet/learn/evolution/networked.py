@@ -283,9 +283,11 @@ def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
     """
     parts = dict(program.parts)
     for piece in agent.pieces:
-        # As it stands it is the owner's own code, which may need what the sandbox does not have.
-        if piece.code and parts[piece.part] != piece.text:
-            parts[piece.part] = _outside(piece, parts[piece.part])
+        if piece.code:
+            outside = _outside(piece, parts[piece.part])
+            # As it stands it is the owner's own code, which may need what the sandbox does not have.
+            if parts[piece.part] != piece.text:
+                parts[piece.part] = outside
     return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
 
 

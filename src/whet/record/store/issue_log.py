@@ -50,9 +50,7 @@ class Issues:
         batch.put_issues(*(replace(issue, runs=tuple(issue.runs)[:MOST_RUNS]) for issue in issues))
         for issue in fresh:
             # Not a random id: another process that sees the same issue first has made the same entry.
-            batch.move_issue(
-                f"{issue.id}.1", issue.id, 1, issue.status, time.time() if at is None else at, issue.reason
-            )
+            batch.move_issue(f"{issue.id}.1", issue.id, 1, issue.status, began, issue.reason)
         try:
             batch.submit().result()
         except StoreError:  # of which kind does not cross the owner's socket

@@ -3,8 +3,8 @@
 Runs come in clusters, one for each person: a slice counts by how much more often people fail in it than the same people
 do elsewhere, so that one who likes nothing makes no slice.  Of person i with n_i judged runs in a slice b_i failed, and
 n_i·q_i were to be expected, where q_i is the person's rate elsewhere, shrunk to that of all others by as much as five
-runs.  Σ(b_i − n_i·q_i) is divided by the larger of two standard errors, that of independent runs at the rates q_i and
-that of the people as they differ, and compared with Student's t of G−1 degrees of freedom for G people: a hundred
+runs.  Σ(b_i − n_i·q_i) is divided by the larger of two standard errors, that of independent runs if there is no
+difference and that of the people as they differ, and compared with Student's t of G−1 degrees of freedom for G people: a hundred
 failures of one person are one piece of evidence.  The level is divided by the number of slices that were looked at
 (Bonferroni): where nothing is wrong, anything is named with a probability of about `ALPHA`.
 
@@ -194,18 +194,20 @@ class Remaining:
         if not n or not rest:
             return Contrast(n, bad, bad / n if n else 0.0, 0.0, 0, 1.0)
         usual = (rest_bad + 0.5) / (rest + 1)
-        expected = independent = 0.0
+        # If there is no difference, that of all together is the rate: that of a rest with few failures is too low.
+        pooled = self.failed / self.n
+        expected, independent = 0.0, n * n * pooled * (1 - pooled) / rest
         differences: list[tuple[int, float]] = []
         for person, (count, failed) in own.items():
             elsewhere, elsewhere_bad = self._n[person] - count, self._bad[person] - failed
             rate = (elsewhere_bad + _SHRUNK * usual) / (elsewhere + _SHRUNK)
             expected += count * rate
-            independent += count * rate * (1 - rate)
+            independent += count * max(rate * (1 - rate), pooled * (1 - pooled))
             differences.append((count, failed - count * rate))
         total = bad - expected
         people_differ = sum((difference - count * total / n) ** 2 for count, difference in differences)
         people_differ *= len(own) / max(1, len(own) - 1)
-        t = total / math.sqrt(max(independent, people_differ, 1e-9))
+        t = (total - 0.5) / math.sqrt(max(independent, people_differ, 1e-9))
         p = t_tail(t, len(own) - 1) if t > 0 and len(own) > 1 else 1.0
         people = sum(failed > 0 for _, failed in own.values())
         return Contrast(n, bad, bad / n, expected / n, people, p)
