@@ -28,6 +28,7 @@ from typing import Any
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
+from whet.autopilot.trial import merge
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
@@ -203,17 +204,12 @@ class Unattended:
                     continue
                 self._merged.add(key)
                 before = self._truth()
-                applied = subprocess.run(
-                    ["git", "apply", "--whitespace=nowarn", "-"],
-                    input=work["patch"],
-                    text=True,
-                    cwd=self.world.folder,
-                    env={**os.environ, "GIT_CEILING_DIRECTORIES": str(self.world.folder.parent)},
-                    check=False,
-                )
+                changed = merge(store, self.world.folder, work) or {}
+                for path, text in changed.items():
+                    (self.world.folder / path).write_text(text, encoding="utf-8")
                 gained = [id for id, share in self._truth().items() if share >= before[id] + 0.3]
                 self.outcome.shipped.append(issue.name)
-                if applied.returncode or not gained:
+                if not gained:
                     self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
                 else:
                     self.outcome.learners.add(f"{work['learner']}:{issue.component.value}")

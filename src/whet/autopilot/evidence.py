@@ -68,12 +68,13 @@ class LiveArms:
             for number, (run, liked) in enumerate(thumbs[: self.pairs], 1)
         ]
 
-    def verdict(self, candidate: str, alpha: float) -> Verdict | None:
+    def verdict(self, candidate: str, alpha: float, *, baseline: str = "") -> Verdict | None:
         """The gate's, on all pairs so far; None as long as there are too few to look at.
 
         Args:
             candidate: id of the Bundle.
             alpha: chance of promoting what has no effect: a part of the night's.
+            baseline: id of the Bundle that it was made from.
         """
         if self.pairs < 2:
             return None
@@ -83,7 +84,8 @@ class LiveArms:
         note = (
             f"of the night's chance of an error this proof has {alpha:.3g}: it takes an e-value of {bar:.4g}"
         )
-        return replace(judged, candidate=candidate, promote=proven, reasons=(*judged.reasons, note))
+        reasons = (*judged.reasons, note)
+        return replace(judged, candidate=candidate, baseline=baseline, promote=proven, reasons=reasons)
 
     def again(self) -> Verdict:
         """What `whet verdict live.jsonl candidate.jsonl --regime exchangeable` says."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..record.store.issues import AgentIssue
-from ..types import Json, Verdict
+from ..types import Bundle, Json, Verdict
+from .trial import patch_of
 from .work import Stepped, Workshop, bundle_of
 
 Delivery = Callable[[AgentIssue, dict[str, Any], Verdict | None, Path], dict[str, Json]]
@@ -23,9 +25,14 @@ def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Deli
     verdicts = list(bench.store.verdicts(candidate=work["bundle"]))
     verdict = verdicts[-1]
     # Of the whole Bundle that was judged, the Versions that differ from the start alone go live.
-    from dataclasses import replace
-
     alone = replace(verdict, candidate=bundle.id)
+    # Others may have been merged since it was proposed.
+    root = bench.settings.agent.resolve().parent
+    patch = work["patch"] if work.get("release") else patch_of(bench.store, root, work)
+    if not patch:
+        why = "the source has changed where it would, so it is proposed anew"
+        return Stepped(why, {**work, "stage": "found"})
+    work = {**work, "patch": patch}
     bench.store.put_bundle(bundle)
     release = bench.store.release(bundle, alone, new_names=True, reason=f"autopilot: {issue.name}"[:200])
     facts: dict[str, Json] = {"release": release.id, "bundle": bundle.id}
@@ -46,8 +53,6 @@ def take_back(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver:
     else:
         # Others went live after it: its own Versions alone go back to what they were made from.
         parents = [version.parent for version in bundle_of(store, work).values() if version.parent]
-        from ..types import Bundle
-
         before = Bundle(list(store.versions(ids=parents)))
         if before:
             store.release(

@@ -57,8 +57,8 @@ class Trials:
         boarded = board(store, self.root, bench.settings.output / f"trial-{number}", works)
         stepped = {
             id: Stepped(
-                "its patch does not fit any more: proposed anew on the source as it is",
-                {**works[id], "stage": "found"},
+                "it does not fit beside the others: it waits for the next trial",
+                {**works[id], "waits_since": number},
             )
             for id in boarded.left
         }
@@ -122,7 +122,7 @@ class Trials:
                 continue
             arms = self.arms(work, trial)
             alpha = night.alpha(f"trial/{id}/{trial['number']}")
-            verdict = arms.verdict(work["bundle"], alpha)
+            verdict = arms.verdict(work["bundle"], alpha, baseline=work["start"])
             if verdict is not None and verdict.promote:
                 folder = self.workshop.settings.output / id[:12]
                 arms.write(folder)

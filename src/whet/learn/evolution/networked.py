@@ -56,6 +56,8 @@ class Networked(Inside):
         without: folders that are left out of the copies.
         meter: has a rollout reserved before each call of the entry.
         log: keeps the answers, so that no process asks for one that another had; it belongs to this source.
+        as_came: functions that did not change run outside as they came: they are the owner's own code, which may need
+            what the sandbox does not have, and of several that may change most stay as they are.
     """
 
     varies = True
@@ -70,9 +72,10 @@ class Networked(Inside):
         without: Sequence[Path] = (),
         meter: Meter | None = None,
         log: Log | None = None,
+        as_came: bool = False,
     ) -> None:
         super().__init__(pool)
-        self._meter, self._log = meter, log or Log()
+        self._meter, self._log, self._as_came = meter, log or Log(), as_came
         self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
@@ -140,7 +143,7 @@ class Networked(Inside):
             InputError: a candidate that cannot be put in place.
         """
         pieces = target.whole(program)
-        changed = placed(self.agent, pieces)
+        changed = placed(self.agent, pieces, as_came=self._as_came)
         async with AsyncExitStack() as stack:
             caller = Caller(self, target, pieces, changed, stack)
             try:
@@ -275,8 +278,11 @@ class Caller:
             self._folder = None
 
 
-def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
+def placed(agent: RepositoryAgent, program: Program, *, as_came: bool = False) -> dict[str, str]:
     """Path → text of the files that change in a copy in which the agent runs outside.
+
+    Args:
+        as_came: functions that did not change run there as they came.
 
     Raises:
         InputError: a candidate that would run code outside, or whose values cannot cross.
@@ -284,10 +290,9 @@ def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
     parts = dict(program.parts)
     for piece in agent.pieces:
         if piece.code:
-            outside = _outside(piece, parts[piece.part])
-            # As it stands it is the owner's own code, which may need what the sandbox does not have.
-            if parts[piece.part] != piece.text:
-                parts[piece.part] = outside
+            asking = _outside(piece, parts[piece.part])
+            if parts[piece.part] != piece.text or not as_came:
+                parts[piece.part] = asking
     return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
 
 

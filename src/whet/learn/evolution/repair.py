@@ -721,6 +721,7 @@ async def opened(
         without=[settings.output],
         meter=meter,
         log=Log(store, f"answers/{plan.source}"),
+        as_came=True,
     )
     assert agent.entry is not None
     target = agent.target(agent.entry)
