@@ -25,7 +25,7 @@ from ..types import Json
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
 from .shipping import Delivery, ship, take_back
-from .trying import Trials
+from .trying import LiveTrials
 from .work import Stepped, Workshop
 
 _LOOK = 0.2
@@ -92,12 +92,12 @@ class Autopilot:
         self.night = Night(self.store, self.budget, clock=self.clock)
         self.journal = Journal(self.store, self.night)
         self._workshop = Workshop(self.store, self.night, self.options.repair, self.model)
-        self._trials = Trials(self._workshop, self.options.repair.agent.resolve().parent)
+        self._trials = LiveTrials(self._workshop, self.options.repair.agent.resolve().parent)
 
     def propose_by(self, model: Model) -> None:
         """Have this model propose, which has the night's meter."""
         self._workshop = replace(self._workshop, model=model)
-        self._trials = Trials(self._workshop, self._trials.root)
+        self._trials = LiveTrials(self._workshop, self._trials.root)
 
     async def run(self, *, wait: float | None = None) -> str:
         """Work until the night is over or nothing is left to do; returns why it ended.

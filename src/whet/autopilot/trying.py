@@ -26,7 +26,7 @@ _LEAST_EXPECTED = 1.0
 
 
 @dataclass
-class Trials:
+class LiveTrials:
     """The trials of an autopilot, one at a time."""
 
     workshop: Workshop

@@ -39,7 +39,7 @@ pilot = app["autopilot"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class NightLimits:
     """Options: what one night may spend at the most."""
 
     hours: float = 8.0
@@ -69,7 +69,7 @@ def autopilot(
     model: ModelName = None,
     base_url: BaseUrl = None,
     mode: Literal["suggest", "ask", "act"] = "suggest",
-    limits: Annotated[Limits, Parameter(name="*")] = Limits(),
+    limits: Annotated[NightLimits, Parameter(name="*")] = NightLimits(),
     calls: AtLeastOne = 480,
     seed: int = 0,
     output: Path = Path("whet_autopilot"),
@@ -94,6 +94,8 @@ def autopilot(
         live traffic; act does it.
     calls
         Most calls of the agent for one issue.
+    seed
+        Random seed.
     output
         Folder of patches, trials and evidence.
     wait
@@ -123,7 +125,7 @@ def _autopilot(
     agent: Path,
     entry: str | None,
     mode: str,
-    limits: Limits,
+    limits: NightLimits,
     *,
     calls: int,
     seed: int,
@@ -176,7 +178,13 @@ def _run(work: Autopilot, model: str | None, base_url: str | None, wait: float |
 
 @pilot.command(name="stop")
 def stop_autopilot(*, store: Record, reason: str = "by hand") -> int:
-    """Stop the autopilot of a record within a step, wherever it runs."""
+    """Stop the autopilot of a record within a step, wherever it runs.
+
+    Parameters
+    ----------
+    reason
+        For the journal.
+    """
     from ..autopilot.night import stop
     from ..record.store import Store
 

@@ -69,6 +69,8 @@ LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
 MOST_PIECES = 5
 """Pieces that may be at fault and are tried."""
+_LEAST_ROWS = 12
+"""Calls of the agent for each value that is raced."""
 _VALUES = 12
 """Values of a constant that are raced."""
 _SEARCHED = 16
@@ -658,9 +660,11 @@ class Repair:
     async def _values(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """The best of the values around a constant's."""
         before = self.start[self.names[suspect.name]]
+        # A race needs some rows for each.
+        most = max(2, rollouts // _LEAST_ROWS)
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
-            for number, text in enumerate(self._neighbours(suspect), 1)
+            for number, text in enumerate(self._neighbours(suspect)[:most], 1)
             if variant_id(replace(before, content=text)) not in self.plan.part.tried
         }
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
