@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import Print, command, print_json
+from .app import Print, command
 from .shadow import verdict_on_shadow
 
 OUTPUT = Path("whet-demo")
@@ -151,8 +151,6 @@ def verdict(
     """
     import os
 
-    from msgspec import to_builtins
-
     from ..prove import answers
     from ..prove.verdict import verdict as judge
 
@@ -161,7 +159,7 @@ def verdict(
     if shadow is not None:
         decision = verdict_on_shadow(shadow, store, reward, margin=margin)
         answered = answers.answer(decision, candidate=f"shadow {shadow}")
-        print_json(to_builtins(decision)) if json else print(answers.told(decision, answered))
+        print(answers.as_json(decision, answered) if json else answers.told(decision, answered))
         return 0
     assert a is not None
     assert b is not None
@@ -186,7 +184,7 @@ def verdict(
     candidate = str(b) if variant is None else variant[1]
     answered = answers.answer(decision, candidate=candidate if not also else f"the best of {1 + len(also)}")
     if json:
-        print_json({"answer": answered.word, "more": answered.more, **to_builtins(decision)})
+        print(answers.as_json(decision, answered))
     else:
         print(answers.told(decision, answered))
     if not github:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from ..errors import NotFoundError
 from .app import Print, Record, command, content_of, existing, named_store, print_json
 
+_PULL = Parameter(group=Group("Pull request", sort_key=2))
+BUNDLE_IN_BRANCH = "bundle.json"
+
 if TYPE_CHECKING:
     from ..record.store import BundleFile, Release, Store
+    from ..ship.delivery import Delivery, DeliveryOptions
     from ..types import Bundle, Json
 
 
@@ -28,6 +33,16 @@ def release(
     unproven: bool = False,
     new_name: bool = False,
     reason: str = "",
+    pull_request: bool = False,
+    repository: Annotated[Path, _PULL] = Path(),
+    remote: Annotated[str, _PULL] = "origin",
+    base: Annotated[str, _PULL] = "",
+    branch: Annotated[str, _PULL] = "",
+    offline: Annotated[bool, _PULL] = False,
+    github: Annotated[str, _PULL] = "",
+    api_url: Annotated[str, _PULL] = "",
+    examples: Annotated[int, _PULL] = 3,
+    outcomes: Annotated[tuple[Path, Path] | None, _PULL] = None,
     json: Print = False,
 ) -> int:
     """Make a result live, or try it: whet release FOLDER, whet release ID, or whet release NAME FILE.
@@ -59,11 +74,33 @@ def release(
         Allow a resource name that is new to the record and the gateway, for code that will read it.
     reason
         A note for the log that whet log prints.
+    pull_request
+        Release nothing, and open a pull request: the change in your source, as a commit on a branch of its own, with
+        the proof and the command that repeats it. What is checked out is not touched.
+    repository
+        A folder in the git repository.
+    remote
+        The one remote that is pushed to.
+    base
+        The branch that the pull request is against. If omitted, the remote's default branch.
+    branch
+        Name of the new branch. If omitted, whet/ and the Bundle's id.
+    offline
+        Make the branch here; push and open nothing.
+    github
+        OWNER/NAME on GitHub. If omitted, GITHUB_REPOSITORY, or what the remote's address says.
+    api_url
+        Address of GitHub's API, where GITHUB_TOKEN is sent. If omitted, GITHUB_API_URL, or that of the remote's host.
+    examples
+        Won and lost examples that are shown with their text, of each so many. 0 shows none.
+    outcomes
+        Two files of results, of the baseline and of the candidate, instead of those that the gate recorded.
     """
     from ..record.store import BundleFile, Stage, Store, release_of
     from ..record.store.bundles import refuse_secrets
     from ..record.store.redaction.current import redaction
     from ..record.store.releases import PROGRAM
+    from ..ship.delivery import DeliveryOptions
 
     content = None if file is None else content_of(file)
     written = _written(Path(what)) if file is None else None
@@ -75,6 +112,20 @@ def release(
             written = BundleFile(_as_declared(opened, what, content))
         elif written is None:
             written = BundleFile(release_of(opened, what))
+        if pull_request:
+            options = DeliveryOptions(
+                repository=repository,
+                remote=remote,
+                base=base,
+                branch=branch,
+                offline=offline,
+                github=github,
+                api_url=api_url,
+                examples=examples,
+            )
+            folder = Path(what) if file is None else None
+            delivery = _delivered(opened, written, folder, options, outcomes, unproven=unproven)
+            return _say_delivery(delivery, json)
         refuse_secrets(written.bundle, redaction())
         if written.baseline is not None:
             refuse_secrets(written.baseline, redaction())
@@ -128,6 +179,63 @@ def rollback(
         opened.rollback(reason=reason or "rollback")
         (live,) = opened.history(last=1)
     return _say(store, live, json)
+
+
+def _delivered(
+    store: Store,
+    written: BundleFile,
+    folder: Path | None,
+    options: DeliveryOptions,
+    outcomes: tuple[Path, Path] | None,
+    *,
+    unproven: bool,
+) -> Delivery:
+    """The Bundle as a pull request: by the patch that its learner wrote, or put into the source anew."""
+    from ..learn.evolution.delivering import deliver_bundle, source_patch
+
+    patches = [] if folder is None else [folder / name for name in ("agent.patch", "evolution.patch")]
+    patch = next((file.read_bytes().decode() for file in patches if file.is_file()), None)
+    if patch is None:
+        source = source_patch(options.repository, written.bundle)
+        patch = source.text
+        if source.unplaced:
+            print(
+                f"in no file, so in {BUNDLE_IN_BRANCH} alone: {', '.join(source.unplaced)}", file=sys.stderr
+            )
+    return deliver_bundle(
+        store,
+        written.bundle,
+        options,
+        patch=patch,
+        verdict=written.verdict,
+        baseline=written.baseline,
+        outcomes=outcomes,
+        unproven=unproven,
+    )
+
+
+def _say_delivery(delivery: Delivery, json: bool) -> int:
+    branch, opened = delivery.branch, delivery.pull_request
+    if json:
+        print_json(
+            {
+                "branch": branch.name,
+                "commit": branch.commit,
+                "base": delivery.base,
+                "files": branch.files,
+                "pull_request": None if opened is None else opened.url,
+                "command": delivery.evidence.command,
+            }
+        )
+        return 0
+    print(f"branch {branch.name} on {delivery.base}: {len(branch.files)} files, {branch.commit[:12]}")
+    for path in branch.files:
+        print(f"  {path}")
+    where = (
+        f"pull request {opened.url}" if opened is not None else f"to push it: git push origin {branch.name}"
+    )
+    print(f"{where}\nto repeat its verdict in a clone: {delivery.evidence.command}")
+    return 0
 
 
 def _as_declared(store: Store, name: str, content: Json) -> Bundle:

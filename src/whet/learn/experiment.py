@@ -23,6 +23,7 @@ from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.guardrails import Guardrail, directed
+from ..prove.outcome_rows import outcomes_of
 from ..prove.results import only_errors, refuse_broken
 from ..record import lineage
 from ..record.env import EnvFactory
@@ -446,7 +447,7 @@ class Experiment:
         if isinstance(candidate, Improvement):
             against = candidate.parent if against is None else against
             names = {learner.bundle.id: learner.name for learner in candidate.candidates if learner.entered}
-        against = against or Bundle()
+        against, judged = against or Bundle(), dict[str, list[Group]]()
         excluded = self._seen_of_gate((against, *bundles))
         for bundle in (against, *bundles):
             self._known[bundle.id] = bundle
@@ -455,6 +456,7 @@ class Experiment:
             if bundle is against:
                 refuse_broken(groups, metric)
             contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
+            judged[bundle.id] = groups
         contenders[0] = replace(contenders[0], name=label)
         failed = [sentence for side in contenders if (sentence := only_errors(side.side, side.name))]
         try:
@@ -495,6 +497,9 @@ class Experiment:
             experiment=self.name,
             findings=findings,
             rewards=self.rewards,
+            outcomes=outcomes_of(verdict, judged[against.id], judged[verdict.candidate], metric)
+            if self.store is not None
+            else None,
         )
 
     def _gold(self, metric: str) -> Sequence[str]:

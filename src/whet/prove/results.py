@@ -137,7 +137,7 @@ def pairs(baseline: Side, candidate: Side, *, unpaired: bool = False) -> list[Pa
     Raises:
         GateError: a task is twice on one side, or on one side only; says how many.
     """
-    old, new = _by_task(baseline, "baseline"), _by_task(candidate, "candidate")
+    old, new = by_task(baseline, "baseline"), by_task(candidate, "candidate")
     only_old, only_new = [task for task in old if task not in new], [task for task in new if task not in old]
     if not unpaired and (only_old or only_new):
         raise GateError(
@@ -162,7 +162,7 @@ def refuse_broken(side: Side, metric: str) -> None:
     Raises:
         GateError: it does; says on how many.
     """
-    results = list(_by_task(side, "baseline").values())
+    results = list(by_task(side, "baseline").values())
     if results and all(metric in result.broke for result in results):
         raise GateError(
             f"the evaluator of {metric!r} breaks on each of the {len(results)} answers of the baseline, so it is "
@@ -185,7 +185,15 @@ def only_errors(side: Side, name: str) -> str:
     return f"All {len(errors)} runs of {name} ended in an error, {count} of them in {error}"
 
 
-def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
+def by_task(side: Side, name: str) -> dict[str, TaskResult]:
+    """Task id → its result, in the order of the side.
+
+    Args:
+        name: of the side, for the error.
+
+    Raises:
+        GateError: a task is there twice.
+    """
     by_task: dict[str, TaskResult] = {}
     twice = 0
     for runs in side.values() if isinstance(side, Mapping) else side:

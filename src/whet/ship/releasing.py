@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import GateError, InputError
@@ -10,7 +10,10 @@ from ..judge.base import Reward, name_of, version_of
 from ..record.reviewing import put_findings
 from ..record.store import Stage, Store
 from ..record.store.findings import RewardFinding
-from ..types import Bundle, Verdict
+from ..types import Bundle, Json, Verdict
+
+OUTCOMES = "outcomes/"
+"""Prefix of the states with what the newest Verdict on a Bundle rests on, the Bundle's id after it."""
 
 
 def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdict:
@@ -37,10 +40,12 @@ def record(
     experiment: str,
     findings: Sequence[RewardFinding] = (),
     rewards: Iterable[Reward] = (),
+    outcomes: Mapping[str, Json] | None = None,
 ) -> Verdict:
     """Keep the findings on the candidate, then in one transaction a Verdict and the Bundles that were compared.
 
     Args:
+        outcomes: what the Verdict rests on (`prove.outcome_rows`), which a delivery takes with it.
         findings: keep the candidate from being released until they are cleared.
         rewards: what judged; of another version they clear earlier findings that are not among these.
     """
@@ -52,6 +57,8 @@ def record(
         for bundle in bundles:
             batch.put_bundle(bundle)
         batch.put_verdict(verdict, experiment=experiment)
+        if outcomes is not None:
+            batch.put_state(f"{OUTCOMES}{verdict.candidate}", dict(outcomes))
     return verdict
 
 
