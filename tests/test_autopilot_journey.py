@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import random
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from whet.autopilot import Autopilot, Mode, NightBudget, PilotOptions, settings_
 from whet.autopilot.journal import read
 from whet.autopilot.night import start, stop
 from whet.autopilot.pilot import approve
+from whet.autopilot.shipping import delivery_of
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
 from whet.types import Bundle, Feedback, Task, Trajectory
@@ -41,6 +43,12 @@ def _answers(folder: Path) -> Callable[[str], str]:
     return answer
 
 
+def git(folder: Path, *words: str) -> str:
+    named = ("-c", "user.name=team", "-c", "user.email=team@localhost")
+    done = subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
 class Shop:
     """The agent's folder, its record, and people who like a warranty in years."""
 
@@ -52,6 +60,7 @@ class Shop:
         self.output = folder / "out"
         self.asked = 0
         self.chance = random.Random(0)
+        self.in_git = False
 
     def ask(self, count: int, *, at: float, trial: tuple[Bundle, Path] | None = None) -> None:
         """People ask, and say what they think; half of them are served the trial, where there is one."""
@@ -100,7 +109,16 @@ class Shop:
             self.folder / "desk.py", entry="desk:answer", output=self.output, regime="exchangeable"
         )
         options = PilotOptions(repair=repair, mode=mode)
-        return Autopilot(self.store, options, NightBudget(share=0.5, **budget), self.find, clock=clock)
+        deliver = delivery_of(self.store, self.folder, offline=True) if self.in_git else None
+        night = NightBudget(share=0.5, **budget)
+        return Autopilot(self.store, options, night, self.find, deliver=deliver, clock=clock)
+
+    def under_git(self) -> None:
+        """Put the agent into a repository, so that repairs are delivered as branches."""
+        self.in_git = True
+        git(self.folder, "init", "-q", "-b", "main")
+        git(self.folder, "add", "desk.py")
+        git(self.folder, "commit", "-q", "-m", "the desk")
 
     def stage(self) -> str:
         return str((self.store.state("autopilot/work/issue-warranty") or {}).get("stage"))
@@ -140,6 +158,7 @@ def _trial(shop: Shop) -> tuple[Bundle, Path]:
 
 def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_each(shop: Shop) -> None:
     clock = Clock()
+    shop.under_git()
     shop.ask(72, at=1_000.0)
     _steps(shop, clock)
     assert shop.stage() == "on trial"
@@ -159,6 +178,10 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     assert not released.unproven
     assert "years" in str(released.bundle["desk.UNITS"].content)
     assert shop.store.issues.get("issue-warranty").status is IssueStatus.SHIPPED
+    branch = shop.store.state("autopilot/work/issue-warranty")["branch"]
+    assert "years" in git(shop.folder, "show", f"{branch}:desk.py")
+    assert "verdict.json" in git(shop.folder, "ls-tree", "-r", "--name-only", branch)
+    assert git(shop.folder, "status", "--porcelain", "desk.py") == ""
     night = shop.pilot(clock=clock).night
     assert night.recorded["rollouts"] == spent  # people judged: the agent was not asked for it
     assert 0 < night.alpha_spent <= 0.05

@@ -64,6 +64,8 @@ class Outcome:
     """From the kill switch to the end of the process."""
     switch_calls: int = 0
     """Calls of models that were begun after it."""
+    unrepeated: list[str] = field(default_factory=list)
+    """Shipped repairs without a branch whose command repeats its verdict."""
     journal: int = 0
     incomplete: list[str] = field(default_factory=list)
     """Shipped issues of which the journal lacks a step."""
@@ -134,6 +136,9 @@ class Unattended:
         self.shuffled = False
         self._merged: set[str] = set()
         self._asked = 0
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=world.folder, check=True)
+        (world.folder / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
+        self._commit("the agent as it came")
 
     def words(self, *more: str) -> list[str]:
         module, _, _ = self.world.about["entry"].partition(":")
@@ -144,6 +149,7 @@ class Unattended:
             "--model": "adviser",
             "--base-url": self.adviser.base_url,
             "--mode": "act",
+            "--deliver": "offline",
             "--share": str(SHARE),
             "--agent-calls": str(AGENT_CALLS),
             "--model-calls": str(MODEL_CALLS),
@@ -207,12 +213,36 @@ class Unattended:
                 changed = merge(store, self.world.folder, work) or {}
                 for path, text in changed.items():
                     (self.world.folder / path).write_text(text, encoding="utf-8")
+                if not self._repeats(work):
+                    self.outcome.unrepeated.append(issue.name)
+                self._commit(f"merge {issue.id}")
                 gained = [id for id, share in self._truth().items() if share >= before[id] + 0.3]
                 self.outcome.shipped.append(issue.name)
                 if not gained:
                     self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
                 else:
                     self.outcome.learners.add(f"{work['learner']}:{issue.component.value}")
+
+    def _commit(self, message: str) -> None:
+        git = ["git", "-c", "user.name=team", "-c", "user.email=team@localhost"]
+        for words in (["add", "-A"], ["commit", "-q", "--allow-empty", "-m", message]):
+            subprocess.run([*git, *words], cwd=self.world.folder, check=True, capture_output=True)
+
+    def _repeats(self, work: dict[str, Any]) -> bool:
+        """True if the branch's command gives its verdict to the byte, in a clone of that branch alone."""
+        clone = self.folder / "clone"
+        shutil.rmtree(clone, ignore_errors=True)
+        branch = ["--branch", str(work.get("branch")), "--single-branch"]
+        cloned = subprocess.run(
+            ["git", "clone", "-q", *branch, str(self.world.folder), str(clone)], check=False
+        )
+        if cloned.returncode:
+            return False
+        command = str(work["command"]).replace("whet ", f"{sys.executable} -m whet ", 1)
+        told = subprocess.run(command, shell=True, cwd=clone, capture_output=True, check=False).stdout
+        return any(
+            path.read_bytes().strip() == told.strip() for path in clone.glob(".whet-proofs/*/verdict.json")
+        )
 
     def _truth(self) -> dict[str, float]:
         return {
@@ -367,6 +397,8 @@ def _missed(outcome: Outcome, *, shuffled: bool, relapse: bool, kills: int) -> I
         yield f"{len(kinds)} kinds of learner, and {KINDS} are due"
     if outcome.in_vain:
         yield f"{len(outcome.in_vain)} repairs of nothing: {'; '.join(outcome.in_vain[:3])}"
+    if outcome.unrepeated:
+        yield f"{len(outcome.unrepeated)} verdicts are not repeated by their branch: {outcome.unrepeated[0]}"
     if outcome.agent_calls > AGENT_CALLS or outcome.model_calls > MODEL_CALLS:
         yield "a budget was passed"
     if outcome.switch_calls > 40:

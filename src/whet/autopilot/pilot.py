@@ -24,7 +24,7 @@ from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
-from .shipping import Delivery, ship, take_back
+from .shipping import RepairDelivery, ship, take_back
 from .trying import LiveTrials
 from .work import Stepped, Workshop
 
@@ -82,7 +82,7 @@ class Autopilot:
     budget: NightBudget
     find: Finder
     model: Model | None = None
-    deliver: Delivery | None = None
+    deliver: RepairDelivery | None = None
     say: Callable[[JournalRow], None] = lambda row: None
     clock: Callable[[], float] = time.time
     night: Night = field(init=False)

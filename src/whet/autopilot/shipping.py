@@ -7,19 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..learn.evolution.delivering import deliver_bundle
+from ..record.store import Store
 from ..record.store.issues import AgentIssue
+from ..ship.delivery import DeliveryOptions
 from ..types import Bundle, Json, Verdict
 from .trial import patch_of
 from .work import Stepped, Workshop, bundle_of
 
-Delivery = Callable[[AgentIssue, dict[str, Any], Verdict | None, Path], dict[str, Json]]
+RepairDelivery = Callable[[AgentIssue, dict[str, Any], Verdict | None, Path], dict[str, Json]]
 """Delivers an issue's repair, or with no Verdict takes it back; gives facts for the journal.
 
 It is called with the issue, where its work stands, the Verdict, and the folder of the evidence.
 """
 
 
-def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Delivery | None) -> Stepped:
+def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: RepairDelivery | None) -> Stepped:
     """Make a proven repair live, and deliver it; done again, it changes nothing."""
     bundle = bundle_of(bench.store, work)
     verdicts = list(bench.store.verdicts(candidate=work["bundle"]))
@@ -44,7 +47,9 @@ def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Deli
     )
 
 
-def take_back(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Delivery | None) -> Stepped:
+def take_back(
+    bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: RepairDelivery | None
+) -> Stepped:
     """Take back a repair that did not last."""
     store = bench.store
     live = store.history(last=1)
@@ -66,3 +71,36 @@ def take_back(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver:
         {**work, "stage": "found", "attempt": work["attempt"] + 1},
         facts,
     )
+
+
+def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
+    """Delivers repairs as branches of the agent's repository, with the thumbs that prove them.
+
+    Args:
+        root: the agent's folder, in a git repository.
+        offline: make the branch, and push and open nothing.
+    """
+
+    def deliver_repair(
+        issue: AgentIssue, work: dict[str, Any], verdict: Verdict | None, folder: Path
+    ) -> dict[str, Json]:
+        if verdict is None:
+            return {}  # what was merged is its owners' to revert; the journal and the release log say so
+        bundle = bundle_of(store, work)
+        delivered = deliver_bundle(
+            store,
+            bundle,
+            DeliveryOptions(repository=root, offline=offline, branch=f"whet/{issue.id[:12]}-{bundle.id[:8]}"),
+            patch=work["patch"],
+            verdict=verdict,
+            baseline=store.bundle(work["start"]),
+            outcomes=(folder / "live.jsonl", folder / "candidate.jsonl"),
+        )
+        request = delivered.pull_request
+        return {
+            "branch": delivered.branch.name,
+            "command": delivered.evidence.command,
+            "url": None if request is None else request.url,
+        }
+
+    return deliver_repair

@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import InputError
 from ..learn.evolution.marks import Mark
 from ..learn.evolution.pieces import cut, put
+from ..learn.evolution.settings import folder_in_git
 from ..record.store import Store
 from ..record.store.releases import PROGRAM
 from ..repository.text import as_written, diff, plain
@@ -93,12 +94,13 @@ def merge(store: Store, root: Path, work: Mapping[str, Any]) -> dict[str, str] |
 
 
 def patch_of(store: Store, root: Path, work: Mapping[str, Any]) -> str:
-    """A repair as a patch of the agent's folder as it stands now; "" where it does not fit any more."""
+    """A repair as a patch of the agent's repository as it stands now; "" where it does not fit any more."""
+    folder = folder_in_git(root)
     changed = merge(store, root, work) or {}
     parts = []
     for path, text in sorted(changed.items()):
         before = (root / path).read_bytes().decode("utf-8")
-        parts.append(diff(path, before, as_written(before, plain(text))))
+        parts.append(diff(folder + path, before, as_written(before, plain(text))))
     return "".join(parts)
 
 

@@ -73,6 +73,7 @@ def autopilot(
     calls: AtLeastOne = 480,
     seed: int = 0,
     output: Path = Path("whet_autopilot"),
+    deliver: Literal["none", "offline", "remote"] = "none",
     wait: float | None = None,
     journal: bool = False,
     json: Print = False,
@@ -98,12 +99,17 @@ def autopilot(
         Random seed.
     output
         Folder of patches, trials and evidence.
+    deliver
+        What becomes of a repair that is live: none leaves its patch in --output; offline makes a branch of the agent's
+        git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens a
+        pull request.
     wait
         Seconds between two looks for new traffic. If omitted, it ends where nothing is left to do.
     journal
         Only print the journal.
     """
     from ..autopilot.journal import read
+    from ..autopilot.shipping import delivery_of
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
@@ -117,6 +123,8 @@ def autopilot(
         work = _autopilot(
             opened, agent, entry, mode, limits, calls=calls, seed=seed, output=output, json=json
         )
+        if deliver != "none":
+            work.deliver = delivery_of(opened, agent.resolve().parent, offline=deliver == "offline")
         return _run(work, model, base_url, wait)
 
 
