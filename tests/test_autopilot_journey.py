@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from whet.autopilot import Autopilot, Mode, NightBudget, PilotOptions, settings_of
 from whet.autopilot.journal import read
-from whet.autopilot.night import start, stop
-from whet.autopilot.pilot import approve
+from whet.autopilot.night import NightBudget, start, stop
+from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, approve, settings_of
 from whet.autopilot.shipping import delivery_of
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.autopilot import Journal, Night, NightBudget
 from whet.autopilot.evidence import LiveArms
-from whet.autopilot.journal import read
-from whet.autopilot.night import alone, start, stop
+from whet.autopilot.journal import Journal, read
+from whet.autopilot.night import Night, NightBudget, alone, start, stop
 from whet.autopilot.slices import PartOfTraffic
 from whet.errors import BudgetExceeded, StoreBusyError
 from whet.prove.verdict import verdict

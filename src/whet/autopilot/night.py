@@ -21,9 +21,11 @@ import msgspec
 from ..errors import BudgetExceeded, StoreBusyError
 from ..models.budget import Meter
 from ..record.store import Store
-from ..types import Budget
+from ..types import Budget, digest
 
 _NIGHT, _STOP = "autopilot/night", "autopilot/stop"
+TRIAL = "autopilot/trial"
+"""State of the trial that stands, or of the last one."""
 _UNSEEN = 0.4
 """Share of the people whom no search of a night sees."""
 
@@ -178,9 +180,13 @@ def unseen(person: str, night: int) -> bool:
 
     By the hash of the name, so that whoever comes in the middle of the night has a side from the beginning.
     """
-    from ..types import digest
-
     return int(digest(["unseen", night, person], 8), 16) / 16**8 < _UNSEEN
+
+
+def steered(store: Store) -> str:
+    """Id of the release that an autopilot has on trial and decides about itself; "" without one."""
+    trial = store.state(TRIAL)
+    return str(trial["release"]) if trial and not trial["ended"] else ""
 
 
 def stop(store: Store, reason: str = "by hand") -> None:

@@ -12,6 +12,7 @@ from ..record.store.issues import AgentIssue
 from ..record.store.releases import Stage
 from ..types import Json
 from .evidence import LiveArms
+from .night import TRIAL
 from .trial import board
 from .work import Stepped, Workshop, bundle_of
 
@@ -33,19 +34,15 @@ class LiveTrials:
     root: Path
     """The agent's folder."""
 
-    @property
-    def _key(self) -> str:
-        return "autopilot/trial"
-
     def standing(self) -> dict[str, Any] | None:
         """The trial that stands now."""
-        trial = self.workshop.store.state(self._key)
+        trial = self.workshop.store.state(TRIAL)
         return None if not trial or trial["ended"] else dict(trial)
 
     @property
     def number(self) -> int:
         """Of the newest trial."""
-        trial = self.workshop.store.state(self._key)
+        trial = self.workshop.store.state(TRIAL)
         return int(trial["number"]) if trial else 0
 
     def begin(
@@ -73,7 +70,7 @@ class LiveTrials:
             reason=f"autopilot: trial {number} of {len(boarded.issues)} repairs",
         )
         store.put_state(
-            self._key,
+            TRIAL,
             {
                 "number": number,
                 "began": bench.night.now,
@@ -156,7 +153,7 @@ class LiveTrials:
         if trial is None or any(work_of(id).get("stage") == "on trial" for id in trial["issues"]):
             return False
         self.workshop.store.retire(trial["release"], reason="autopilot: every repair of the trial is decided")
-        self.workshop.store.put_state(self._key, {**trial, "ended": True})
+        self.workshop.store.put_state(TRIAL, {**trial, "ended": True})
         return True
 
 

@@ -26,7 +26,8 @@ from .app import (
 )
 
 if TYPE_CHECKING:
-    from ..autopilot import Autopilot, JournalRow
+    from ..autopilot.journal import JournalRow
+    from ..autopilot.pilot import Autopilot
     from ..record.store import Store
 
 app.command(
@@ -140,7 +141,8 @@ def _autopilot(
     output: Path,
     json: bool,
 ) -> Autopilot:
-    from ..autopilot import Autopilot, Mode, NightBudget, PilotOptions, settings_of
+    from ..autopilot.night import NightBudget
+    from ..autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
     from ..ship.issues import find_issues
 
     budget = NightBudget(
