@@ -73,6 +73,10 @@ _LEAST_ROWS = 12
 """Calls of the agent for each value that is raced."""
 _VALUES = 12
 """Values of a constant that are raced."""
+_KEPT = 40
+"""Liked answers from elsewhere that a variant is held to."""
+_LOST = 0.1
+"""Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
 _SEARCHED = 16
 """Rows of the issue that the learners see."""
 _RATED = 90
@@ -162,6 +166,8 @@ class RepairPlan:
     sentences: Sequence[str]
     words: Collection[str] = ()
     """That tell this part of the traffic from the rest."""
+    liked: Sequence[Task] = ()
+    """Questions from elsewhere, each with the answer that somebody liked."""
     refused: str = ""
     """Why nothing can be done now; "" where something can."""
     fitted: bool = False
@@ -211,7 +217,8 @@ def plan_repair(
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
     everything = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
-    evidence = _sliced(_asked_by(everything, callee.signature), part, settings.seed)
+    asked = _asked_by(everything, callee.signature)
+    evidence = _sliced(asked, part, settings.seed)
     rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
     rows = replace(rows, tasks=_searchable(rows, part))
     # Of the part alone: a reward that knows which questions go wrong, by the others beside them, knows no answer.
@@ -238,6 +245,7 @@ def plan_repair(
         agreed,
         sentences,
         words=tuple(_telling(part, runs)),
+        liked=_liked(asked, part, agent.entry, settings.seed),
         refused=refused,
         fitted=fitted,
         waits=waits,
@@ -283,6 +291,22 @@ def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence
         key=lambda run: digest(["control", seed, run.run]),
     )
     return replace(evidence, runs=[*own, *others[: round(_CONTROLS * len(own))]], recorded=len(part.runs))
+
+
+def _liked(evidence: ThumbEvidence, part: WeakPart, function: str, seed: int) -> list[Task]:
+    """Questions from outside of the part whose answer somebody liked, each once."""
+    runs = {run.question: run for run in evidence.runs if run.up and run.run not in part.runs}
+    chosen = sorted(runs.values(), key=lambda run: digest(["liked", seed, run.run]))[:_KEPT]
+    return [
+        Task(
+            id=digest(["liked", run.run], 16),
+            instruction=run.question,
+            initial_state={"function": function, "input": run.input},
+            split=Split.TRAIN,
+            meta={"liked": run.answer},
+        )
+        for run in chosen
+    ]
 
 
 def _refusal(suspects: Sequence[Suspect], rows: ThumbRows, settings: RepairSettings) -> tuple[str, bool]:
@@ -592,6 +616,10 @@ class Repair:
             better[suspect.name] = Candidate(
                 name=suspect.name, bundle=improvement.bundle, entered=True, reason=improvement.reason
             )
+            if harm := await self.harmless(improvement.bundle):
+                failed.append(f"{suspect.name} ({suspect.learner}): {harm}")
+                del better[suspect.name]
+                continue
             best = improvement.metrics[-1].get("best", 0.0) if improvement.metrics else 0.0
             if best >= _GOOD and tried >= LEAST_VARIANTS:
                 break  # what is left to gain is less than what another piece may break
@@ -670,6 +698,24 @@ class Repair:
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
         gain = best.candidates[0].gain
         return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
+
+    async def harmless(self, bundle: Bundle) -> str:
+        """Run a variant in the shadow of recorded traffic from elsewhere: why it does harm there, "" if it does not.
+
+        Repairs are tried together, and each is judged by its own part of the traffic alone: none may touch another's.
+        """
+        tasks = self.plan.liked
+        if not tasks:
+            return ""
+        same = []
+        for side in (self.start, bundle):
+            groups = await self.experiment.collect(side, tasks, label="shadow")
+            runs = [group.trajectories[0] for group in groups]
+            same.append(sum(run.output_text == run.task.meta["liked"] for run in runs))
+        before, after = same
+        if after >= before - _LOST * len(tasks):
+            return ""
+        return f"of {len(tasks)} liked answers elsewhere it keeps {after}, and the agent as it is {before}"
 
     async def prove(self, improvement: Improvement, *, alpha: float) -> Verdict:
         """The gate's verdict, on people whom no search saw.

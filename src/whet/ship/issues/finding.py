@@ -77,7 +77,13 @@ def find_issues(
     """
     hear(store, now=now)
     after = max(0, store.newest() - newest)
-    return update(store, scan(store.trajectories(after=after, since=since), score=score), now=now)
+    # What an experiment ran under a candidate is nobody's request.
+    requests = (
+        run
+        for run in store.trajectories(after=after, since=since)
+        if "function" not in run.task.initial_state
+    )
+    return update(store, scan(requests, score=score), now=now)
 
 
 def update(store: Store, scanned: Scan, *, now: float | None = None) -> list[AgentIssue]:
