@@ -57,8 +57,6 @@ class PilotOptions:
     mode: Mode = Mode.SUGGEST
     attempts: int = 3
     """Most proposals for one issue in a night."""
-    least: int = 1
-    """Repairs that a trial waits for, as long as others are on their way."""
 
 
 Finder = Callable[[Store], Sequence[AgentIssue]]
