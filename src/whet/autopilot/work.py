@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, WeakPart, opened, plan_repair
+from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair
+from ..learn.evolution.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
 from ..record.store import Store
