@@ -204,7 +204,8 @@ def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
     own = [task for task in search if not part.runs.isdisjoint(task.meta["runs"])]
     others = [task for task in search if task not in own]
     chosen = own[:_SEARCHED]
-    chosen += others[: round(_CONTROLS * len(chosen))]
+    # As many: a change that spoils everything else would else win by what it changes here.
+    chosen += others[: len(chosen)]
     return [*chosen, *rows.gate]
 
 
