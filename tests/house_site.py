@@ -46,6 +46,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/evaluators.md",
         "docs/verdict.md",
         "docs/canary.md",
+        "docs/autopilot.md",
     ),
     "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md"),
     "Project": ("docs/decisions/000-index.md", "CONTRIBUTING.md", "CHANGELOG.md"),

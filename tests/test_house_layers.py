@@ -19,6 +19,7 @@ LEVELS = {
     "worlds": 10,
     "serve": 9,
     "serve.worker": 8,
+    "autopilot": 7.5,
     "learn.optimizers": 7,
     "learn.training": 6.5,
     "learn.evolution": 6.5,

@@ -100,6 +100,15 @@ def _parser() -> argparse.ArgumentParser:
     rated.add_argument(
         "--here", action="store_true", help="commands run in this environment, not in a bare one"
     )
+    unattended = command(
+        "night", "One unattended night of whet autopilot: faults repaired, decoys left alone."
+    )
+    unattended.add_argument("--seeds", type=int, default=3)
+    unattended.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
+    unattended.add_argument("--world", type=Path, help="a folder with another world, as night_world")
+    unattended.add_argument(
+        "--only", default="", choices=("", "repairs", "kills", "relapse", "shuffled"), help="this part alone"
+    )
     unfooled = command("no-false-win", "What is not better must not win: gate, judges, rewards and data.")
     unfooled.add_argument("--lines", default="", help="these alone, with commas between")
     unfooled.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
@@ -206,6 +215,11 @@ def main() -> int:
             from glam import glam
 
             glam(seeds=options.seeds)
+        case "night":
+            from night import nights
+
+            seeds = range(options.seeds) if options.seed is None else [options.seed]
+            return int(not nights(folder, seeds, world=options.world, only=options.only))
         case "newcomers":
             from newcomers import TRIALS, newcomers
 

@@ -20,7 +20,7 @@ Interval = tuple[float, float]
 UNBOUNDED: Interval = (-math.inf, math.inf)
 
 
-def wilson(successes: float, n: int) -> Interval:
+def wilson(successes: float, n: float) -> Interval:
     """Wilson's 95 % score interval for a rate; (0, 1) of nothing.
 
     Raises:
@@ -72,8 +72,8 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
     return value
 
 
-def _t_tail(t: float, df: float) -> float:
-    """P(T > t) for t ≥ 0."""
+def t_tail(t: float, df: float) -> float:
+    """P(T > t) of Student's t with `df` degrees of freedom, for t ≥ 0."""
     a, b, x = df / 2, 0.5, df / (df + t * t)
     if x >= 1:
         return 0.5
@@ -100,11 +100,11 @@ def t_quantile(p: float, df: float) -> float:
     if p < 0.5:
         return -t_quantile(1 - p, df)
     low, high = 0.0, 1.0
-    while _t_tail(high, df) > 1 - p:
+    while t_tail(high, df) > 1 - p:
         low, high = high, high * 2
     for _ in range(80):
         middle = (low + high) / 2
-        if _t_tail(middle, df) > 1 - p:
+        if t_tail(middle, df) > 1 - p:
             low = middle
         else:
             high = middle

@@ -51,6 +51,7 @@ from .gateway import Gateway, Upstream
 from .gateway.mirror_wire import MirrorLimits
 from .gateway.moderation import Moderation
 from .ingest import OTLP, Assembly, Trajectories
+from .issues import IssuesPart
 from .legacy import Legacy
 from .memory import return_free_memory
 from .openapi import document
@@ -360,6 +361,7 @@ def standard(
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
         TrialsPart(store),
+        IssuesPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     enforcement = None

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from ..autopilot.night import steered
 from ..errors import WhetError
 from ..judge.drift import Drift, drift, windows
 from ..prove.watch import TrialLook, looks
@@ -74,8 +75,12 @@ class TrialWatcher:
         """Look at every canary once and do what follows; the looks, as they were before."""
         standing = looks(self._store, now=now)
         self.trouble = None
+        own = steered(self._store)
         for trial in standing:
             if not trial.moves:
+                continue
+            # Several repairs at once: an autopilot makes each live by its own part of the traffic.
+            if own and own == trial.release.trial and trial.decision.share > 0:
                 continue
             decision = trial.decision
             try:

@@ -9,7 +9,7 @@ person gave a sign of a kind that agrees with people's thumbs (`whet.judge.signs
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import UNSET
@@ -283,7 +283,9 @@ def _sign(notes: Sequence[Feedback]) -> Feedback | None:
     return max(signs, key=lambda note: note.at) if signs else None
 
 
-def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int = 0) -> ThumbRows:
+def thumb_rows(
+    evidence: ThumbEvidence, function: str, *, most: int, seed: int = 0, unseen: Collection[str] | None = None
+) -> ThumbRows:
     """Divide people and inputs: the gate has what people asked whom the search does not see.
 
     An input of the gate is on no other side, whoever asked it; the search's comments are of its own people.  A row of
@@ -292,9 +294,11 @@ def thumb_rows(evidence: ThumbEvidence, function: str, *, most: int, seed: int =
     Args:
         function: name of the entry, for the tasks.
         most: inputs of the gate.
+        unseen: the gate's people; if None, they are drawn from all by `seed`.
     """
-    people = sorted(evidence.people, key=lambda name: digest(["people", seed, name]))
-    unseen = set(people[: max(1, round(_UNSEEN * len(people)))])
+    if unseen is None:
+        people = sorted(evidence.people, key=lambda name: digest(["people", seed, name]))
+        unseen = set(people[: max(1, round(_UNSEEN * len(people)))])
     inputs = evidence.by_input
     share = 0.5 if len(inputs) < _HALF else 0.4
     asked = [key for key, runs in inputs.items() if any(run.person in unseen for run in runs)]

@@ -24,6 +24,8 @@ from .outside import CallTarget
 from .pieces import Piece, cut, program_of, replaced, stage
 from .program import Program
 
+DATA_FILES = (".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".ini")
+"""Ends of the files of values that may change whole."""
 DATA = "whet_data"
 """Folder in which each target has its rows, unless another is named."""
 
@@ -90,9 +92,12 @@ class RepositoryAgent:
         return program_of(self.pieces)
 
     def mark(self, name: str) -> Mark:
-        """The target of that name, or of the form `module:function`."""
+        """The target of that name, of the form `module:function`, or the file of values at that path."""
         if ":" in name:
             return self._direct(name)
+        if Path(name).suffix in DATA_FILES and (self.repository.root / name).is_file():
+            # Whole, as a skill is: a table of values beside the code.
+            return Mark(name, "data", name, 1, how="skill")
         marks = [mark for mark in self.known if mark.name == name]
         if len(marks) == 1:
             return marks[0]

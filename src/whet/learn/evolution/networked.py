@@ -26,8 +26,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...errors import BudgetExceeded, InputError
+from ...models.budget import Meter
 from ...models.trial import trial_environment
+from ...record.store import Log
 from ...repository.files import SKIPPED
 from ...repository.syntax import FunctionNode, definition
 from ...sandbox import CallResult, Pool, ProgramSession
@@ -50,6 +54,10 @@ class Networked(Inside):
         seconds: that one call of the entry may take.
         most: calls of the entry; None for any number.
         without: folders that are left out of the copies.
+        meter: has a rollout reserved before each call of the entry.
+        log: keeps the answers, so that no process asks for one that another had; it belongs to this source.
+        as_came: functions that did not change run outside as they came: they are the owner's own code, which may need
+            what the sandbox does not have, and of several that may change most stay as they are.
     """
 
     varies = True
@@ -62,8 +70,12 @@ class Networked(Inside):
         seconds: float,
         most: int | None = None,
         without: Sequence[Path] = (),
+        meter: Meter | None = None,
+        log: Log | None = None,
+        as_came: bool = False,
     ) -> None:
         super().__init__(pool)
+        self._meter, self._log, self._as_came = meter, log or Log(), as_came
         self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
@@ -95,12 +107,33 @@ class Networked(Inside):
         if self.most is None:
             return
         pieces = target.whole(program)
-        new = sum(_key(target, pieces, arguments) not in self.answers for arguments in args)
+        new = sum(not self.recall(_key(target, pieces, arguments)) for arguments in args)
         remaining = self.most - self.calls - (self.kept if spare else 0)
         if new > remaining:
             raise BudgetExceeded(
                 f"{target.name} has to be called {new} times, and {max(0, remaining)} calls are left"
             )
+
+    def count(self) -> None:
+        """Count a call of the entry that is about to be made.
+
+        Raises:
+            BudgetExceeded: the meter allows none.
+        """
+        if self._meter is not None:
+            self._meter.reserve(rollouts=1)
+        self.calls += 1
+
+    def recall(self, key: str) -> bool:
+        """True if the answer is known, from this process or an earlier one."""
+        if key not in self.answers and key in self._log:
+            self.answers[key] = msgspec.convert(self._log.get(key), CallResult)
+        return key in self.answers
+
+    async def keep(self, key: str, result: CallResult) -> None:
+        """Keep an answer; returns once no crash can lose it."""
+        self.answers[key] = result
+        await asyncio.wrap_future(self._log.put(key, msgspec.to_builtins(result)))
 
     @asynccontextmanager
     async def open(self, target: CallTarget, program: Program) -> AsyncIterator[Caller]:
@@ -110,7 +143,7 @@ class Networked(Inside):
             InputError: a candidate that cannot be put in place.
         """
         pieces = target.whole(program)
-        changed = placed(self.agent, pieces)
+        changed = placed(self.agent, pieces, as_came=self._as_came)
         async with AsyncExitStack() as stack:
             caller = Caller(self, target, pieces, changed, stack)
             try:
@@ -161,17 +194,17 @@ class Caller:
     async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
         """The entry's answer to one input; `args` are those of `CallTarget.arguments`."""
         host, key = self._host, _key(self._target, self._program, args)
-        if key not in host.answers:
-            host.calls += 1
+        if not host.recall(key):
+            host.count()
             result = await self._asked(args)
             if result.killed_by is not None:  # a slow answer is not a hang: once more, in a fresh process
-                host.calls += 1
+                host.count()
                 result = await self._asked(args)
             if result.failure is not None and result.failure.type == "CannotCross":
                 host.refused = result.failure.message
             if result.failure is not None and result.failure.fault is Fault.SANDBOX:
                 return result  # the endpoint or the machine failed: the next candidate may have better luck
-            host.answers[key] = result
+            await host.keep(key, result)
         return host.answers[key]
 
     async def calls(self, inputs: Sequence[Sequence[Json]]) -> list[CallResult]:
@@ -245,8 +278,11 @@ class Caller:
             self._folder = None
 
 
-def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
+def placed(agent: RepositoryAgent, program: Program, *, as_came: bool = False) -> dict[str, str]:
     """Path → text of the files that change in a copy in which the agent runs outside.
+
+    Args:
+        as_came: functions that did not change run there as they came.
 
     Raises:
         InputError: a candidate that would run code outside, or whose values cannot cross.
@@ -254,7 +290,9 @@ def placed(agent: RepositoryAgent, program: Program) -> dict[str, str]:
     parts = dict(program.parts)
     for piece in agent.pieces:
         if piece.code:
-            parts[piece.part] = _outside(piece, parts[piece.part])
+            asking = _outside(piece, parts[piece.part])
+            if parts[piece.part] != piece.text or not as_came:
+                parts[piece.part] = asking
     return replaced(agent.pieces, Program(parts, program.main), agent.repository.text)
 
 

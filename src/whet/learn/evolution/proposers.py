@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from ...errors import InputError, MissingExtra
@@ -137,6 +137,9 @@ class Proposer(Asking):
     diff: bool = True
     """SEARCH/REPLACE blocks, or a rewrite."""
     feedback_characters: int = 20_000
+    sampled: int = 0
+    """Lines of each artifact that a request shows, drawn anew for every proposal, so that no two are the same request
+    while the parent stays; 0 shows all."""
 
     kind = "model"
     decides = ("system", "diff")
@@ -144,7 +147,17 @@ class Proposer(Asking):
     async def propose(self, draw: Draw, number: int) -> Program:
         """See `Proposes`."""
         change = apply_diff if self.diff else apply_rewrite
-        return change(draw.parent.program, await self.ask(self.messages(draw), number))
+        shown = self._drawn(draw, number) if self.sampled else draw
+        return change(draw.parent.program, await self.ask(self.messages(shown), number))
+
+    def _drawn(self, draw: Draw, number: int) -> Draw:
+        """The draw with some lines of each artifact; by the number alone: a search that goes on asks the same."""
+        rng = random.Random(f"shown:{number}")
+        artifacts = {}
+        for name, text in draw.parent.artifacts.items():
+            lines = text.splitlines()
+            artifacts[name] = "\n".join(rng.sample(lines, min(self.sampled, len(lines))))
+        return replace(draw, parent=replace(draw.parent, artifacts=artifacts))
 
     def messages(self, draw: Draw) -> list[dict[str, Json]]:
         """The chat that is sent."""

@@ -6,7 +6,7 @@ are compared on the validation tasks, and a tie keeps the incumbent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...errors import TrainingRefused
@@ -47,6 +47,7 @@ class Texts:
         options: of the search.
         tasks: at most so many training tasks are searched on.
         validation_share: at most this share of the rollouts left is kept for validation.
+        code: resources that are Python, beside the functions that this process declares.
     """
 
     names: Sequence[str]
@@ -56,6 +57,7 @@ class Texts:
     options: SearchOptions = field(default_factory=SearchOptions)
     tasks: int = 240
     validation_share: float = 0.3
+    code: Collection[str] = ()
     functions: Functions = field(init=False, default_factory=Functions)
 
     async def improve(self, bundle: Bundle, context: Context) -> Update:
@@ -161,7 +163,8 @@ class Texts:
 
     def _form(self, full: Bundle) -> ProgramCodec:
         handles = resources()
-        ends = {name: ".py" if isinstance(handles.get(name), FunctionResource) else ".txt" for name in full}
+        python = {name for name in full if isinstance(handles.get(name), FunctionResource)} | {*self.code}
+        ends = {name: ".py" if name in python else ".txt" for name in full}
         names: Mapping[str, str] = {f"{name}{end}": name for name, end in ends.items()}
         parts = {part: full[name].content for part, name in names.items()}
         kinds = {part: full[name].kind for part, name in names.items()}

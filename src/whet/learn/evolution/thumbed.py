@@ -55,16 +55,16 @@ from .settings import folder_in_git
 
 LIKED = "liked"
 """Score of the search: the fitted reward of the people whom it sees."""
-_LIKED_BY_ALL, _LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
+LIKED_BY_ALL, LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
 _RIGHT = 0.55
 """From this value on an answer counts as liked."""
 _PROOF = 0.35
 """Share of the agent's calls that the gate may take."""
 _LEAST = 24
 """Calls of the agent that a search needs."""
-_OPEN = 3
+MOST_OPEN = 3
 """Candidates whose processes are kept for their next rows: starting one imports the agent's packages."""
-_MARGIN = 0.05
+MARGIN = 0.05
 """That the reward of the unseen people alone may be lower after than before, at the gate."""
 _FEWEST_PAIRS = 6
 
@@ -110,7 +110,7 @@ class ThumbReward:
         return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
 
 
-class _Kept(Targets):
+class KeptTargets(Targets):
     """Targets whose last candidates stay open from one lap of a race to the next."""
 
     def __init__(self, *args: Any) -> None:
@@ -126,7 +126,7 @@ class _Kept(Targets):
         self._open[bundle.id] = self._open.pop(bundle.id)
         async with super().held(bundle) as live:
             yield live
-        while len(self._open) > _OPEN:
+        while len(self._open) > MOST_OPEN:
             await self._open.pop(next(iter(self._open))).aclose()
 
     async def close(self) -> None:
@@ -430,7 +430,7 @@ async def improve_agent(
     network = Networked(plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output])
     assert plan.agent.entry is not None
     target = plan.agent.target(plan.agent.entry)
-    env = _Kept({target.name: target}, {target.name: network}, codec)
+    env = KeptTargets({target.name: target}, {target.name: network}, codec)
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Store(settings.store))
         stack.push_async_callback(env.close)
@@ -452,7 +452,7 @@ async def improve_agent(
         start = codec.baseline
         if plan.served:
             start = start.put(replace(start[plan.resource], content=plan.served, id=""))
-        await _runs(experiment, start)
+        await answers_at_all(experiment, start)
         options = ReflectOptions(
             rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
         )
@@ -494,15 +494,15 @@ def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbRe
     if plan.rubric is not None:
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
-        return [RubricReward(name, plan.rubric, asked) for name in (LIKED, _LIKED_BY_ALL)]
+        return [RubricReward(name, plan.rubric, asked) for name in (LIKED, LIKED_BY_ALL)]
     return [
         ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
-        ThumbReward(_LIKED_BY_ALL, FittedReward(rows.all)),
-        ThumbReward(_LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+        ThumbReward(LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(LIKED_BY_OTHERS, FittedReward(rows.unseen)),
     ]
 
 
-async def _runs(experiment: Experiment, start: Bundle) -> None:
+async def answers_at_all(experiment: Experiment, start: Bundle) -> None:
     """See that the agent answers at all, before a model is asked.
 
     Raises:
@@ -525,17 +525,15 @@ async def _judged(
         return None, None
     verdict = await experiment.gate(
         improvement,
-        metric=_LIKED_BY_ALL,
+        metric=LIKED_BY_ALL,
         alpha=plan.settings.alpha,
         regime=plan.settings.regime,
         # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(_LIKED_BY_OTHERS, _MARGIN, higher_is_better=True)]
-        if plan.rubric is None
-        else [],
+        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)] if plan.rubric is None else [],
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
-    before, after = (means(side).get(_LIKED_BY_ALL, 0.0) for side in sides)
+    before, after = (means(side).get(LIKED_BY_ALL, 0.0) for side in sides)
     return verdict, (before, after)
 
 

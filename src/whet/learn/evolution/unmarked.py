@@ -52,6 +52,15 @@ def proposals(root: Path) -> list[Unmarked]:
     Raises:
         InputError: `root` is not a folder.
     """
+    return changeable(root)[:MOST]
+
+
+def changeable(root: Path) -> list[Unmarked]:
+    """All that could be improved in a repository, prompts first, then constants, then functions.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
     repository = Repository(root.resolve())
     proposed: list[tuple[int, Unmarked]] = []
     for path in repository.files(".py"):
@@ -61,7 +70,30 @@ def proposals(root: Path) -> list[Unmarked]:
         if module is not None:
             proposed += _of_module(module)
     # Stable: of one rank in the order of the files.
-    return [proposal for _, proposal in sorted(proposed, key=lambda ranked: ranked[0])][:MOST]
+    return [proposal for _, proposal in sorted(proposed, key=lambda ranked: ranked[0])]
+
+
+def functions(root: Path) -> list[Unmarked]:
+    """Every public function of a module that returns something, whether or not it decides anything.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
+    repository, listed = Repository(root.resolve()), list[Unmarked]()
+    for path in repository.files(".py"):
+        module = repository.load(path)
+        if module is None or _PASSED_OVER.search(path.relative_to(repository.root).as_posix()):
+            continue
+        for node in module.tree.body:
+            returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
+            if isinstance(node, ast.FunctionDef) and returns and not node.name.startswith("_"):
+                do = f"run `whet evolve {module.name}:{node.name}`"
+                listed.append(
+                    Unmarked(
+                        module.path.as_posix(), node.lineno, node.name, "function", "it returns a value", do
+                    )
+                )
+    return listed
 
 
 def _of_module(module: Module) -> Iterator[tuple[int, Unmarked]]:

@@ -4,6 +4,8 @@ from .batch import Batch
 from .bundles import BundleFile, bundle_of, read_bundle, version_of, write_bundle
 from .erasure import Erased
 from .ids import release_of
+from .issue_log import Issues
+from .issues import AgentIssue, Component, IssueMove, IssueStatus
 from .queue import Queue
 from .releases import Release, Stage
 from .rollouts import Attempt, Finish, Rollouts
@@ -13,11 +15,16 @@ from .subjects import Subject, Subjects
 from .work_log import Log
 
 __all__ = [
+    "AgentIssue",
     "Attempt",
     "Batch",
     "BundleFile",
+    "Component",
     "Erased",
     "Finish",
+    "IssueMove",
+    "IssueStatus",
+    "Issues",
     "Log",
     "Queue",
     "Release",

@@ -32,6 +32,7 @@ from .redaction.current import redaction, searching
 from .releases import DECLARED, LIVE, Release, Stage, history, newest_id, trials
 
 if TYPE_CHECKING:
+    from .issues import AgentIssue, IssueStatus
     from .redaction.redact import Redactor
 
 
@@ -199,6 +200,19 @@ class Batch:
         """See `Store.put_preferences`."""
         bodies = [self._clean(encode(preference)) for preference in preferences]
         self._add("preference", [(digest(body.decode()), body) for body in bodies])
+
+    def put_issues(self, *issues: AgentIssue) -> None:
+        """See `Issues.put`; their status is not written."""
+        bodies = [encode_json(msgspec.to_builtins(replace(issue, reason=""))) for issue in issues]
+        self._add(
+            "issue", [(issue.id, self._clean(body)) for issue, body in zip(issues, bodies, strict=True)]
+        )
+
+    def move_issue(
+        self, id: str, issue: str, number: int, status: IssueStatus, at: float, reason: str
+    ) -> None:
+        """An entry of an issue's log; the batch is refused where the issue has another one of this number."""
+        self._add("issue_move", [(id, issue, number, status.value, at, self._clean_text(reason))])
 
     def put_state(self, key: str, value: Json, *, learned: bool = True) -> None:
         """See `Store.put_state`.

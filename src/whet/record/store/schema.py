@@ -217,6 +217,14 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX attempts_rollout;
     CREATE INDEX attempts_rollout_seq ON attempts (rollout_seq);
     """,
+    # A move that is made from what another one has changed meanwhile has its number, and is refused.
+    """
+    CREATE TABLE issues (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
+    CREATE TABLE issue_moves (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, issue TEXT NOT NULL, number INTEGER NOT NULL,
+        status TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, UNIQUE (issue, number)
+    );
+    """,
     # Stages. What a log held so far was live when it was written; a trial is what it names from its first entry on.
     """
     ALTER TABLE releases ADD COLUMN stage TEXT NOT NULL DEFAULT 'live';
@@ -271,6 +279,10 @@ STATEMENTS: dict[str, str] = {
     "ON CONFLICT (id) DO NOTHING",
     "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "
     "ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body",
+    "issue": "INSERT OR ROLLBACK INTO issues (id, body) VALUES {0} "
+    "ON CONFLICT (id) DO UPDATE SET body = excluded.body",
+    "issue_move": "INSERT OR ROLLBACK INTO issue_moves (id, issue, number, status, at, reason) VALUES {0} "
+    "ON CONFLICT (id) DO NOTHING",
     "preference": "INSERT OR ROLLBACK INTO preferences (id, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
     # RETURNING gives only rows that are new: a rollout that is known must not be queued a second time.
     "rollout": "INSERT OR ROLLBACK INTO rollouts (id, task_id, mode, resources, max_attempts, created, meta) "

@@ -40,6 +40,7 @@ from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
+from .issue_log import Issues
 from .proof import read_verdicts
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
@@ -88,6 +89,7 @@ class Store:
         self.spans = Spans(self.database)
         self.rollouts = Rollouts(self.database)
         self.subjects = Subjects(self.database)
+        self.issues = Issues(self.database)
         self._start = threading.Lock()
         self._queue: Queue | None = None
         _stores.add(self)

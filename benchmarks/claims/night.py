@@ -1,0 +1,450 @@
+"""One unattended night, as `whet autopilot` spends it: faults repaired, decoys left alone, kills survived.
+
+The world is `night_world`, or another in its form.  The autopilot runs as a command on the record and the agent's file,
+with the agent's model, its service and the model that proposes answered on this machine.  Between two of its looks the
+people ask on: those whom a trial's share draws are served the trial's folder, the others what is merged.  What it ships
+is merged, as a team would.  Only the test knows the truth: which faults there are, and what a right answer is.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from night_setting import Night, night
+
+from whet.autopilot.journal import read
+from whet.autopilot.trial import merge
+from whet.models.base import Completion, ModelRequest, ToolCall
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
+from whet.types import Bundle, Feedback, digest
+
+REPAIRED, KINDS = 15, 4
+"""What has to be reached: faults that are repaired, and kinds of learner that repair one."""
+ROUNDS, RUNS = 5, 12_000
+"""Looks of the autopilot, and questions between two of them."""
+AGENT_CALLS, MODEL_CALLS = 12_000, 800
+SHARE = 0.5
+_LIMIT = 600.0
+"""Seconds of one look, after which it is stopped."""
+
+
+@dataclass
+class Outcome:
+    """One night."""
+
+    seed: int
+    repaired: list[str] = field(default_factory=list)
+    learners: set[str] = field(default_factory=set)
+    shipped: list[str] = field(default_factory=list)
+    """Names of issues whose repair went live."""
+    in_vain: list[str] = field(default_factory=list)
+    """Those of them that no fault is repaired by: a decoy, or harm."""
+    faults: int = 0
+    issues: int = 0
+    kills: int = 0
+    agent_calls: int = 0
+    model_calls: int = 0
+    switch_seconds: float | None = None
+    """From the kill switch to the end of the process."""
+    switch_calls: int = 0
+    """Calls of models that were begun after it."""
+    unrepeated: list[str] = field(default_factory=list)
+    """Shipped repairs without a branch whose command repeats its verdict."""
+    journal: int = 0
+    incomplete: list[str] = field(default_factory=list)
+    """Shipped issues of which the journal lacks a step."""
+    reopened: bool | None = None
+    minutes: float = 0.0
+    missed: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def served(world: Night) -> Iterator[tuple[ScriptedServer, ScriptedServer, dict[str, str]]]:
+    """The agent's model, the model that proposes, and the variables by which the agent finds model and service."""
+
+    class Shop(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            address = urllib.parse.urlparse(self.path)
+            key = urllib.parse.parse_qs(address.query)["key"][0]
+            last = int(world.world["people"].DAYS) - 1
+            try:
+                body = world._service(address.path.strip("/"), key, last, world.ends)
+            except OSError:
+                body = None
+            content = json.dumps(body).encode()
+            self.send_response(200 if body is not None else 404)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    def script(request: ModelRequest) -> Completion:
+        limits = {"temperature": request.temperature or 0.0, "max_tokens": request.max_tokens}
+        body = {"messages": request.messages, "tools": request.tools or (), **limits}
+        draw = int(digest([world.seed, body["messages"]], 12), 16)
+        message, finish = world.world["model"].complete(body, draw)
+        calls = [
+            ToolCall(name=each["function"]["name"], arguments=each["function"]["arguments"], id=each["id"])
+            for each in message.get("tool_calls", ())
+        ]
+        return Completion(text=message["content"] or "", tool_calls=calls, finish=finish)
+
+    shop = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    threading.Thread(target=shop.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        with (
+            ScriptedServer(script, models=("desk-small",)) as agent,
+            ScriptedServer(world.advise, models=("adviser",)) as adviser,
+        ):
+            variables = {
+                "OPENAI_BASE_URL": agent.base_url,
+                "SHOP_URL": f"http://127.0.0.1:{shop.server_address[1]}",
+            }
+            yield agent, adviser, variables
+    finally:
+        shop.shutdown()
+        shop.server_close()
+
+
+class Unattended:
+    """The command, the people, and the team that merges."""
+
+    def __init__(
+        self, world: Night, folder: Path, variables: dict[str, str], adviser: ScriptedServer
+    ) -> None:
+        self.world, self.folder, self.variables, self.adviser = world, folder, variables, adviser
+        self.store_path = Path(world.store.path)
+        self.outcome = Outcome(world.seed, faults=len(world.faults))
+        self.shuffled = False
+        self._merged: set[str] = set()
+        self._asked = 0
+        subprocess.run(["git", "init", "-q", "-b", "main"], cwd=world.folder, check=True)
+        (world.folder / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
+        self._commit("the agent as it came")
+
+    def words(self, *more: str) -> list[str]:
+        module, _, _ = self.world.about["entry"].partition(":")
+        options = {
+            "--store": str(self.store_path),
+            "--agent": str(self.world.folder / f"{module}.py"),
+            "--entry": str(self.world.about["entry"]),
+            "--model": "adviser",
+            "--base-url": self.adviser.base_url,
+            "--mode": "act",
+            "--deliver": "offline",
+            "--share": str(SHARE),
+            "--agent-calls": str(AGENT_CALLS),
+            "--model-calls": str(MODEL_CALLS),
+            "--seed": str(self.world.seed),
+            "--output": str(self.folder / "autopilot"),
+        }
+        return [
+            sys.executable,
+            "-m",
+            "whet",
+            "autopilot",
+            *(word for pair in options.items() for word in pair),
+            *more,
+        ]
+
+    def begin(self) -> subprocess.Popen[str]:
+        """The autopilot, begun."""
+        log = open(self.folder / "autopilot.log", "a", encoding="utf-8")  # noqa: SIM115
+        return subprocess.Popen(
+            self.words(),
+            cwd=self.world.folder,
+            env={**os.environ, **self.variables},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def look(self, kills: Sequence[float] = ()) -> None:
+        """One look of the autopilot, killed after each of these seconds and begun again.
+
+        Raises:
+            RuntimeError: it ends with an error.
+        """
+        for seconds in kills:
+            process = self.begin()
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                self.outcome.kills += 1
+        process = self.begin()
+        try:
+            code = process.wait(_LIMIT)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGINT)
+            code = 0 if process.wait(60) in (0, 130) else 1
+        if code:
+            raise RuntimeError((self.folder / "autopilot.log").read_text(encoding="utf-8")[-3_000:])
+
+    def merge(self) -> None:
+        """Merge what was shipped, as a team does with a pull request."""
+        with Store(self.store_path) as store:
+            for issue in store.issues.read():
+                work = store.state(f"autopilot/work/{issue.id}") or {}
+                key = f"{issue.id}/{work.get('release')}"
+                if work.get("stage") != "shipped" or key in self._merged:
+                    continue
+                self._merged.add(key)
+                before = self._truth()
+                changed = merge(store, self.world.folder, work) or {}
+                for path, text in changed.items():
+                    (self.world.folder / path).write_text(text, encoding="utf-8")
+                if not self._repeats(work):
+                    self.outcome.unrepeated.append(issue.name)
+                self._commit(f"merge {issue.id}")
+                gained = [id for id, share in self._truth().items() if share >= before[id] + 0.3]
+                self.outcome.shipped.append(issue.name)
+                if not gained:
+                    self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
+                else:
+                    self.outcome.learners.add(f"{work['learner']}:{issue.component.value}")
+
+    def _commit(self, message: str) -> None:
+        git = ["git", "-c", "user.name=team", "-c", "user.email=team@localhost"]
+        for words in (["add", "-A"], ["commit", "-q", "--allow-empty", "-m", message]):
+            subprocess.run([*git, *words], cwd=self.world.folder, check=True, capture_output=True)
+
+    def _repeats(self, work: dict[str, Any]) -> bool:
+        """True if the branch's command gives its verdict to the byte, in a clone of that branch alone."""
+        clone = self.folder / "clone"
+        shutil.rmtree(clone, ignore_errors=True)
+        branch = ["--branch", str(work.get("branch")), "--single-branch"]
+        cloned = subprocess.run(
+            ["git", "clone", "-q", *branch, str(self.world.folder), str(clone)], check=False
+        )
+        if cloned.returncode:
+            return False
+        command = str(work["command"]).replace("whet ", f"{sys.executable} -m whet ", 1)
+        told = subprocess.run(command, shell=True, cwd=clone, capture_output=True, check=False).stdout
+        return any(
+            path.read_bytes().strip() == told.strip() for path in clone.glob(".whet-proofs/*/verdict.json")
+        )
+
+    def _truth(self) -> dict[str, float]:
+        return {
+            fault.id: self.world.success(fault, Bundle(), count=25, folder=self.world.folder)
+            for fault in self.world.faults
+        }
+
+    def people_ask(self, count: int = RUNS) -> None:
+        """The traffic of some more days, each person served by the arm that the trial's share draws."""
+        people = self.world.world["people"]
+        questions = people.traffic(self.world.seed + 1_000 + self._asked, self.world.faults, count)
+        self._asked += 1
+        began = time.time()
+        with Store(self.store_path) as store:
+            trial = store.state("autopilot/trial")
+            standing = trial if trial and not trial["ended"] else None
+            arms: dict[bool, list[Any]] = {False: [], True: []}
+            for question in questions:
+                draw = (
+                    int(digest([standing and standing["release"], question.person, question.day], 8), 16)
+                    / 16**8
+                )
+                arms[standing is not None and draw < standing["share"]].append(question)
+            runs, notes = [], list[Feedback]()
+            for tried, mine in arms.items():
+                bundle = store.bundle(standing["bundle"]) if tried and standing else Bundle()
+                folder = Path(standing["folder"]) if tried and standing else self.world.folder
+                asked = [(question.person, question.text) for question in mine]
+                for number, run in enumerate(self.world.run(bundle, asked, folder=folder)):
+                    id = f"live-{self._asked}-{tried:d}-{number}"
+                    at = began + number * 1e-3
+                    run = replace(run, id=id, started=at, session=f"{mine[number].person}-{mine[number].day}")
+                    runs.append(replace(run, meta={"source": "gateway", "run": id}))
+                    reaction = people.reaction(
+                        self.world.seed + self._asked, mine[number], str(run.output or ""), self.world.decoys
+                    )
+                    if reaction.thumb is not None:
+                        notes.append(Feedback(run=id, value=float(reaction.thumb), id=f"thumb-{id}", at=at))
+            if self.shuffled:
+                values = [note.value for note in notes]
+                random.Random(self._asked).shuffle(values)
+                notes = [replace(note, value=value) for note, value in zip(notes, values, strict=True)]
+            store.put(*runs)
+            store.add_feedback(*notes)
+
+    def finish(self) -> Outcome:
+        """What the test knows of the night."""
+        outcome, steps = self.outcome, dict[str, set[str]]()
+        with Store(self.store_path) as store:
+            rows = list(read(store))
+            for row in rows:
+                steps.setdefault(row.issue, set()).add(row.step)
+            outcome.journal = len(rows)
+            outcome.issues = len(store.issues.read())
+            for issue in store.issues.read():
+                work = store.state(f"autopilot/work/{issue.id}") or {}
+                needed = {"diagnose", "propose", "trial", "look", "ship"}
+                if work.get("stage") == "shipped" and needed - steps.get(issue.id, set()):
+                    outcome.incomplete.append(issue.id)
+            number = max((row.night for row in rows), default=1)
+            spent = store.state(f"autopilot/{number:06d}/spent") or {}
+            outcome.agent_calls = int(spent.get("rollouts", 0))
+        outcome.repaired = [
+            fault.id
+            for fault in self.world.faults
+            if self.world.repaired(fault, Bundle(), folder=self.world.folder)
+        ]
+        return outcome
+
+
+def spend(
+    folder: Path,
+    seed: int,
+    *,
+    world: Path | None,
+    shuffled: bool = False,
+    kills: int = 0,
+    relapse: bool = False,
+) -> Outcome:
+    """One night."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    drawn = night(seed, folder, world=world, shuffled=shuffled, store=folder / "runs.db")
+    drawn.store.close()
+    chance = random.Random(f"kills {seed}")
+    with served(drawn) as (agent, adviser, variables):
+        work = Unattended(drawn, folder, variables, adviser)
+        work.shuffled = shuffled
+        for number in range(ROUNDS):
+            share = kills // 2 if number < 2 else 0
+            work.look([chance.uniform(1, 15) for _ in range(share)])
+            work.merge()
+            if number == 0 and not shuffled:
+                _switch(work, agent, adviser)
+            work.people_ask()
+        work.look()
+        work.merge()
+        outcome = work.finish()
+        outcome.model_calls = len(adviser.requests)
+        if relapse:
+            outcome.reopened = _relapsed(work)
+    outcome.minutes = (time.monotonic() - began) / 60
+    outcome.missed = list(_missed(outcome, shuffled=shuffled, relapse=relapse, kills=kills))
+    return outcome
+
+
+def _switch(work: Unattended, agent: ScriptedServer, adviser: ScriptedServer) -> None:
+    """Turn the kill switch while the autopilot runs, and back once it has ended."""
+    store = ("--store", str(work.store_path))
+    process = work.begin()
+    time.sleep(2)
+    whet = [sys.executable, "-m", "whet", "autopilot"]
+    subprocess.run([*whet, "stop", *store], check=True, capture_output=True)
+    turned, before = time.monotonic(), len(agent.requests) + len(adviser.requests)
+    process.wait(60)
+    work.outcome.switch_seconds = time.monotonic() - turned
+    work.outcome.switch_calls = len(agent.requests) + len(adviser.requests) - before
+    subprocess.run([*whet, "start", *store], check=True, capture_output=True)
+
+
+def _relapsed(work: Unattended) -> bool:
+    """Undo a repair in the agent's files behind the autopilot's back; True if its issue is opened again by itself."""
+    with Store(work.store_path) as store:
+        for issue in store.issues.read("shipped", "closed"):
+            patch = (store.state(f"autopilot/work/{issue.id}") or {}).get("patch")
+            if not patch:
+                continue
+            done = subprocess.run(
+                ["git", "apply", "-R", "-"], input=patch, text=True, cwd=work.world.folder, check=False
+            )
+            if not done.returncode:
+                break
+        else:
+            return False
+    for _ in range(2):
+        work.people_ask(8_000)
+        work.look()
+    with Store(work.store_path) as store:
+        return any(move.status.value == "reopened" for move in store.issues.history(issue.id))
+
+
+def _missed(outcome: Outcome, *, shuffled: bool, relapse: bool, kills: int) -> Iterator[str]:
+    if shuffled:
+        if outcome.shipped:
+            yield f"nothing may ship where thumbs say nothing, and {len(outcome.shipped)} did"
+        return
+    if len(outcome.repaired) < REPAIRED:
+        yield f"{len(outcome.repaired)} of {outcome.faults} faults repaired, and {REPAIRED} are due"
+    kinds = {learner.partition(":")[0] for learner in outcome.learners}
+    if len(kinds) < KINDS:
+        yield f"{len(kinds)} kinds of learner, and {KINDS} are due"
+    if outcome.in_vain:
+        yield f"{len(outcome.in_vain)} repairs of nothing: {'; '.join(outcome.in_vain[:3])}"
+    if outcome.unrepeated:
+        yield f"{len(outcome.unrepeated)} verdicts are not repeated by their branch: {outcome.unrepeated[0]}"
+    if outcome.agent_calls > AGENT_CALLS or outcome.model_calls > MODEL_CALLS:
+        yield "a budget was passed"
+    if outcome.switch_calls > 40:
+        yield f"{outcome.switch_calls} calls after the kill switch"
+    if outcome.incomplete:
+        yield f"the journal lacks steps of {len(outcome.incomplete)} issues"
+    if relapse and not outcome.reopened:
+        yield "the relapse was not re-opened"
+    if kills and outcome.kills < kills:
+        yield f"{outcome.kills} kills hit a process at work, and {kills} are due"
+
+
+def nights(folder: Path, seeds: Sequence[int], *, world: Path | None, only: str) -> bool:
+    """The nights of these seeds, a table of them; True if no line was missed."""
+    passed = True
+    heads = "seed night repaired learners shipped in-vain issues kills agent-calls model-calls switch-s journal minutes"
+    print(" | ".join(heads.split()), flush=True)
+    parts = [only] if only else ["repairs", "shuffled"]
+    for seed in seeds:
+        for part in parts:
+            outcome = spend(
+                (folder / f"night-{part}-{seed}").resolve(),
+                seed,
+                world=world,
+                shuffled=part == "shuffled",
+                kills=10 if part in ("repairs", "kills") else 0,
+                relapse=part in ("repairs", "relapse"),
+            )
+            cells = [
+                seed,
+                part,
+                f"{len(outcome.repaired)}/{outcome.faults}",
+                ",".join(sorted(outcome.learners)) or "–",
+                len(outcome.shipped),
+                len(outcome.in_vain),
+                outcome.issues,
+                outcome.kills,
+                outcome.agent_calls,
+                outcome.model_calls,
+                "–" if outcome.switch_seconds is None else f"{outcome.switch_seconds:.1f}",
+                outcome.journal,
+                f"{outcome.minutes:.1f}",
+            ]
+            print(" | ".join(map(str, cells)), flush=True)
+            print(f"  repaired: {', '.join(outcome.repaired)}", flush=True)
+            for line in outcome.missed:
+                print(f"  missed: {line}", flush=True)
+            passed = passed and not outcome.missed
+    return passed

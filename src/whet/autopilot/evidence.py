@@ -1,0 +1,109 @@
+"""What people said of a candidate on real traffic beside what is live, as rows that anyone can judge again.
+
+The k-th thumb of the candidate's arm is paired with the k-th of the other: who comes next is drawn by chance, so the
+two are exchangeable, and the pairs are what `whet verdict` takes.  The betting process behind it may be looked at after
+each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from ..learn.datasets.thumbs import Scale
+from ..prove.verdict import verdict
+from ..record.tracing.signals import IMPLICIT
+from ..stats import BettingProcess
+from ..types import Json, Trajectory, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class LiveArms:
+    """Thumbs on both arms, in the order in which the runs began."""
+
+    live: Sequence[tuple[str, bool]]
+    """Run and whether the person liked its answer."""
+    candidate: Sequence[tuple[str, bool]]
+    runs: int = 0
+    """Of the candidate's arm, rated or not."""
+    failed: int = 0
+    """Of them, ended in an error."""
+
+    @classmethod
+    def of(cls, runs: Iterable[Trajectory], *, versions: Collection[str]) -> LiveArms:
+        """From runs of one part of the traffic, since the trial began.
+
+        Args:
+            versions: ids of the candidate's Versions; a run under one of them is of its arm.
+        """
+        scale, live, candidate = Scale(ones=False), list[tuple[str, bool]](), list[tuple[str, bool]]()
+        own = failed = 0
+        for run in sorted(runs, key=lambda run: (run.started, run.id)):
+            tried = not {*run.versions.values()}.isdisjoint(versions)
+            own += tried
+            failed += tried and run.error is not None
+            notes = [
+                note
+                for note in run.feedback
+                if note.value is not None and note.step is None and not note.kind.startswith(IMPLICIT)
+            ]
+            liked = scale.up(max(notes, key=lambda note: note.at)) if notes else None
+            if liked is not None:
+                (candidate if tried else live).append((run.id, liked))
+        return cls(live, candidate, own, failed)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of one thumb each."""
+        return min(len(self.live), len(self.candidate))
+
+    def rows(self, side: str) -> list[dict[str, Json]]:
+        """One side's outcomes, as `whet verdict` reads them."""
+        thumbs = self.live if side == "live" else self.candidate
+        return [
+            {"task": f"pair-{number:05d}", "success": liked, "run": run}
+            for number, (run, liked) in enumerate(thumbs[: self.pairs], 1)
+        ]
+
+    def verdict(self, candidate: str, alpha: float, *, baseline: str = "") -> Verdict | None:
+        """The gate's, on all pairs so far; None as long as there are too few to look at.
+
+        Args:
+            candidate: id of the Bundle.
+            alpha: chance of promoting what has no effect: a part of the night's.
+            baseline: id of the Bundle that it was made from.
+        """
+        if self.pairs < 2:
+            return None
+        judged = self.again()
+        bar = 1 / alpha
+        proven = judged.promote and judged.e_value >= bar
+        note = (
+            f"of the night's chance of an error this proof has {alpha:.3g}: it takes an e-value of {bar:.4g}"
+        )
+        reasons = (*judged.reasons, note)
+        return replace(judged, candidate=candidate, baseline=baseline, promote=proven, reasons=reasons)
+
+    def again(self) -> Verdict:
+        """What `whet verdict live.jsonl candidate.jsonl --regime exchangeable` says."""
+        return verdict(self.rows("live"), self.rows("candidate"), regime="exchangeable", watched=True)
+
+    def harm(self) -> float:
+        """E-value for the candidate being worse."""
+        process = BettingProcess()
+        for (_, before), (_, after) in zip(self.live, self.candidate, strict=False):
+            process.add(float(before) - float(after))
+        return process.value
+
+    def write(self, folder: Path) -> list[Path]:
+        """Both sides as files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        written = []
+        for side in ("live", "candidate"):
+            path = folder / f"{side}.jsonl"
+            path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows(side)))
+            written.append(path)
+        return written

@@ -1,0 +1,90 @@
+"""What an autopilot did, each step a row in plain sentences, written in one transaction with where the work stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ..escapes import neutral
+from ..record.store import Store
+from ..types import Json
+from .night import Night
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalRow:
+    """One entry."""
+
+    night: int
+    number: int
+    at: float
+    """Unix time in seconds."""
+    issue: str
+    """Id of the issue; "" of the night itself."""
+    step: str
+    """diagnose, propose, prove, shadow, canary, live, watch, take back, wait, give up; night."""
+    sentence: str
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    """Ids and figures: Bundle, Verdict, release, branch, spending."""
+
+    def line(self) -> str:
+        """As `--journal` prints it."""
+        when = datetime.fromtimestamp(self.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        about = f"{self.issue[:12]:12} " if self.issue else f"{'':12} "
+        return neutral(f"{when}  {about} {self.step:9} {self.sentence}")
+
+
+class Journal:
+    """The journal of a night, and where the work on each issue stands."""
+
+    def __init__(self, store: Store, night: Night) -> None:
+        self._store, self._night = store, night
+        self._next = sum(1 for _ in read(store, night.number)) + 1
+
+    def write(
+        self,
+        step: str,
+        sentence: str,
+        *,
+        issue: str = "",
+        work: Mapping[str, Json] | None = None,
+        **facts: Json,
+    ) -> JournalRow:
+        """Add a row, together with where the work on the issue stands from now on; both or neither."""
+        row = JournalRow(
+            night=self._night.number,
+            number=self._next,
+            at=self._night.now,
+            issue=issue,
+            step=step,
+            sentence=sentence,
+            facts=facts,
+        )
+        with self._store.batch() as batch:
+            batch.put_state(f"{self._night.prefix}/journal/{self._next:06d}", msgspec.to_builtins(row))
+            if work is not None:
+                batch.put_state(f"autopilot/work/{issue}", dict(work))
+        self._next += 1
+        return row
+
+    def work(self, issue: str) -> dict[str, Any]:
+        """Where the work on an issue stands; empty before the first step."""
+        return dict(self._store.state(f"autopilot/work/{issue}") or {})
+
+
+def read(store: Store, night: int | None = None) -> Iterator[JournalRow]:
+    """The rows of a night, oldest first; those of all nights if None."""
+    begin = "autopilot/0" if night is None else f"autopilot/{night:06d}/journal/"
+    end = (
+        "autopilot/:" if night is None else f"autopilot/{night:06d}/journal0"
+    )  # ":" follows "9", "0" follows "/"
+    rows = store.database.rows(
+        "SELECT key, body FROM states WHERE key >= ? AND key < ? ORDER BY key", [begin, end]
+    )
+    for key, body in rows:
+        if "/journal/" in key:
+            yield msgspec.json.decode(body, type=JournalRow)

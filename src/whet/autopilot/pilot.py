@@ -1,0 +1,338 @@
+"""The autopilot: finds issues, repairs them, tries the repairs on real traffic, ships what is proven, and watches it.
+
+It does one step at a time.  Which one is next follows from the record alone, so a process that is killed anywhere goes
+on where it stood; a step that spends is safe to do again, for what it paid for is in the record.  Before every step,
+and before every call within one, it looks at the switch, the clock and the budget (`night.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from ..errors import BudgetExceeded, WhetError
+from ..learn.evolution.repair import RepairSettings
+from ..models.base import Model
+from ..record.store import Store
+from ..record.store.issues import AgentIssue, IssueStatus
+from ..types import Json
+from .journal import Journal, JournalRow
+from .night import Night, NightBudget, alone
+from .shipping import RepairDelivery, ship, take_back
+from .trying import LiveTrials
+from .work import Stepped, Workshop
+
+_LOOK = 0.2
+"""Seconds between two looks at the switch while a step is under way."""
+_BACKOFF = 60.0
+"""Seconds after a step that failed, doubled with each further failure."""
+_FAILURES = 4
+"""Of one issue in a row, after which it is given up for the night."""
+_FRESH = 1.25
+"""Times as many runs as when an issue was last tried, before it is tried again."""
+
+
+class Mode(StrEnum):
+    """How far it goes by itself."""
+
+    SUGGEST = "suggest"
+    """Proposals and verdicts are written; nothing touches the live traffic."""
+    ASK = "ask"
+    """What touches the live traffic waits for `whet autopilot approve`."""
+    ACT = "act"
+    """It does it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PilotOptions:
+    """How an autopilot works."""
+
+    repair: RepairSettings
+    mode: Mode = Mode.SUGGEST
+    attempts: int = 3
+    """Most proposals for one issue in a night."""
+
+
+Finder = Callable[[Store], Sequence[AgentIssue]]
+"""Looks at the record, keeps what it finds there, and returns it."""
+
+
+@dataclass
+class Autopilot:
+    """One autopilot on one record.
+
+    Args:
+        find: finds the issues of the record.
+        model: proposes; without one only values are tried.
+        deliver: writes a proven repair where people review changes.
+        say: called with each row of the journal.
+        clock: Unix time in seconds.
+    """
+
+    store: Store
+    options: PilotOptions
+    budget: NightBudget
+    find: Finder
+    model: Model | None = None
+    deliver: RepairDelivery | None = None
+    say: Callable[[JournalRow], None] = lambda row: None
+    clock: Callable[[], float] = time.time
+    night: Night = field(init=False)
+    journal: Journal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.night = Night(self.store, self.budget, clock=self.clock)
+        self.journal = Journal(self.store, self.night)
+        self._workshop = Workshop(self.store, self.night, self.options.repair, self.model)
+        self._trials = LiveTrials(self._workshop, self.options.repair.agent.resolve().parent)
+
+    def propose_by(self, model: Model) -> None:
+        """Have this model propose, which has the night's meter."""
+        self._workshop = replace(self._workshop, model=model)
+        self._trials = LiveTrials(self._workshop, self._trials.root)
+
+    async def run(self, *, wait: float | None = None) -> str:
+        """Work until the night is over or nothing is left to do; returns why it ended.
+
+        Args:
+            wait: seconds between two looks for new traffic where nothing is to be done; if None it ends there.
+        """
+        with alone(self.store):
+            self._write("night", f"night {self.night.number}: {self._standing()}")
+            while True:
+                over = self.night.over()
+                if not over and not await self.step():
+                    if wait is not None:
+                        await asyncio.sleep(wait)
+                        continue
+                    over = "nothing is left to do until there is more traffic"
+                if over:
+                    break
+            self._write("night", f"{over}; spent {self.night.spent_in_words}")
+            if "hours of the night" in over:
+                self.night.end(over)
+            return over
+
+    async def step(self) -> bool:
+        """Do the next thing; False if there is none."""
+        chosen = self._next()
+        if chosen is None:
+            return False
+        name, issue, work = chosen
+        task = asyncio.ensure_future(self._do(name, issue, work))
+        try:
+            while not (await asyncio.wait([task], timeout=_LOOK))[0]:
+                if over := self.night.over():
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
+                    self._write(name, f"broken off: {over}", issue=issue.id if issue else "")
+                    return True
+        except asyncio.CancelledError:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            raise
+        await task
+        return True
+
+    def _next(self) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
+        """The step that is due; the trial first, for people are served by it."""
+        runs = self.store.count("trajectories") + self.store.count("feedback")
+        seen = dict(self.store.state(f"{self.night.prefix}/seen") or {})
+        if self._trials.standing() and seen.get("look") != runs:
+            return "look", None, {"runs": runs}
+        if not seen.get("find") or runs >= _FRESH * seen["find"]:
+            return "find", None, {"runs": runs}
+        works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        for issue, work in works:
+            if step := self._due(work, runs):
+                return step, issue, work
+        ready = [issue for issue, work in works if work.get("stage") == "to try"]
+        may = ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing()
+        if may and self._allowed(f"trial-{self._trials.number + 1}"):
+            return "trial", None, {}
+        return None
+
+    def _open(self) -> list[AgentIssue]:
+        """Issues that may be worked on, those of most traffic first."""
+        statuses = [
+            status for status in IssueStatus if status not in (IssueStatus.CLOSED, IssueStatus.SHIPPED)
+        ]
+        issues = self.store.issues.read(*statuses)
+        return sorted(issues, key=lambda issue: (-issue.affected, issue.id))
+
+    def _due(self, work: dict[str, Any], runs: int) -> str:
+        """The step that is due for an issue; "" for none."""
+        if work.get("night") != self.night.number:
+            return "diagnose"  # another night has other people to prove on
+        if self.night.now < float(work.get("not_before", 0.0)):
+            return ""
+        stage = work["stage"]
+        if stage == "waiting":
+            more = runs >= _FRESH * work["runs"] and work["attempt"] < self.options.attempts
+            return "diagnose" if more else ""
+        if stage == "found" and work["attempt"] >= self.options.attempts:
+            return ""
+        return {"found": "diagnose", "diagnosed": "propose", "proposed": "prove", "proven": "ship"}.get(
+            stage, ""
+        )
+
+    async def _do(self, name: str, issue: AgentIssue | None, work: dict[str, Any]) -> None:
+        """One step, whose failure is a row of the journal."""
+        try:
+            if issue is None:
+                await self._common(name, work)
+            else:
+                await self._on(issue, name, work)
+        except BudgetExceeded as exceeded:
+            self._write(name, f"not done: {exceeded}", issue=issue, work=self._later(issue, work, stop=True))
+        except (WhetError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+            sentence = f"failed: {type(error).__name__}: {error}"
+            self._write(name, sentence, issue=issue, work=self._later(issue, work))
+
+    def _later(
+        self, issue: AgentIssue | None, work: dict[str, Any], *, stop: bool = False
+    ) -> dict[str, Any] | None:
+        """The work on an issue after a failure: later again, or not tonight."""
+        if issue is None:
+            return None
+        failures = int(work.get("failures", 0)) + 1
+        if stop or failures >= _FAILURES:
+            return {**work, "stage": "given up", "night": self.night.number, "reason": "failed"}
+        wait = _BACKOFF * 2 ** (failures - 1)
+        return {
+            "stage": "found", "attempt": 0, **work, "night": self.night.number,
+            "failures": failures, "not_before": self.night.now + wait,
+        }  # fmt: skip
+
+    async def _on(self, issue: AgentIssue, name: str, work: dict[str, Any]) -> None:
+        """A step on one issue, and its row."""
+        bench = self._workshop
+        if name == "diagnose":
+            fresh = work.get("night") == self.night.number
+            start = work if fresh else {"attempt": 0}
+            stepped = bench.diagnose(issue, {**start, "night": self.night.number, "runs": self._evidence()})
+        elif name == "propose":
+            stepped = await bench.propose(issue, work)
+        elif name == "prove":
+            stepped = await bench.prove(issue, work)
+        else:
+            stepped = ship(bench, issue, work, self.deliver)
+        if stepped.work.get("stage") == "waiting":
+            stepped.work["runs"] = self._evidence()
+        stepped.work["failures"] = 0
+        self._row(name, stepped, issue.id)
+        self._moved(issue, stepped.work, stepped.sentence)
+
+    def _evidence(self) -> int:
+        return self.store.count("trajectories") + self.store.count("feedback")
+
+    def _moved(self, issue: AgentIssue, work: dict[str, Any], sentence: str) -> None:
+        """Where the issue itself stands: its own log says it, too."""
+        status = {
+            "diagnosed": IssueStatus.DIAGNOSED,
+            "proposed": IssueStatus.PROPOSED,
+            "to try": IssueStatus.PROPOSED,
+            "on trial": IssueStatus.PROVING,
+            "shipped": IssueStatus.SHIPPED,
+        }.get(str(work["stage"]))
+        if status is None:
+            return
+        with suppress(WhetError):  # somebody has moved it meanwhile: that stands
+            self.store.issues.move(issue.id, status, reason=sentence[:400])
+
+    async def _common(self, name: str, facts: dict[str, Any]) -> None:
+        """A step that is about no single issue."""
+        if name == "find":
+            await self._found(facts["runs"])
+        elif name == "trial":
+            works = {
+                issue.id: work
+                for issue in self._open()
+                if (work := self.journal.work(issue.id)).get("stage") == "to try"
+            }
+            share = min(self.night.budget.share, 0.5)
+            sentence, stepped, boarded = self._trials.begin(works, share)
+            self._write("trial", sentence, **boarded)
+            for id, step in stepped.items():
+                self._row("trial", step, id)
+                self._moved(self.store.issues.get(id), step.work, step.sentence)
+        else:
+            for id, step in self._trials.look(
+                {issue.id: issue for issue in self._open()}, self.journal.work
+            ).items():
+                self._row("look", step, id)
+            self._trials.close(self.journal.work)
+            self._note("look", facts["runs"])
+
+    async def _found(self, runs: int) -> None:
+        """Look for issues, and for those that have come back."""
+        before = {issue.id: issue.status for issue in self.store.issues.read()}
+        found = await asyncio.to_thread(self.find, self.store)
+        new = [issue for issue in found if issue.id not in before and not issue.over]
+        back = [
+            issue
+            for issue in self.store.issues.read(IssueStatus.REOPENED)
+            if self.journal.work(issue.id).get("stage") == "shipped"
+        ]
+        for issue in back:
+            self._row(
+                "take back",
+                take_back(self._workshop, issue, self.journal.work(issue.id), self.deliver),
+                issue.id,
+            )
+        names = "; ".join(issue.name for issue in new[:5])
+        self._write("find", f"{len(new)} new issues, {len(back)} came back" + (f": {names}" if names else ""))
+        self._note("find", runs)
+
+    def _note(self, what: str, runs: int) -> None:
+        key = f"{self.night.prefix}/seen"
+        self.store.put_state(key, {**dict(self.store.state(key) or {}), what: max(1, runs)})
+
+    def _allowed(self, what: str) -> bool:
+        """True if a thing that touches the live traffic may be done."""
+        if self.options.mode is Mode.ACT:
+            return True
+        if self.store.state(f"autopilot/approve/{what}"):
+            return True
+        asked = f"{self.night.prefix}/asked/{what}"
+        if not self.store.state(asked):
+            self.store.put_state(asked, True)
+            self._write("ask", f"waits for whet autopilot approve {what}", subject=what)
+        return False
+
+    def _row(self, name: str, stepped: Stepped, issue: str) -> None:
+        self._write(name, stepped.sentence, issue=issue, work=stepped.work, **stepped.facts)
+
+    def _write(
+        self,
+        step: str,
+        sentence: str,
+        *,
+        issue: AgentIssue | str | None = "",
+        work: dict[str, Any] | None = None,
+        **facts: Json,
+    ) -> None:
+        id = issue.id if isinstance(issue, AgentIssue) else issue or ""
+        self.say(self.journal.write(step, sentence, issue=id, work=work, **facts))
+
+    def _standing(self) -> str:
+        limits = self.night.budget
+        return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
+
+
+def approve(store: Store, what: str) -> None:
+    """Let an autopilot that asks go on."""
+    store.put_state(f"autopilot/approve/{what}", True)
+
+
+def settings_of(agent: Path, **changes: Any) -> RepairSettings:
+    """Settings of repairs of the agent in a file."""
+    return replace(RepairSettings(agent=agent), **changes)

@@ -1,0 +1,205 @@
+"""The steps on one issue: what may repair it, and whether a reward may already judge that.
+
+Each step reads where the work stands, does one thing, and says where it stands then; the caller writes both in one
+transaction.  A step that is done again after a kill finds what it paid for in the record (`learn/evolution/repair.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair
+from ..learn.evolution.suspects import WeakPart
+from ..learn.improvement import Improvement
+from ..models.base import Model
+from ..record.store import Store
+from ..record.store.issues import AgentIssue, Component
+from ..types import Bundle, Json, Trajectory
+from .night import Night
+from .slices import PartOfTraffic
+
+_BEYOND = (Component.UPSTREAM, Component.NONE)
+"""Components that no change of the agent repairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step did."""
+
+    sentence: str
+    work: dict[str, Any]
+    """Where the work on the issue stands now."""
+    facts: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What the steps on every issue share."""
+
+    store: Store
+    night: Night
+    settings: RepairSettings
+    model: Model | None
+    _read: dict[tuple[int, int], list[Trajectory]] = field(default_factory=dict)
+    """The record as it was last read: decoding it costs more than most steps."""
+
+    def runs(self, as_of: float) -> list[Trajectory]:
+        """The agent's recorded runs as they stood at a time: what people said later is not there yet.
+
+        A step that is done again sees the same record, whatever came in between.
+        """
+        return [
+            run
+            if all(note.at <= as_of for note in run.feedback)
+            else replace(run, feedback=[note for note in run.feedback if note.at <= as_of])
+            for run in self._requests()
+            if run.started <= as_of
+        ]
+
+    def _requests(self) -> list[Trajectory]:
+        """Every recorded run that somebody asked for; a rollout of an experiment is nobody's request."""
+        now = (self.store.newest(), self.store.count("feedback"))
+        if now not in self._read:
+            self._read.clear()
+            self._read[now] = [
+                run for run in self.store.trajectories() if "function" not in run.task.initial_state
+            ]
+        return self._read[now]
+
+    def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:
+        """The questions of the issue that the work is on, as it stood when it was diagnosed."""
+        shown = set(work["shown"])
+        own = [run.task.instruction for run in runs if run.id in shown]
+        return PartOfTraffic.of(own, [run.task.instruction for run in runs], share=work["traffic"])
+
+    def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
+        """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
+        runs = self.runs(work["as_of"])
+        part = self.slice(work, runs)
+        weak = WeakPart(
+            issue=issue.id,
+            component=issue.component.value,
+            resource=issue.resource,
+            tried=tuple(work.get("tried", ())),
+            runs=frozenset(run.id for run in part.runs(runs)),
+        )
+        people = {run.subject or run.session or run.id for run in runs}
+        unseen = {person for person in people if self.night.unseen(person)}
+        settings = replace(
+            self.settings,
+            seed=self.settings.seed + int(work["attempt"]),
+            output=self.settings.output / issue.id[:12],
+        )
+        return plan_repair(weak, settings, runs, unseen=unseen, fitted=work.get("fitted"))
+
+    def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
+        """Choose what may change and who judges it."""
+        if issue.component in _BEYOND:
+            why = f"{issue.component.value}: no change of the agent repairs it"
+            return Stepped(f"left alone, {why}", {**work, "stage": "given up", "reason": why})
+        work = {
+            **work,
+            "as_of": self.night.now,
+            "attempt": int(work.get("attempt", 0)),
+            # What later looks see of the issue may be other runs: its part stays what it is.
+            "shown": list(issue.runs),
+            "traffic": issue.traffic,
+            "fitted": None,
+        }
+        plan = self.plan(issue, work)
+        if plan.refused:
+            stage = "waiting" if plan.waits else "given up"
+            return Stepped(
+                f"nothing to do yet: {plan.refused}" if plan.waits else f"given up: {plan.refused}",
+                {**work, "stage": stage, "reason": plan.refused},
+            )
+        return Stepped(
+            "; ".join(plan.sentences),
+            {**work, "stage": "diagnosed", "source": plan.source, "fitted": plan.fitted},
+            {"suspects": [f"{each.name} ({each.learner})" for each in plan.suspects]},
+        )
+
+    async def propose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
+        """Make variants, the best of which may repair it."""
+        plan = self.plan(issue, work)
+        if plan.source != work["source"]:
+            again = {**work, "stage": "found"}
+            return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
+        async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
+            proposed = await repair.propose()
+            failed = [f"; {sentence}" for sentence in proposed.failed]
+            if proposed.improvement.bundle == repair.start:
+                why = f"none of {proposed.variants} variants was better" + "".join(failed)
+                return Stepped(
+                    why, {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}
+                )
+            with self.store.batch() as batch:
+                batch.put_bundle(repair.start)
+                batch.put_bundle(proposed.improvement.bundle)
+            return self._proposed(issue, work, repair, proposed.improvement, proposed.variants, failed)
+
+    def _proposed(
+        self,
+        issue: AgentIssue,
+        work: dict[str, Any],
+        repair: Repair,
+        improvement: Improvement,
+        variants: int,
+        failed: list[str],
+    ) -> Stepped:
+        patch, changed = repair.patch(improvement.bundle), repair.changed(improvement.bundle)
+        learners = {repair.names[suspect.name]: suspect.learner.value for suspect in repair.plan.suspects}
+        learner = learners[changed[0].resource]
+        folder = repair.plan.settings.output
+        (folder / "proposal.patch").write_text(patch, encoding="utf-8")
+        stage = "proposed" if repair.plan.fitted else "to try"
+        where = "" if repair.plan.fitted else "; people have to judge it, on real traffic"
+        return Stepped(
+            f"the best of {variants} variants changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
+            {
+                **work,
+                "stage": stage,
+                "bundle": improvement.bundle.id,
+                "start": improvement.parent.id,
+                "patch": patch,
+                "learner": learner,
+                "pieces": [
+                    [repair.codec.names[piece.part], piece.mark.path, piece.mark.qualname]
+                    for piece in repair.plan.agent.pieces
+                    if repair.codec.names[piece.part] == changed[0].resource
+                ],
+            },
+            {"bundle": improvement.bundle.id, "variants": variants, "learner": learner},
+        )
+
+    async def prove(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
+        """Let the gate judge on people whom nothing saw, at this proof's part of the night's chance of an error."""
+        plan = self.plan(issue, work)
+        alpha = self.night.alpha(f"gate/{issue.id}/{work['attempt']}")
+        async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
+            improvement = Improvement(
+                bundle=self.store.bundle(work["bundle"]),
+                parent=self.store.bundle(work["start"]),
+                optimizer=str(work["learner"]),
+            )
+            verdict = await repair.prove(improvement, alpha=alpha)
+        low, high = verdict.interval
+        effect = f"{100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
+        figures = f"{effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
+        facts: dict[str, Json] = {"promote": verdict.promote, "e_value": verdict.e_value, "alpha": alpha}
+        if verdict.promote:
+            return Stepped(f"proven on unseen people: {figures}", {**work, "stage": "to try"}, facts)
+        why = f"not proven on unseen people: {figures}"
+        # Its people have looked at a candidate of this issue: another one needs others, who come with the traffic.
+        return Stepped(
+            why, {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}, facts
+        )
+
+
+def bundle_of(store: Store, work: dict[str, Any]) -> Bundle:
+    """The Versions that a proposal changes, alone."""
+    start = store.bundle(work["start"]).ids
+    changed = store.bundle(work["bundle"])
+    return Bundle([version for name, version in changed.items() if start.get(name) != version.id])

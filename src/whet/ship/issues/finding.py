@@ -1,0 +1,364 @@
+"""`find_issues`: looks at the newest runs of a record, and brings its issues up to date.
+
+What fails by itself, tools and runs that end in errors, is grouped by tool and error.  What fails by people's word, a
+score or an outcome is looked for in slices (`slices.py`).  A slice that another one explains is that one.  A burst that
+is over is recorded and closed at once.  An issue that was closed or shipped is judged by the runs since then alone: it
+is reopened where they fail as before, and a shipped one is closed where they do not.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...record.store import Store
+from ...record.store.issues import MOST_RUNS, AgentIssue, Component, IssueStatus
+from ...record.tracing.signals import hear
+from ...stats import wilson
+from ...types import Trajectory, digest
+from .failing import ERRORS, MEASURES, PEOPLE, RETURNS, SAID, TOOL_ERRORS
+from .marks import ENDED, ERROR, TOOL_MARK, WORD, Mark
+from .scanning import Scan, scan
+from .slices import (
+    BAD,
+    FEWEST_PEOPLE,
+    FEWEST_RUNS,
+    LEAST_GAP,
+    Remaining,
+    RunTable,
+    Slice,
+    looked_at,
+    slices_of,
+)
+from .timing import Clock, Timing
+from .weak_part import Evidence, weak_part
+
+NEWEST = 100_000
+"""Runs that are looked at unless told otherwise."""
+_EXPLAINED = 0.6
+"""Share of a slice's failures that lie in others, from which it is no issue of its own."""
+_RELAPSE = 0.01
+"""Level at which runs since an issue was closed show that it is back."""
+_ENOUGH = 20
+"""Judged runs since a change was shipped from which it can be called repaired."""
+_SURE = 0.6
+"""Certainty from which an issue is diagnosed by looking alone."""
+_DIRECT = (ERRORS, TOOL_ERRORS)
+"""Measures whose failures tell themselves where they are from."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A slice of failures as it was seen now."""
+
+    slice: Slice
+    runs: array[int]
+    timing: Timing
+    others: list[Slice] = field(default_factory=list)
+    """Slices of the same runs by other measures."""
+
+
+def find_issues(
+    store: Store,
+    *,
+    score: str | None = None,
+    since: float | None = None,
+    newest: int = NEWEST,
+    now: float | None = None,
+) -> list[AgentIssue]:
+    """Look at a record, keep what is found in it, and return all its issues as they stand then.
+
+    Args:
+        score: name of a Score in [0, 1] that says which runs failed: those below a half. Their outcomes say so if None.
+        since: Unix time in seconds; only runs that began then or later.
+        newest: so many of the newest runs.
+        now: Unix time in seconds that it is, where the record's is not this machine's.
+    """
+    hear(store, now=now)
+    after = max(0, store.newest() - newest)
+    # What an experiment ran under a candidate is nobody's request.
+    requests = (
+        run
+        for run in store.trajectories(after=after, since=since)
+        if "function" not in run.task.initial_state
+    )
+    return update(store, scan(requests, score=score), now=now)
+
+
+def update(store: Store, scanned: Scan, *, now: float | None = None) -> list[AgentIssue]:
+    """Bring the issues of a record up to date with what was scanned in it."""
+    table = scanned.table
+    if table.ids:
+        known = store.issues.read()
+        seen = [_issue(store, table, each, known) for each in seen_in(scanned)]
+        store.issues.put(*{issue.id: issue for issue in seen}.values(), at=now)
+        for issue in seen:
+            _diagnosed(store, issue, now)
+        for issue in store.issues.read(IssueStatus.CLOSED, IssueStatus.SHIPPED):
+            _followed(store, table, issue, now)
+    return store.issues.read()
+
+
+def seen_in(scanned: Scan) -> list[_Seen]:
+    """The slices of failures in what was scanned, each once."""
+    table = scanned.table
+    clock = Clock(table.started)
+    measures = [measure for measure in MEASURES if measure in table.labels]
+    tests = looked_at(table, (measure for measure in measures if measure not in _DIRECT))
+    groups = [*_errors(table, ERROR, TOOL_ERRORS), *_errors(table, ENDED, ERRORS)]
+    found = [_Seen(each, table.runs_with(each.mark), _timing(clock, table, each)) for each in groups]
+    for measure in measures:
+        if measure in _DIRECT:
+            continue
+        for each in slices_of(table, measure, tests=tests):
+            explaining = _explaining(each, found)
+            if explaining is None:
+                found.append(_Seen(each, table.runs_with(each.mark), _timing(clock, table, each)))
+            elif explaining:
+                explaining[0].others.append(each)
+    return found
+
+
+def _timing(clock: Clock, table: RunTable, each: Slice) -> Timing:
+    runs = (
+        table.runs_with(Mark(TOOL_MARK, each.mark.value.partition(": ")[0]))
+        if each.mark.kind == ERROR
+        else ()
+    )
+    runs = runs or table.runs_with(each.mark)
+    return clock.timing([table.started[run] for run in runs], [table.started[run] for run in each.failed])
+
+
+def _explaining(each: Slice, found: Sequence[_Seen]) -> list[_Seen] | None:
+    """What explains a slice, the one that explains most first; None where nothing does."""
+    failed, explained = set(each.failed), set[int]()
+    shares: list[tuple[int, _Seen]] = []
+    for other in found:
+        both = failed.intersection(other.runs)
+        explained |= both
+        shares.append((len(both), other))
+    if len(explained) < _EXPLAINED * len(failed):
+        return None
+    share, most = max(shares, key=lambda pair: pair[0])
+    return [most] if share >= _EXPLAINED * len(failed) else []
+
+
+def _errors(table: RunTable, kind: str, measure: str) -> list[Slice]:
+    """Errors by tool and kind, where they are more than a few of a tool's calls, and of more than a few people."""
+    groups: list[Slice] = []
+    for place, mark in enumerate(table.marks):
+        failed = list(table.holders[place])
+        people = len({table.clusters[run] for run in failed})
+        if mark.kind != kind or len(failed) < FEWEST_RUNS or people < FEWEST_PEOPLE:
+            continue
+        calls = _calls(table, mark)
+        begun = min(table.started[run] for run in failed)
+        judged = [run for run in calls if table.started[run] >= begun] or failed
+        ended = max(table.started[run] for run in failed)
+        while_it_lasts = [run for run in judged if table.started[run] <= ended]
+        if wilson(len(failed), len(while_it_lasts))[0] < LEAST_GAP:
+            continue
+        rate = len(failed) / len(judged)
+        groups.append(Slice(mark, measure, judged, failed, rate, 0.0, people, 0.0, [mark]))
+    return groups
+
+
+# -- an issue of what was seen ------------------------------------------------------------------------
+
+
+def _issue(store: Store, table: RunTable, seen: _Seen, known: Iterable[AgentIssue]) -> AgentIssue:
+    own = seen.slice
+    newest_first = sorted(own.failed, key=lambda run: -table.started[run])
+    shown = [table.ids[run] for run in newest_first[:MOST_RUNS]]
+    suspect = weak_part(_evidence(table, seen, list(store.trajectories(ids=shown))))
+    because = [*suspect.because, *(_besides(other) for other in seen.others)]
+    status, reason = IssueStatus.OPEN, _numbers(own)
+    component, resource, certainty = suspect.component, suspect.resource, suspect.certainty
+    if seen.timing.traffic_burst:
+        component, resource, certainty = Component.NONE, "", 0.8
+        because.insert(0, "they came in a burst: hardly anybody asked so before or after")
+        if seen.timing.over:
+            status = IssueStatus.CLOSED
+            reason = "no defect: a burst of questions that the agent cannot answer, and it is over"
+    elif seen.timing.failure_burst:
+        component, certainty = Component.UPSTREAM, 0.8
+        because.insert(0, "they failed in a burst, and went well before")
+        if seen.timing.over:
+            status, reason = (
+                IssueStatus.CLOSED,
+                "nothing to repair: it went by itself, and they go well since",
+            )
+    marks = tuple(str(mark) for mark in own.alike)
+    versions = {
+        mark.value.partition("=")[0]: mark.value.partition("=")[2]
+        for mark in own.alike
+        if mark.kind == "version"
+    }
+    return AgentIssue(
+        id=_id(own, marks, known),
+        name=f"{_subject(own)}: {SAID[own.measure]}",
+        component=component,
+        resource=resource,
+        runs=shown,
+        affected=len(own.failed),
+        traffic=len(seen.runs) / len(table.ids),
+        first_seen=min(table.started[run] for run in own.failed),
+        last_seen=max(table.started[run] for run in own.failed),
+        certainty=min(certainty, 1 - own.p),
+        status=status,
+        reason=reason,
+        measure=own.measure,
+        where={own.mark.kind: own.mark.value},
+        marks=marks,
+        rate=own.rate,
+        usual=own.usual,
+        people=own.people,
+        versions=versions,
+        because=because,
+    )
+
+
+def _id(own: Slice, marks: Sequence[str], known: Iterable[AgentIssue]) -> str:
+    """The id of the issue that this slice was before, or one of its own."""
+    for issue in known:
+        # Of marks of nearly the same runs another one may be the closest by tomorrow.
+        if set(marks) & set(issue.marks) and (str(own.mark) in issue.marks or issue.marks[0] in marks):
+            return issue.id
+    return digest([own.mark.kind, own.mark.value], 12)
+
+
+def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> Evidence:
+    own = seen.slice
+    inside_runs = set(seen.runs)
+    inside: dict[int, int] = {}
+    for run in own.failed:
+        for place in table.marks_of[run]:
+            inside[place] = inside.get(place, 0) + 1
+    in_slice: dict[int, int] = {}
+    for run in inside_runs:
+        for place in table.marks_of[run]:
+            in_slice[place] = in_slice.get(place, 0) + 1
+    places = set(inside) | {n for n, mark in enumerate(table.marks) if mark.kind == "tool argument"}
+    counts = {
+        table.marks[place]: (inside.get(place, 0), len(table.holders[place]) - in_slice.get(place, 0))
+        for place in places
+    }
+    labels = table.labels.get(own.measure, bytearray())
+
+    def fine(mark: Mark) -> float | None:
+        known = [labels[run] for run in table.runs_with(mark) if run not in inside_runs and labels[run]]
+        return known.count(BAD) / len(known) if len(known) >= FEWEST_RUNS else None
+
+    return Evidence(
+        own.mark,
+        own.alike,
+        own.measure,
+        own.rate,
+        seen.timing,
+        counts,
+        len(own.failed),
+        len(table.ids) - len(inside_runs),
+        failed,
+        fine,
+    )
+
+
+def _subject(own: Slice) -> str:
+    """What sets the slice apart, in words."""
+    mark = own.mark
+    value = mark.value
+    if mark.kind == ERROR:
+        tool, _, error = value.partition(": ")
+        return f"Calls of {tool} that end in {error}"
+    if mark.kind == TOOL_MARK:
+        return f"Runs that call {'no tool' if value == 'none' else value}"
+    if mark.kind == WORD:
+        words = [alike.value for alike in own.alike if alike.kind == WORD]
+        longest = sorted(words, key=lambda word: (-len(word.split()), -len(word)))[:1]
+        single = [word for word in words if " " not in word and word not in longest[0].split()][:1]
+        return "Questions with " + " and ".join(f"“{word}”" for word in [*longest, *single])
+    if mark.kind == ENDED:
+        return f"Runs that end in {value}"
+    return f"Runs with {mark.kind} {value}"
+
+
+def _numbers(own: Slice) -> str:
+    if own.measure in _DIRECT:
+        return f"{len(own.failed)} of {len(own.judged)} fail; {own.people} people met it"
+    return (
+        f"{len(own.failed)} of {len(own.judged)} fail, {own.rate:.0%} where {own.usual:.0%} is usual for the same "
+        f"people; {own.people} people met it"
+    )
+
+
+def _besides(other: Slice) -> str:
+    how = {PEOPLE: "people's word", RETURNS: "people who come back"}.get(other.measure, other.measure)
+    return f"also by {how}: {_numbers(other)}"
+
+
+# -- its life -----------------------------------------------------------------------------------------
+
+
+def _diagnosed(store: Store, seen: AgentIssue, at: float | None) -> None:
+    """An issue whose part is plain from the record needs nobody to look."""
+    stands = store.issues.get(seen.id).status
+    if stands in (IssueStatus.OPEN, IssueStatus.REOPENED) and seen.certainty >= _SURE:
+        reason = f"put down to {seen.component} {seen.resource}".strip() + f": {seen.because[0]}"
+        store.issues.move(seen.id, IssueStatus.DIAGNOSED, reason=reason, after=stands, at=at)
+
+
+def _followed(store: Store, table: RunTable, issue: AgentIssue, now: float | None) -> None:
+    """Judge a shipped or closed issue by the runs since: they relapse, or show that it is repaired."""
+    at = store.issues.history(issue.id)[-1].at
+    kind, value = next(iter(issue.where.items()))
+    look = _errors_since if kind in (ERROR, ENDED) else _failures_since
+    told = look(table, issue, Mark(kind, value), at)
+    if told is not None and told[0] is not issue.status:
+        store.issues.move(issue.id, told[0], reason=told[1], after=issue.status, at=now)
+
+
+def _failures_since(
+    table: RunTable, issue: AgentIssue, mark: Mark, at: float
+) -> tuple[IssueStatus, str] | None:
+    if issue.measure not in table.labels:
+        return None
+    runs = table.runs_with(mark)
+    remaining = Remaining(table, issue.measure)
+    # What failed before would be the rest that the runs since are held against.
+    remaining.take_out([run for run in runs if table.started[run] <= at], table.marks_of)
+    contrast = remaining.contrast(run for run in runs if table.started[run] > at)
+    half_way = (issue.rate + issue.usual) / 2
+    counted = f"{contrast.failed} of {contrast.n} since it was {issue.status} failed"
+    if contrast.n >= FEWEST_RUNS and contrast.p < _RELAPSE and contrast.rate >= half_way:
+        return IssueStatus.REOPENED, f"it is back: {counted}"
+    if contrast.n >= _ENOUGH and contrast.rate < half_way and contrast.p > _RELAPSE:
+        return IssueStatus.CLOSED, f"repaired: {counted}, and {contrast.usual:.0%} is usual"
+    return None
+
+
+def _errors_since(
+    table: RunTable, issue: AgentIssue, mark: Mark, at: float
+) -> tuple[IssueStatus, str] | None:
+    failed = sum(table.started[run] > at for run in table.runs_with(mark))
+    calls: Sequence[int] = _calls(table, mark)
+    since = sum(table.started[run] > at for run in calls)
+    counted = f"{failed} of {since} since it was {issue.status} failed"
+    if failed >= FEWEST_RUNS and wilson(failed, since)[0] >= issue.rate / 2:
+        return IssueStatus.REOPENED, f"it is back: {counted}"
+    if since >= _ENOUGH and failed < issue.rate / 2 * since:
+        return IssueStatus.CLOSED, f"repaired: {counted}"
+    return None
+
+
+def _calls(table: RunTable, mark: Mark) -> Sequence[int]:
+    """The runs that could have ended in an error: those that call its tool, or all."""
+    if mark.kind == ERROR:
+        return table.runs_with(Mark(TOOL_MARK, mark.value.partition(": ")[0]))
+    return range(len(table.ids))
+
+
+def standing(issues: Iterable[AgentIssue]) -> list[AgentIssue]:
+    """Those that are to be dealt with, the surest and largest first."""
+    ours = [issue for issue in issues if not issue.over and issue.component is not Component.NONE]
+    return sorted(ours, key=lambda issue: (-issue.affected, issue.id))

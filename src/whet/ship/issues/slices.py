@@ -1,0 +1,410 @@
+"""Slices of the traffic in which runs fail more than in the rest, by a test that has looked at many of them.
+
+Runs come in clusters, one for each person: a slice counts by how much more often people fail in it than the same people
+do elsewhere, so that one who likes nothing makes no slice.  Of person i with n_i judged runs in a slice b_i failed, and
+n_i·q_i were to be expected, where q_i is the person's rate elsewhere, shrunk to that of all others by as much as five
+runs.  Σ(b_i − n_i·q_i) is divided by the larger of two standard errors, that of independent runs if there is no
+difference and that of the people as they differ, and compared with Student's t of G−1 degrees of freedom for G people: a hundred
+failures of one person are one piece of evidence.  The level is divided by the number of slices that were looked at
+(Bonferroni): where nothing is wrong, anything is named with a probability of about `ALPHA`.
+
+Slices overlap: whatever fails in a tool fails under the words that lead to it.  The one that surely fails most often is
+named, widened as long as what it gains fails as often, its runs are taken out, and the rest is looked at anew.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...stats import t_tail, wilson
+from .marks import ARGUMENT, RESULT, TELLING, Mark
+
+ALPHA = 0.05
+FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
+"""Judged runs of a slice, and people, below which nothing is said."""
+LEAST_GAP = 0.1
+"""Points above the rest below which a slice is no issue, however sure it is."""
+_SHRUNK = 5.0
+_FIRMER = (1.96 / 3) ** 2
+_LOOKED_AT = 120
+"""Slices whose people are counted, of those that stand out when runs are just counted."""
+_MOST_SLICES = 100
+_INSIDE, _AS_OFTEN = 0.9, 0.75
+"""Share of a slice that a wider one must hold, and of its rate that the rest of the wider one must reach."""
+_DEEPEST = 6
+_PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.8
+"""Share of its failures that a part of it must hold, and may hold, and that all its parts must hold together."""
+UNKNOWN, GOOD, BAD = 0, 1, 2
+
+
+@dataclass(slots=True)
+class RunTable:
+    """Runs as numbers: a kilobyte each or so, whatever they hold."""
+
+    ids: list[str] = field(default_factory=list)
+    started: array[float] = field(default_factory=lambda: array("d"))
+    clusters: array[int] = field(default_factory=lambda: array("l"))
+    """Person of each run, or session, or the run alone, as a number."""
+    labels: dict[str, bytearray] = field(default_factory=dict)
+    """Measure → UNKNOWN, GOOD or BAD for each run."""
+    marks: list[Mark] = field(default_factory=list)
+    holders: list[array[int]] = field(default_factory=list)
+    """For each mark its runs, ascending."""
+    values: set[int] = field(default_factory=set)
+    """Marks, by their numbers, of the very runs in which an argument or a result of a tool has some value."""
+    marks_of: list[list[int]] = field(default_factory=list)
+    """For each run its marks, by their numbers."""
+    unlike: list[int] = field(default_factory=list)
+    """Marks, by their numbers, of which no two have the very same runs: of such the one that says most."""
+    _numbers: dict[Mark, int] = field(default_factory=dict)
+    _people: dict[str, int] = field(default_factory=dict)
+
+    def add(self, id: str, started: float, person: str, marks: Iterable[Mark]) -> int:
+        """One more run; its number."""
+        number = len(self.ids)
+        self.ids.append(id)
+        self.started.append(started)
+        self.clusters.append(self._people.setdefault(person, len(self._people)))
+        for mark in marks:
+            place = self._numbers.get(mark)
+            if place is None:
+                place = self._numbers[mark] = len(self.marks)
+                self.marks.append(mark)
+                self.holders.append(array("l"))
+            self.holders[place].append(number)
+        return number
+
+    def label(self, measure: str, run: int, failed: bool | None) -> None:
+        """Say whether a run failed by a measure."""
+        if failed is not None:
+            labels = self.labels.setdefault(measure, bytearray())
+            labels.extend(bytes(run + 1 - len(labels)))
+            labels[run] = BAD if failed else GOOD
+
+    def prune(self, fewest: int) -> None:
+        """Drop marks that hardly any run has: they can never be told from chance."""
+        kept = [place for place, holders in enumerate(self.holders) if len(holders) >= fewest]
+        self.marks = [self.marks[place] for place in kept]
+        self.holders = [self.holders[place] for place in kept]
+        self._numbers = {mark: place for place, mark in enumerate(self.marks)}
+
+    def runs_with(self, mark: Mark) -> array[int]:
+        """The runs of a slice, ascending."""
+        place = self._numbers.get(mark)
+        return array("l") if place is None else self.holders[place]
+
+    def finish(self) -> None:
+        """Give each measure a label of each run, and find the marks that only repeat a value."""
+        same = {
+            bytes(self.holders[n]) for n, mark in enumerate(self.marks) if mark.kind in (ARGUMENT, RESULT)
+        }
+        self.values = {n for n, holders in enumerate(self.holders) if bytes(holders) in same}
+        first: dict[bytes, int] = {}
+        for n in sorted(
+            range(len(self.marks)), key=lambda n: (TELLING.index(self.marks[n].kind), self.marks[n].value)
+        ):
+            first.setdefault(bytes(self.holders[n]), n)
+        self.unlike = sorted(first.values())
+        self.marks_of = [[] for _ in self.ids]
+        for n, holders in enumerate(self.holders):
+            for run in holders:
+                self.marks_of[run].append(n)
+        for labels in self.labels.values():
+            labels.extend(bytes(len(self.ids) - len(labels)))
+
+
+@dataclass(slots=True)
+class Slice:
+    """A slice in which runs fail more than in the rest."""
+
+    mark: Mark
+    measure: str
+    judged: list[int]
+    """Numbers of its runs of which one knows."""
+    failed: list[int]
+    rate: float
+    usual: float
+    """Rate of the rest, without the slices that were named before."""
+    people: int
+    """Who failed in it."""
+    p: float
+    alike: list[Mark] = field(default_factory=list)
+    """Marks of nearly the same runs, its own first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A slice against the rest."""
+
+    n: int
+    failed: int
+    rate: float
+    usual: float
+    people: int
+    p: float
+
+    @property
+    def surely(self) -> float:
+        """The rate that it has at least, by Wilson's interval at three standard errors."""
+        return wilson(self.failed * _FIRMER, self.n * _FIRMER)[0]
+
+
+class Remaining:
+    """The judged runs of one measure that no slice explains yet."""
+
+    def __init__(self, table: RunTable, measure: str) -> None:
+        self.table, self.measure = table, measure
+        self._labels = bytearray(table.labels[measure])
+        people = max(table.clusters, default=-1) + 1
+        self._n, self._bad = [0] * people, [0] * people
+        for number, label in enumerate(self._labels):
+            if label:
+                self._n[table.clusters[number]] += 1
+                self._bad[table.clusters[number]] += label == BAD
+        self.n, self.failed = sum(self._n), sum(self._bad)
+        self.counts = [self._count(holders) for holders in table.holders]
+        """For each mark its judged runs and those that failed."""
+
+    def _count(self, runs: Sequence[int]) -> tuple[int, int]:
+        labels = [self._labels[number] for number in runs]
+        bad = labels.count(BAD)
+        return labels.count(GOOD) + bad, bad
+
+    def runs(self, runs: Iterable[int]) -> list[int]:
+        """Those of the runs that are still judged here."""
+        return [number for number in runs if self._labels[number]]
+
+    def failures(self, runs: Iterable[int]) -> list[int]:
+        """Those that failed."""
+        return [number for number in runs if self._labels[number] == BAD]
+
+    def contrast(self, runs: Iterable[int]) -> Contrast:
+        """How a slice compares with the rest, person by person."""
+        own: dict[int, list[int]] = {}
+        for number in runs:
+            if label := self._labels[number]:
+                counts = own.setdefault(self.table.clusters[number], [0, 0])
+                counts[0] += 1
+                counts[1] += label == BAD
+        n, bad = sum(count for count, _ in own.values()), sum(failed for _, failed in own.values())
+        rest, rest_bad = self.n - n, self.failed - bad
+        if not n or not rest:
+            return Contrast(n, bad, bad / n if n else 0.0, 0.0, 0, 1.0)
+        usual = (rest_bad + 0.5) / (rest + 1)
+        # If there is no difference, that of all together is the rate: that of a rest with few failures is too low.
+        pooled = self.failed / self.n
+        expected, independent = 0.0, n * n * pooled * (1 - pooled) / rest
+        differences: list[tuple[int, float]] = []
+        for person, (count, failed) in own.items():
+            elsewhere, elsewhere_bad = self._n[person] - count, self._bad[person] - failed
+            rate = (elsewhere_bad + _SHRUNK * usual) / (elsewhere + _SHRUNK)
+            expected += count * rate
+            independent += count * max(rate * (1 - rate), pooled * (1 - pooled))
+            differences.append((count, failed - count * rate))
+        total = bad - expected
+        people_differ = sum((difference - count * total / n) ** 2 for count, difference in differences)
+        people_differ *= len(own) / max(1, len(own) - 1)
+        t = (total - 0.5) / math.sqrt(max(independent, people_differ, 1e-9))
+        p = t_tail(t, len(own) - 1) if t > 0 and len(own) > 1 else 1.0
+        people = sum(failed > 0 for _, failed in own.values())
+        return Contrast(n, bad, bad / n, expected / n, people, p)
+
+    def take_out(self, runs: Iterable[int], marks_of: Sequence[Sequence[int]]) -> None:
+        """These runs are explained: they count neither for a slice nor for the rest any more."""
+        for number in runs:
+            label = self._labels[number]
+            if not label:
+                continue
+            self._labels[number] = UNKNOWN
+            person, bad = self.table.clusters[number], int(label == BAD)
+            self._n[person] -= 1
+            self._bad[person] -= bad
+            self.n, self.failed = self.n - 1, self.failed - bad
+            for place in marks_of[number]:
+                count, failed = self.counts[place]
+                self.counts[place] = (count - 1, failed - bad)
+
+
+def _gain(n: int, bad: int, usual: float) -> float:
+    """Log-likelihood of a slice's own rate over the usual one; 0 where it is not above it."""
+    rate = bad / n
+    if rate <= usual:
+        return 0.0
+    usual = min(max(usual, 1e-4), 1 - 1e-4)
+    gain = bad * math.log(rate / usual)
+    return gain + ((n - bad) * math.log((1 - rate) / (1 - usual)) if bad < n else 0.0)
+
+
+def slices_of(
+    table: RunTable, measure: str, *, tests: int, without: frozenset[str] = frozenset()
+) -> list[Slice]:
+    """The slices that fail more than the rest by one measure, the one that explains most first.
+
+    Args:
+        tests: slices that are looked at over all measures, by which the level is divided.
+        without: kinds of mark that say the same as the measure does.
+    """
+    remaining = Remaining(table, measure)
+    if remaining.failed < FEWEST_PEOPLE:
+        return []
+    marks_of = table.marks_of
+    usable = [place for place in table.unlike if table.marks[place].kind not in without]
+    level = ALPHA / max(1, tests)
+    named: list[Slice] = []
+
+    def proven(place: int) -> Contrast | None:
+        contrast = remaining.contrast(table.holders[place])
+        enough = contrast.n >= FEWEST_RUNS and contrast.people >= FEWEST_PEOPLE
+        return (
+            contrast
+            if enough and contrast.p <= level and contrast.rate - contrast.usual >= LEAST_GAP
+            else None
+        )
+
+    while len(named) < _MOST_SLICES:
+        candidates = [
+            (contrast, place) for place in _standing_out(remaining, usable) if (contrast := proven(place))
+        ]
+        if not candidates:
+            return named
+        place = _one(remaining, candidates)
+        place = _widened(remaining, place, marks_of, [other for _, other in candidates])
+        contrast = remaining.contrast(table.holders[place])
+        judged = remaining.runs(table.holders[place])
+        named.append(
+            Slice(
+                table.marks[place],
+                measure,
+                judged,
+                remaining.failures(judged),
+                contrast.rate,
+                contrast.usual,
+                contrast.people,
+                contrast.p,
+                _alike(table, place, marks_of),
+            )
+        )
+        remaining.take_out(judged, marks_of)
+    return named
+
+
+def _one(remaining: Remaining, candidates: Sequence[tuple[Contrast, int]]) -> int:
+    """The slice that surely fails most often; where it is several that stand alone, the surest of these."""
+    ranked = sorted(candidates, key=lambda each: (-each[0].surely, -each[0].n, each[1]))
+    order = [place for _, place in ranked]
+    place = order[0]
+    for _ in range(_DEEPEST):
+        bad = set(remaining.failures(remaining.table.holders[place]))
+        parts = _parts_of(remaining, bad, [other for other in order if other != place], whole=_WHOLE)
+        if sum(len(part) for part in parts.values()) < _MADE_UP * len(bad):
+            break
+        place = min(parts, key=order.index)
+    return place
+
+
+def _parts_of(
+    remaining: Remaining, bad: set[int], proven: Sequence[int], *, whole: float
+) -> dict[int, set[int]]:
+    """Slices that stand alone and hold a part of these failures each, and hardly one in common; the largest first."""
+    table, parts, taken = remaining.table, dict[int, set[int]](), set[int]()
+    inside = {place: bad & set(table.holders[place]) for place in proven}
+    # The largest first: two halves are told apart before a piece of either.
+    for place in sorted(proven, key=lambda place: -len(inside[place])):
+        own = inside[place]
+        if not _PART * len(bad) <= len(own) <= whole * len(bad) or len(own & taken) > (1 - _INSIDE) * len(
+            own
+        ):
+            continue
+        if len(own) < _MADE_UP * len(remaining.failures(table.holders[place])):
+            continue  # it is no part of them, it reaches beyond
+        # The values of one argument are no parts: a tool that fails fails for each of them.
+        if table.marks[place].kind in (ARGUMENT, RESULT) or place in table.values:
+            continue
+        parts[place] = own
+        taken |= own
+    return parts
+
+
+def _widened(
+    remaining: Remaining, place: int, marks_of: Sequence[Sequence[int]], proven: Sequence[int]
+) -> int:
+    """The widest slice around a slice of which the rest fails about as often: what was picked may be its worst part.
+
+    Args:
+        proven: slices that stand alone; where they make up what a wider one adds, it is several, and not one.
+    """
+    holders, considered = remaining.table.holders, set(remaining.table.unlike)
+    own = set(remaining.runs(remaining.table.holders[place]))
+    bad = len(remaining.failures(own))
+    shared: dict[int, int] = {}
+    for number in own:
+        for other in marks_of[number]:
+            shared[other] = shared.get(other, 0) + 1
+    widest, most = place, bad
+    for other, both in shared.items():
+        n, failed = remaining.counts[other]
+        if other not in considered or both < _INSIDE * len(own) or n - both < FEWEST_PEOPLE or failed <= most:
+            continue
+        added = set(remaining.runs(holders[other])) - own
+        added_bad = set(remaining.failures(added))
+        # As often as the slice itself, as far as so few runs can tell.
+        share = len(added_bad) / len(added)
+        if wilson(len(added_bad), len(added))[1] < bad / len(own) or share < _AS_OFTEN * bad / len(own):
+            continue
+        parts = _parts_of(
+            remaining, added_bad, [part for part in proven if not own & set(holders[part])], whole=1.0
+        )
+        if sum(len(part) for part in parts.values()) < _MADE_UP * len(added_bad):
+            widest, most = other, failed
+    return widest
+
+
+def _standing_out(remaining: Remaining, usable: Sequence[int]) -> list[int]:
+    """The marks whose runs stand out when they are just counted: the others need no closer look."""
+    usual = remaining.failed / remaining.n if remaining.n else 0.0
+    gains = []
+    for place in usable:
+        n, bad = remaining.counts[place]
+        if n >= FEWEST_RUNS and bad >= FEWEST_PEOPLE and bad / n > usual:
+            rest = (remaining.failed - bad + 0.5) / (remaining.n - n + 1)
+            gains.append((_gain(n, bad, rest), place))
+    gains.sort(key=lambda each: (-each[0], each[1]))
+    return [place for _, place in gains[:_LOOKED_AT]]
+
+
+def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[Mark]:
+    """Marks that nearly the same runs have, the slice's own first, then the closest."""
+    own = set(table.holders[place])
+    shared: dict[int, int] = {}
+    for number in own:
+        for other in marks_of[number]:
+            shared[other] = shared.get(other, 0) + 1
+    near = []
+    for other, both in shared.items():
+        union = len(own) + len(table.holders[other]) - both
+        if other != place and both / union >= 0.8:
+            near.append((both / union, table.marks[other]))
+    near.sort(key=lambda each: (-each[0], each[1]))
+    return [table.marks[place], *(mark for _, mark in near[:12])]
+
+
+def looked_at(table: RunTable, measures: Iterable[str]) -> int:
+    """How many slices are looked at over all measures: those with as many judged runs as anything is said of.
+
+    Marks of the very same runs are one slice.
+    """
+    tests = 0
+    unique = [table.holders[place] for place in table.unlike]
+    for measure in measures:
+        labels = table.labels[measure]
+        for holders in unique:
+            known = 0
+            for number in holders:
+                known += labels[number] != UNKNOWN
+                if known >= FEWEST_RUNS:
+                    tests += 1
+                    break
+    return tests

@@ -1,0 +1,306 @@
+"""Which part of the agent a slice of failures is put down to, by what its runs share and what others do not.
+
+It is a reading of the record, and says how sure it is: what a trace cannot tell apart, a tool that is wrong each time
+from a prompt that lacks a rule, a person or a replay with one thing changed has to (`diagnosing.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...record.store.issues import Component
+from ...record.tracing.dialects.reading import LLM
+from ...record.tracing.tool_calls import tool_calls
+from ...types import Trajectory
+from .failing import BLOCKED, SECONDS, TOKENS
+from .marks import (
+    AGENT,
+    ARGUMENT,
+    CHOICE,
+    ENDED,
+    ERROR,
+    MODEL,
+    NO_TOOL,
+    RESULT,
+    STOPPED,
+    SYSTEM,
+    TOOL_MARK,
+    VERSION,
+    Mark,
+)
+from .timing import Timing
+
+KINDS = {
+    "prompt": Component.PROMPT,
+    "function": Component.TOOL,
+    "router": Component.ROUTE,
+    "memory": Component.MEMORY,
+    "value": Component.MODEL,
+    "head": Component.MODEL,
+    "adapter": Component.MODEL,
+    "weights": Component.MODEL,
+    "files": Component.DATA,
+}
+"""Kind of a Version → the part that it is."""
+_UNREACHED = re.compile(
+    r"\b(?:5\d\d|429|408)\b|time[d ]*out|unavailable|unreachable|connection|rate.?limit|overload|refused|gateway",
+    re.IGNORECASE,
+)
+_REMEMBERED = re.compile(
+    r"\b(known|memory|memories|remember\w*|recall\w*|history|profile|preference\w*|facts?)\b", re.IGNORECASE
+)
+_ROUTED = re.compile(
+    r"\b(rout\w*|desk|intent|agent|plan|planner|handoff|transfer\w*|department)\b", re.IGNORECASE
+)
+_VALUE = re.compile(r"\d+(?:\.\d+)?|\b[A-Z][\w-]{2,}\b|\b[a-z]{5,}\b")
+
+
+@dataclass(slots=True)
+class Suspect:
+    """The part that a slice is put down to."""
+
+    component: Component
+    resource: str = ""
+    certainty: float = 0.0
+    because: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a slice when its part is looked for."""
+
+    mark: Mark
+    alike: Sequence[Mark]
+    measure: str
+    rate: float
+    timing: Timing
+    counts: Mapping[Mark, tuple[int, int]]
+    """Mark → how many of the slice's failures have it, and how many runs outside the slice; of those that one has."""
+    failures: int
+    others: int
+    """Runs outside the slice."""
+    failed: Sequence[Trajectory]
+    """Some of the runs that failed."""
+    fine: Callable[[Mark], float | None]
+    """Mark → share of failures among its runs outside the slice; None where too few are known."""
+
+    @property
+    def shares(self) -> dict[Mark, tuple[float, float]]:
+        """Mark → its share of the slice's failures, and of all other runs."""
+        return {
+            mark: (inside / max(1, self.failures), outside / max(1, self.others))
+            for mark, (inside, outside) in self.counts.items()
+        }
+
+
+def weak_part(evidence: Evidence) -> Suspect:
+    """The part of the agent that a slice is put down to."""
+    for look in (_by_error, _by_version, _by_model, _by_load, _by_value, _by_memory, _by_route, _by_tool):
+        suspect = look(evidence)
+        if suspect is not None:
+            return suspect
+    return Suspect(
+        Component.PROMPT,
+        certainty=0.3,
+        because=["nothing else sets these runs apart but what they are asked"],
+    )
+
+
+def _shared(evidence: Evidence, kind: str, least: float = 0.6) -> list[tuple[Mark, float, float]]:
+    """Marks of a kind that most failures have and hardly another run, those of most failures first."""
+    return sorted(
+        (
+            (mark, inside, outside)
+            for mark, (inside, outside) in evidence.shares.items()
+            if mark.kind == kind and inside >= least and inside > 3 * outside
+        ),
+        key=lambda each: (-each[1], each[0]),
+    )
+
+
+def _by_error(evidence: Evidence) -> Suspect | None:
+    own = (
+        [evidence.mark]
+        if evidence.mark.kind in (ERROR, ENDED)
+        else [m for m, _, _ in _shared(evidence, ERROR)]
+    )
+    if not own:
+        return None
+    tool, _, error = own[0].value.partition(": ") if own[0].kind == ERROR else ("", "", own[0].value)
+    name = f"the tool {tool}" if tool else "the run"
+    if _UNREACHED.search(error):
+        return Suspect(Component.UPSTREAM, tool, 0.9, [f"{name} could not be reached: {error}"])
+    values = _told_by_values(evidence, tool)
+    if values:
+        return Suspect(
+            Component.DATA, tool, 0.7, [f"{name} fails with {error} for some values alone: {values}"]
+        )
+    if evidence.timing.began is not None:
+        return Suspect(
+            Component.UPSTREAM,
+            tool,
+            0.7,
+            [f"{name} went well until it began to fail with {error}, under the same versions"],
+        )
+    return Suspect(Component.TOOL, tool, 0.85, [f"{name} fails with {error}, whatever it is called with"])
+
+
+def _told_by_values(evidence: Evidence, tool: str) -> str:
+    """The values of one argument that the failures have and calls that went well do not; "" where none tell."""
+    failing: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    well: Counter[str] = Counter()
+    for mark, (inside, outside) in evidence.counts.items():
+        if mark.kind == ARGUMENT and mark.value.startswith(f"{tool} "):
+            key, _, value = mark.value.removeprefix(f"{tool} ").partition("=")
+            if inside and outside <= 0.05 * inside:
+                failing[key].append((inside, value))
+            well[key] += outside > inside
+    for key, values in failing.items():
+        if sum(count for count, _ in values) >= 0.8 * evidence.failures and well[key] >= 2:
+            return f"{key} = {', '.join(value for _, value in sorted(values, reverse=True)[:5])}"
+    return ""
+
+
+def _by_version(evidence: Evidence) -> Suspect | None:
+    for mark in evidence.alike:
+        if mark.kind == VERSION:
+            resource = mark.value.partition("=")[0]
+            return Suspect(
+                KINDS.get(resource.rpartition(".")[2], Component.PROMPT),
+                resource,
+                0.8,
+                [f"only runs under this Version of {resource} fail so"],
+            )
+    return None
+
+
+def _by_model(evidence: Evidence) -> Suspect | None:
+    if stopped := _shared(evidence, STOPPED):
+        reason = stopped[0][0].value
+        return Suspect(
+            Component.MODEL, reason, 0.75, [f"the model stopped by {reason!r}, and seldom does elsewhere"]
+        )
+    for mark in evidence.alike:
+        if mark.kind in (MODEL, STOPPED):
+            return Suspect(Component.MODEL, mark.value, 0.7, [f"only runs with {mark} fail so"])
+    return None
+
+
+def _by_load(evidence: Evidence) -> Suspect | None:
+    if evidence.measure in (SECONDS, TOKENS):
+        part = Component.UPSTREAM if evidence.measure == SECONDS else Component.MODEL
+        return Suspect(
+            part, evidence.mark.value, 0.4, [f"runs with the same tools took less {evidence.measure} before"]
+        )
+    if evidence.measure == BLOCKED:
+        return Suspect(
+            Component.PROMPT, evidence.mark.value, 0.3, ["a guardrail stops what the agent tries here"]
+        )
+    return None
+
+
+def _by_value(evidence: Evidence) -> Suspect | None:
+    if evidence.mark.kind not in (ARGUMENT, RESULT):
+        return None
+    tool = evidence.mark.value.partition(" ")[0]
+    return Suspect(
+        Component.DATA, tool, 0.6, [f"other values of {tool} go well: {evidence.mark.value} does not"]
+    )
+
+
+def _by_memory(evidence: Evidence) -> Suspect | None:
+    lines = [
+        (inside, mark)
+        for mark, (inside, outside) in evidence.shares.items()
+        if mark.kind == SYSTEM and _REMEMBERED.search(mark.value) and inside > 1.5 * outside
+    ]
+    without_tools = evidence.shares.get(Mark(TOOL_MARK, NO_TOOL), (0.0, 0.0))[0]
+    remembered = sum(
+        any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines()) for run in evidence.failed
+    )
+    if lines and without_tools >= 0.6 and remembered >= 0.6 * len(evidence.failed):
+        return Suspect(
+            Component.MEMORY, "", 0.6, ["the agent answers from what it remembers, without a tool"]
+        )
+    return None
+
+
+def _system(run: Trajectory) -> str:
+    for step in run.steps:
+        if step.kind == LLM and isinstance(step.observation, list | tuple):
+            return "\n".join(
+                str(message.get("text", message.get("content", "")))
+                for message in step.observation
+                if isinstance(message, Mapping) and message.get("role") in ("system", "developer")
+            )
+    return ""
+
+
+def _by_route(evidence: Evidence) -> Suspect | None:
+    inside, outside = evidence.shares.get(Mark(TOOL_MARK, NO_TOOL), (0.0, 0.0))
+    if inside >= 0.8 and outside <= 0.5:
+        return Suspect(
+            Component.ROUTE,
+            "",
+            0.5,
+            [f"no tool is called in {inside:.0%} of them, and in {outside:.0%} of all others"],
+        )
+    if evidence.mark.kind in (AGENT, CHOICE) or (
+        evidence.mark.kind == SYSTEM and _ROUTED.search(evidence.mark.value)
+    ):
+        return Suspect(
+            Component.ROUTE, evidence.mark.value, 0.4, [f"they are those that went to {evidence.mark.value}"]
+        )
+    return None
+
+
+def _by_tool(evidence: Evidence) -> Suspect | None:
+    tools = [
+        mark for mark, (inside, _) in evidence.shares.items() if mark.kind == TOOL_MARK and inside >= 0.6
+    ]
+    tools = [mark for mark in tools if mark.value != NO_TOOL]
+    if not tools:
+        return None
+    elsewhere = [(mark, share) for mark in tools if (share := evidence.fine(mark)) is not None]
+    grounded = sum(_grounded(run) for run in evidence.failed) / max(1, len(evidence.failed))
+    name = ", ".join(mark.value for mark in tools)
+    if len(elsewhere) == len(tools) and all(share < 0.5 * evidence.rate for _, share in elsewhere):
+        if grounded >= 0.5:
+            return Suspect(
+                Component.PROMPT,
+                "",
+                0.5,
+                [f"{name} goes well elsewhere, and the answers repeat what it gave"],
+            )
+        return Suspect(
+            Component.ROUTE,
+            name,
+            0.5,
+            [f"{name} goes well elsewhere, and the answers say what it did not give: a step is missing"],
+        )
+    if evidence.rate >= 0.78 and grounded >= 0.3:
+        return Suspect(
+            Component.TOOL,
+            name,
+            0.45,
+            [f"nearly all fail that call {name}, and the answers repeat what it gave"],
+        )
+    return Suspect(
+        Component.PROMPT,
+        "",
+        0.45,
+        [f"{name} is called as ever and some answers are right: it is how they are given"],
+    )
+
+
+def _grounded(run: Trajectory) -> bool:
+    """True if the answer repeats a value that a tool gave and the question did not have."""
+    told = " ".join(str(call.result) for call in tool_calls(run)).lower()
+    asked = run.task.instruction.lower()
+    values = {value.lower() for value in _VALUE.findall(run.output_text)}
+    numbers = {value for value in values if value[0].isdigit()}
+    own = {value for value in (numbers or values) if value not in asked}
+    return any(value in told or value.removesuffix(".00").removesuffix("0") in told for value in own)

@@ -1,0 +1,249 @@
+"""From thumbs down to a repair that is live, one step after the other and over restarts; and with thumbs by chance."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import random
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.autopilot.journal import read
+from whet.autopilot.night import NightBudget, start, stop
+from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, approve, settings_of
+from whet.autopilot.shipping import delivery_of
+from whet.record.store import Stage, Store
+from whet.record.store.issues import AgentIssue, Component, IssueStatus
+from whet.types import Bundle, Feedback, Task, Trajectory
+
+AGENT = '''"""The desk of a shop."""
+
+UNITS = {"warranty": "months", "age": "years"}
+
+
+def answer(question):
+    subject = "warranty" if "warranty" in question else "delivery"
+    return f"The {subject} is 3 {UNITS.get(subject, 'days')}."
+'''
+THINGS = ("pump", "hose", "lamp")
+
+
+def _answers(folder: Path) -> Callable[[str], str]:
+    spec = importlib.util.spec_from_file_location(f"desk_{folder.name}", folder / "desk.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answer: Callable[[str], str] = module.answer
+    return answer
+
+
+def git(folder: Path, *words: str) -> str:
+    named = ("-c", "user.name=team", "-c", "user.email=team@localhost")
+    done = subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+class Shop:
+    """The agent's folder, its record, and people who like a warranty in years."""
+
+    def __init__(self, folder: Path, *, by_chance: bool = False) -> None:
+        self.folder, self.by_chance = folder / "agent", by_chance
+        self.folder.mkdir()
+        (self.folder / "desk.py").write_text(AGENT, encoding="utf-8")
+        self.store = Store(folder / "runs.db")
+        self.output = folder / "out"
+        self.asked = 0
+        self.chance = random.Random(0)
+        self.in_git = False
+
+    def ask(self, count: int, *, at: float, trial: tuple[Bundle, Path] | None = None) -> None:
+        """People ask, and say what they think; half of them are served the trial, where there is one."""
+        answers = {None: _answers(self.folder)} | ({trial[1]: _answers(trial[1])} if trial else {})
+        runs, notes = list[Trajectory](), list[Feedback]()
+        for number in range(count):
+            self.asked += 1
+            arm = trial if trial and number % 2 else None
+            subject = ("warranty", "delivery")[number % 4 == 0]
+            question = f"How long is the {subject} of the {THINGS[number % 3]}, order {self.asked}?"
+            text = answers[arm[1] if arm else None](question)
+            id = f"run-{self.asked:05}"
+            run = Trajectory(
+                id=id,
+                task=Task(instruction=question, meta={"source": "gateway"}),
+                output=text,
+                versions=arm[0].ids if arm else {},
+                subject=f"p{number % 23}",
+                started=at + number * 1e-3,
+                meta={"source": "gateway", "run": id},
+            )
+            runs.append(run)
+            liked = ("years" in text) if subject == "warranty" else ("days" in text)
+            if self.by_chance:
+                liked = self.chance.random() < 0.4
+            notes.append(Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=run.started))
+        self.store.put(*runs)
+        self.store.add_feedback(*notes)
+
+    def find(self, store: Store) -> Sequence[AgentIssue]:
+        runs = [run.id for run in store.trajectories() if "warranty" in run.task.instruction][-20:]
+        issue = AgentIssue(
+            id="issue-warranty",
+            name="answers on a warranty are disliked",
+            component=Component.ROUTE,
+            runs=runs,
+            affected=40,
+            traffic=0.75,
+        )
+        store.issues.put(issue)
+        return [issue]
+
+    def pilot(self, *, clock: Any, mode: Mode = Mode.ACT, **budget: Any) -> Autopilot:
+        """A fresh autopilot, as a restarted process has it."""
+        repair = settings_of(
+            self.folder / "desk.py", entry="desk:answer", output=self.output, regime="exchangeable"
+        )
+        options = PilotOptions(repair=repair, mode=mode)
+        deliver = delivery_of(self.store, self.folder, offline=True) if self.in_git else None
+        night = NightBudget(share=0.5, **budget)
+        return Autopilot(self.store, options, night, self.find, deliver=deliver, clock=clock)
+
+    def under_git(self) -> None:
+        """Put the agent into a repository, so that repairs are delivered as branches."""
+        self.in_git = True
+        git(self.folder, "init", "-q", "-b", "main")
+        git(self.folder, "add", "desk.py")
+        git(self.folder, "commit", "-q", "-m", "the desk")
+
+    def stage(self) -> str:
+        return str((self.store.state("autopilot/work/issue-warranty") or {}).get("stage"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+class Clock:
+    """Unix time that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 10_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _steps(shop: Shop, clock: Clock, *, mode: Mode = Mode.ACT, most: int = 12) -> None:
+    """One step for each process, until there is nothing to do."""
+
+    async def one() -> bool:
+        return await shop.pilot(clock=clock, mode=mode).step()
+
+    for _ in range(most):
+        if not asyncio.run(one()):
+            return
+        clock.now += 1
+
+
+def _trial(shop: Shop) -> tuple[Bundle, Path]:
+    trial = shop.store.state("autopilot/trial")
+    return shop.store.bundle(trial["bundle"]), Path(trial["folder"])
+
+
+def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_each(shop: Shop) -> None:
+    clock = Clock()
+    shop.under_git()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    assert shop.stage() == "on trial"
+    (canary,) = shop.store.on_trial()
+    assert canary.stage is Stage.CANARY
+    assert canary.share == 0.5
+    bundle, folder = _trial(shop)
+    assert "'years', \"age\"" in (folder / "desk.py").read_text(encoding="utf-8")
+    assert '"warranty": "months"' in (shop.folder / "desk.py").read_text(encoding="utf-8")
+    spent = shop.pilot(clock=clock).night.recorded["rollouts"]
+    shop.ask(96, at=clock.now, trial=(bundle, folder))
+    clock.now += 100
+    _steps(shop, clock)
+    assert shop.stage() == "shipped"
+    assert not shop.store.on_trial()
+    (released,) = shop.store.history()
+    assert not released.unproven
+    assert "years" in str(released.bundle["desk.UNITS"].content)
+    assert shop.store.issues.get("issue-warranty").status is IssueStatus.SHIPPED
+    branch = shop.store.state("autopilot/work/issue-warranty")["branch"]
+    assert "years" in git(shop.folder, "show", f"{branch}:desk.py")
+    assert "verdict.json" in git(shop.folder, "ls-tree", "-r", "--name-only", branch)
+    assert git(shop.folder, "status", "--porcelain", "desk.py") == ""
+    night = shop.pilot(clock=clock).night
+    assert night.recorded["rollouts"] == spent  # people judged: the agent was not asked for it
+    assert 0 < night.alpha_spent <= 0.05
+    steps = [row.step for row in read(shop.store)]
+    assert [
+        step for step in ("find", "diagnose", "propose", "trial", "look", "ship") if step not in steps
+    ] == []
+
+
+def test_thumbs_by_chance_ship_nothing(tmp_path: Path) -> None:
+    shop, clock = Shop(tmp_path, by_chance=True), Clock()
+    shop.ask(72, at=1_000.0)
+    for _ in range(3):
+        _steps(shop, clock)
+        if shop.store.on_trial():
+            shop.ask(96, at=clock.now, trial=_trial(shop))
+        clock.now += 100
+    _steps(shop, clock)
+    assert shop.store.history() == []
+    assert "ship" not in {row.step for row in read(shop.store)}
+
+
+def test_ask_waits_for_approval_and_suggest_leaves_the_traffic_alone(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock, mode=Mode.SUGGEST)
+    assert shop.stage() == "to try"
+    _steps(shop, clock, mode=Mode.ASK)
+    assert shop.store.release_log() == []
+    assert any("approve trial-1" in row.sentence for row in read(shop.store))
+    approve(shop.store, "trial-1")
+    _steps(shop, clock, mode=Mode.ASK)
+    assert len(shop.store.on_trial()) == 1
+
+
+def test_a_step_that_fails_is_a_row_and_is_done_later(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    source = shop.folder / "desk.py"
+    source.write_text("def answer(question:\n", encoding="utf-8")
+    _steps(shop, clock, most=4)
+    assert any("failed" in row.sentence for row in read(shop.store))
+    source.write_text(AGENT, encoding="utf-8")
+    clock.now += 100
+    _steps(shop, clock)
+    assert shop.stage() == "on trial"
+
+
+def test_the_switch_ends_it_before_the_next_step(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    stop(shop.store, "enough")
+    why = asyncio.run(shop.pilot(clock=clock).run())
+    assert "enough" in why
+    assert shop.stage() == "None"
+    start(shop.store)
+    asyncio.run(shop.pilot(clock=clock).run())
+    assert shop.stage() == "on trial"
+
+
+def test_no_more_than_the_budget_is_asked_of_the_agent(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    asyncio.run(shop.pilot(clock=clock, rollouts=20).run())
+    assert shop.pilot(clock=clock).night.recorded["rollouts"] <= 20
+    assert shop.store.release_log() == []

@@ -1,0 +1,138 @@
+"""A night's budget, its part of alpha, its kill switch and its journal, all of it in the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from whet.autopilot.evidence import LiveArms
+from whet.autopilot.journal import Journal, read
+from whet.autopilot.night import Night, NightBudget, alone, start, stop
+from whet.autopilot.slices import PartOfTraffic
+from whet.errors import BudgetExceeded, StoreBusyError
+from whet.prove.verdict import verdict
+from whet.record.store import Store
+from whet.types import Feedback, Task, Trajectory
+
+
+def test_what_is_spent_is_recorded_before_it_is_spent_and_outlives_the_process(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        night = Night(store, NightBudget(rollouts=3, calls=2))
+        night.meter.reserve(rollouts=2)
+        # as a process that is killed here has it
+        again = Night(store, NightBudget(rollouts=100))
+        assert again.number == night.number
+        assert again.meter.spent["rollouts"] == 2
+        again.meter.reserve(rollouts=1)
+        with pytest.raises(BudgetExceeded, match="3 of 3"):
+            again.meter.reserve(rollouts=1)
+        assert Night(store, NightBudget()).recorded["rollouts"] == 3
+
+
+def test_all_proofs_of_a_night_share_its_alpha(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        night = Night(store, NightBudget(alpha=0.05, gates=4))
+        parts = [night.alpha(f"gate/{number}") for number in range(4)]
+        assert sum(parts) == pytest.approx(0.05)
+        assert Night(store, NightBudget()).alpha("gate/0") == parts[0]  # asked again, it is not spent again
+        with pytest.raises(BudgetExceeded, match="all 4 proofs"):
+            night.alpha("gate/4")
+
+
+def test_the_switch_and_the_clock_forbid_the_next_call(tmp_path: Path) -> None:
+    now = [1000.0]
+    with Store(tmp_path / "runs.db") as store:
+        night = Night(store, NightBudget(hours=1), clock=lambda: now[0])
+        stop(store, "the phone rings")
+        with pytest.raises(BudgetExceeded, match="the phone rings"):
+            night.meter.reserve(calls=1)
+        start(store)
+        night.meter.reserve(calls=1)
+        now[0] += 3601
+        with pytest.raises(BudgetExceeded, match="1 hours of the night are over"):
+            night.meter.reserve(calls=1)
+        assert night.meter.spent["calls"] == 1
+
+
+def test_a_night_that_has_ended_is_followed_by_one_with_its_own_budget_and_people(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        first = Night(store, NightBudget(calls=1))
+        first.meter.reserve(calls=1)
+        first.end("over")
+        second = Night(store, NightBudget(calls=1))
+        assert second.number == 2
+        second.meter.reserve(calls=1)
+        sides = [(first.unseen(f"p{n}"), second.unseen(f"p{n}")) for n in range(200)]
+        assert 50 < sum(one for one, _ in sides) < 110
+        assert any(one != other for one, other in sides)
+
+
+def test_a_row_of_the_journal_and_where_the_work_stands_are_written_together(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        night = Night(store, NightBudget())
+        journal = Journal(store, night)
+        journal.write("diagnose", "two pieces may change\x1b[31m", issue="i1", work={"stage": "diagnosed"})
+        again = Journal(store, night)
+        again.write("propose", "nothing better", issue="i1", work={"stage": "waiting"})
+        rows = list(read(store))
+        assert [row.number for row in rows] == [1, 2]
+        assert again.work("i1") == {"stage": "waiting"}
+        assert "\x1b" not in rows[0].line()
+
+
+def test_two_autopilots_on_one_record_are_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs.db")
+    with store, alone(store), pytest.raises(StoreBusyError, match="another autopilot"), alone(store):
+        raise AssertionError("a second one was let in")
+
+
+def test_a_part_of_the_traffic_is_told_by_the_words_of_its_questions() -> None:
+    own = [f"How many litres are {n} gallons?" for n in range(20)]
+    others = [f"How many points do I have, I am number {n}?" for n in range(30)]
+    others += [f"Is the pump {n} in stock?" for n in range(200)]
+    part = PartOfTraffic.of(own, [*own, *others], share=len(own) / len([*own, *others]))
+    assert part.holds("How many litres are 99 gallons?")
+    assert not part.holds("How many points do I have, I am number 99?")
+    assert not part.holds("Is the lamp in stock?")
+
+
+def test_a_part_that_most_questions_belong_to_is_told_from_the_few_others() -> None:
+    many = [f"How long is the warranty of the pump {n}?" for n in range(120)]
+    few = [f"How long is the delivery of the pump {n}?" for n in range(40)]
+    part = PartOfTraffic.of(many[:20], [*many, *few], share=0.75)
+    assert part.holds("How long is the warranty of the pump 999?")
+    assert not part.holds("How long is the delivery of the pump 999?")
+
+
+def _run(number: int, liked: bool, version: str) -> Trajectory:
+    return Trajectory(
+        id=f"run-{number}",
+        task=Task(instruction="How long?"),
+        versions={"desk.PROMPT": version},
+        started=float(number),
+        feedback=[Feedback(run=f"run-{number}", value=1.0 if liked else -1.0, id=f"f{number}")],
+    )
+
+
+def test_the_thumbs_of_both_arms_prove_what_people_like_better_and_files_repeat_it(tmp_path: Path) -> None:
+    worse = [
+        _run(n, liked=(n % 2 == 0 and n % 10 > 1) or n % 16 == 1, version="new" if n % 2 else "old")
+        for n in range(120)
+    ]
+    arms = LiveArms.of(worse, versions={"new"})
+    judged = arms.verdict("candidate", 0.01)
+    assert judged is not None
+    assert not judged.promote
+    assert arms.harm() > 100
+    arms = LiveArms.of(
+        [_run(n, liked=n % 2 == 1, version="new" if n % 2 else "old") for n in range(60)], versions={"new"}
+    )
+    judged = arms.verdict("candidate", 0.01)
+    assert judged is not None
+    assert judged.promote
+    assert judged.e_value >= 100
+    live, candidate = arms.write(tmp_path)
+    assert verdict(live, candidate, regime="exchangeable", watched=True).e_value == judged.e_value
+    unserved = LiveArms.of(worse, versions=set())
+    assert unserved.verdict("candidate", 0.01) is None

@@ -1,0 +1,185 @@
+"""`whet issues`: what fails more than the rest is found, what only looks so is not, and closed issues come back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from issues_world import START, runs
+from server_world import world
+
+import whet
+from whet.cli import app
+from whet.record.store import Component, IssueStatus
+from whet.serve import Role
+from whet.ship.issues import find_issues, standing
+from whet.types import Failure, Fault, Outcome, Step, Trajectory
+
+NOW = START + 86_400 * 30
+
+
+def test_a_part_of_the_traffic_that_people_dislike_is_an_issue_and_nothing_else_is() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(0))
+        (issue,) = standing(find_issues(store, now=NOW))
+        assert (issue.where, issue.measure) == ({"tool": "stock"}, "people")
+        assert issue.rate > 0.8
+        assert issue.usual < 0.2
+        assert issue.people > 10
+        assert {run.steps[1].name for run in store.trajectories(ids=issue.runs)} == {"stock"}
+        assert issue.component in (Component.TOOL, Component.PROMPT)
+        assert issue.certainty < 0.6, "thumbs alone do not tell a wrong tool from a prompt that lacks a rule"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_thumbs_stand_on_other_peoples_runs_nothing_is_found(seed: int) -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(seed, shuffled=True))
+        assert find_issues(store, now=NOW) == []
+
+
+def test_people_who_like_nothing_are_no_issue() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(1, broken="", grumpy=4))
+        assert find_issues(store, now=NOW) == []
+
+
+def test_errors_of_a_tool_are_put_down_to_it_or_to_a_value_or_to_what_it_stands_on() -> None:
+    def failing(run: Trajectory, error: str) -> Trajectory:
+        call = replace(run.steps[1], error=Failure(Fault.TOOL, "Error", error), action=None)
+        return replace(run, feedback=(), steps=[run.steps[0], call])
+
+    def look(broken: dict[str, str]) -> tuple[Component, str]:
+        with whet.Store(":memory:") as store:
+            for run in runs(2, broken=""):
+                name, article = run.steps[1].name, run.steps[1].observation["article"]
+                error = broken.get(name) or broken.get(f"{name} {article}")
+                store.put(failing(run, error) if error else replace(run, feedback=()))
+            (issue,) = standing(find_issues(store, now=NOW))
+            assert issue.status is IssueStatus.DIAGNOSED
+            return issue.component, issue.resource
+
+    assert look({"price": "KeyError: 'amount'"}) == (Component.TOOL, "price")
+    assert look({"price": "503 Service Unavailable"}) == (Component.UPSTREAM, "price")
+    rows = {
+        "price hose": "could not convert string to float",
+        "price lamp": "could not convert string to float",
+    }
+    assert look(rows) == (Component.DATA, "price")
+
+
+def test_an_outage_that_is_over_is_closed_at_once_and_says_so() -> None:
+    with whet.Store(":memory:") as store:
+        for run in runs(3, broken=""):
+            down = START + 86_400 * 4 < run.started < START + 86_400 * 4.6
+            call = replace(run.steps[1], action="Error: 503 Service Unavailable")
+            out = down and call.name in ("price", "order")
+            store.put(replace(run, feedback=(), steps=[run.steps[0], call]) if out else run)
+        issues = find_issues(store, now=NOW)
+        assert issues
+        assert {(issue.component, issue.status) for issue in issues} == {
+            (Component.UPSTREAM, IssueStatus.CLOSED)
+        }
+        assert "nothing to repair" in issues[0].reason
+        assert standing(issues) == []
+
+
+def test_another_look_keeps_the_ids_and_a_closed_issue_comes_back_only_by_runs_since() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(4))
+        (first,) = standing(find_issues(store, now=NOW))
+        assert [issue.id for issue in find_issues(store, now=NOW)] == [first.id]
+        store.issues.move(first.id, "closed", reason="stock counts again", at=START + 86_400 * 11)
+        assert standing(find_issues(store, now=NOW)) == []
+        later = START + 86_400 * 12
+        store.put(*runs(4, broken="", label="well", start=later))
+        assert standing(find_issues(store, now=NOW)) == []
+        store.put(*runs(4, label="again", start=later + 86_400 * 12))
+        store.issues.move(first.id, "reopened", reason="tried by hand", at=later + 86_400 * 11)
+        store.issues.move(first.id, "closed", reason="no, it is well", at=later + 86_400 * 11)
+        (again,) = standing(find_issues(store, now=NOW + 86_400 * 30))
+        assert (again.id, again.status) == (first.id, IssueStatus.REOPENED)
+        assert "it is back" in again.reason
+
+
+def test_a_shipped_issue_is_closed_once_enough_runs_show_that_it_is_repaired() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(5))
+        (issue,) = standing(find_issues(store, now=NOW))
+        for status in ("proposed", "proving", "shipped"):
+            store.issues.move(issue.id, status, reason=status, at=START + 86_400 * 11)
+        find_issues(store, now=NOW)
+        assert store.issues.get(issue.id).status is IssueStatus.SHIPPED
+        store.put(*runs(5, broken="", label="after", start=START + 86_400 * 12))
+        find_issues(store, now=NOW)
+        closed = store.issues.get(issue.id)
+        assert (closed.status, "repaired" in closed.reason) == (IssueStatus.CLOSED, True)
+
+
+def test_runs_without_people_or_thumbs_are_told_by_their_outcomes_and_guardrails() -> None:
+    with whet.Store(":memory:") as store:
+        for run in runs(6):
+            bare = replace(run, subject=None, session=None, feedback=())
+            failed = run.steps[1].name == "manual" and hash(run.id[-1]) % 5 < 5
+            blocked = run.steps[1].name == "price" and run.task.instruction == "What does the rake cost?"
+            outcome = Outcome.BLOCKED if blocked else Outcome.FAILURE if failed else Outcome.SUCCESS
+            store.put(replace(bare, outcome=outcome))
+        by_measure = {issue.measure: issue for issue in standing(find_issues(store, now=NOW))}
+        assert set(by_measure) == {"judged", "blocked"}
+        assert by_measure["judged"].where == {"tool": "manual"}
+        assert any("rake" in mark for mark in by_measure["blocked"].marks)
+
+
+def test_a_jump_in_time_is_an_issue_and_a_tool_that_was_always_slow_is_none() -> None:
+    with whet.Store(":memory:") as store:
+        for run in runs(7, broken=""):
+            late = run.started > START + 86_400 * 5
+            usual = 9.0 if run.steps[1].name == "manual" else 1.0
+            seconds = 8 * usual if late and "hose" in run.task.instruction else usual
+            store.put(replace(run, feedback=(), seconds=seconds))
+        (issue,) = standing(find_issues(store, now=NOW))
+        assert issue.measure == "seconds"
+        assert any("hose" in mark for mark in issue.marks)
+
+
+def test_a_hostile_record_is_read_and_its_text_stays_text() -> None:
+    hostile = "\x1b[31m<script>alert(1)</script> " + "x" * 5_000
+    with whet.Store(":memory:") as store:
+        for run in runs(8):
+            tool = replace(run.steps[1], name=hostile if run.steps[1].name == "stock" else run.steps[1].name)
+            loop = Step(kind="function", name="f", id="3", parent="3", action=hostile)
+            store.put(replace(run, steps=[run.steps[0], tool, loop], output={"deep": [hostile]}))
+        (issue,) = standing(find_issues(store, now=NOW))
+        assert len(issue.name) < 400
+
+
+def test_the_command_lists_shows_closes_and_says_that_there_is_no_defect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "runs.db"
+    with whet.Store(path) as store:
+        store.put(*runs(9))
+    assert app(["issues", "--store", str(path), "--json"], result_action="return_value") == 1
+    (issue,) = json.loads(capsys.readouterr().out)["issues"]
+    assert app(["issues", "show", issue["id"], "--store", str(path)], result_action="return_value") == 0
+    assert "because" in capsys.readouterr().out
+    close = ["issues", "close", issue["id"], "--store", str(path), "--reason", "known"]
+    assert app(close, result_action="return_value") == 0
+    capsys.readouterr()
+    assert app(["issues", "--store", str(path)], result_action="return_value") == 0
+    said = capsys.readouterr().out
+    assert "no defect" in said
+    assert "a second)" in said
+
+
+def test_the_server_looks_lists_and_moves(tmp_path: Path) -> None:
+    with world(tmp_path / "runs.db") as here:
+        here.store.put(*runs(10))
+        (issue,) = here.post("/api/issues", {}, Role.ADMIN)["issues"]
+        assert here.get("/api/issues?status=open")["issues"][0]["id"] == issue["id"]
+        moved = here.post(f"/api/issues/{issue['id']}", {"status": "closed", "reason": "known"}, Role.ADMIN)
+        assert moved["history"][-1]["reason"] == "known"
+        assert here.get(f"/api/issues/{issue['id']}")["issue"]["status"] == "closed"
+        assert here.get("/api/issues?status=open")["issues"] == []
