@@ -63,12 +63,12 @@ class Provenance:
     def _making(self) -> Iterator[str]:
         made, meta = self.made, self.version.meta
         rows = meta.get("rows")
-        data = made.get("data")
-        if isinstance(data, Mapping):
+        source = made.get("data")
+        if isinstance(source, Mapping):
             counted = ", ".join(
-                f"{data[name]} {name}" for name in ("tasks", "groups", "runs") if name in data
+                f"{source[name]} {name}" for name in ("tasks", "groups", "runs") if name in source
             )
-            yield f"  data      {counted}, hash {data.get('hash')}"
+            yield f"  data      {counted}, hash {source.get('hash')}"
         if rows:
             yield f"  rows      {len(rows) if isinstance(rows, list | tuple) else rows}"
         if made:

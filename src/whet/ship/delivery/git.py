@@ -78,8 +78,8 @@ class GitRepository:
         except subprocess.TimeoutExpired:
             raise InputError(f"git {words[0]} took longer than {SECONDS:g} s and was stopped") from None
         if done.returncode:
-            said = neutral(done.stderr.decode(errors="replace").strip()[-600:].replace("\n", " "))
-            raise InputError(f"git {words[0]} failed: {said or f'exit code {done.returncode}'}")
+            complaint = neutral(done.stderr.decode(errors="replace").strip()[-600:].replace("\n", " "))
+            raise InputError(f"git {words[0]} failed: {complaint or f'exit code {done.returncode}'}")
         return done.stdout.decode(errors="surrogateescape")
 
     def default_branch(self, remote: str) -> str:

@@ -102,9 +102,11 @@ class GitHub:
                 "address that it means (--api-url), and the repository's name of today (--github)"
             )
         if answered.status_code >= 400:
-            said = neutral(" ".join(answered.text.split())[:300])
+            complaint = neutral(" ".join(answered.text.split())[:300])
             meant = _MEANT.get(answered.status_code, "it refuses")
-            raise InputError(f"{self.api}{path.partition('?')[0]}: {answered.status_code}, {meant}: {said}")
+            raise InputError(
+                f"{self.api}{path.partition('?')[0]}: {answered.status_code}, {meant}: {complaint}"
+            )
         try:
             return answered.json()
         except ValueError as error:
