@@ -387,7 +387,9 @@ def _widened(remaining: Remaining, place: int, usable: Sequence[int], proven: Pr
         added_bad = set(remaining.failures(added))
         # As often as the slice itself, as far as so few runs can tell.
         share = len(added_bad) / len(added)
-        if wilson(len(added_bad), len(added))[1] < bad / len(own) or share < _AS_OFTEN * bad / len(own):
+        if wilson(len(added_bad), len(added))[1] < wilson(bad, len(own))[0] or share < _AS_OFTEN * bad / len(
+            own
+        ):
             continue
         outside = [part for part in usable if part != other and own.isdisjoint(holders[part])]
         alone = _alone(remaining, frozenset(holders[other]), added_bad, outside, proven)
