@@ -35,7 +35,7 @@ _MOST_SLICES = 100
 _INSIDE, _AS_OFTEN = 0.9, 0.75
 """Share of a slice that a wider one must hold, and of its rate that the rest of the wider one must reach."""
 _DEEPEST = 6
-_PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.7
+_PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.6
 """Share of its failures that a part of it must hold, and may hold, and that all its parts must hold together."""
 UNKNOWN, GOOD, BAD = 0, 1, 2
 
@@ -337,8 +337,9 @@ def _alone(
     for place in usable:
         n, failed = remaining.counts[place]
         if n >= FEWEST_RUNS and failed >= max(FEWEST_PEOPLE, _PART * len(bad)):
-            inside = len(bad.intersection(remaining.table.holders[place]))
-            if inside >= _INSIDE * failed and (contrast := proven(place, whole)):
+            # By its runs and not by its failures: where one tool alone fails, all failures of any word are its.
+            inside = len(whole.intersection(remaining.runs(remaining.table.holders[place])))
+            if inside >= _INSIDE * n and (contrast := proven(place, whole)):
                 alone[place] = contrast
     return alone
 
@@ -356,8 +357,6 @@ def _parts_of(
             own
         ):
             continue
-        if len(own) < _INSIDE * len(remaining.failures(table.holders[place])):
-            continue  # it is no part of them, it reaches beyond
         # The values of one argument are no parts: a tool that fails fails for each of them.
         if table.marks[place].kind in (ARGUMENT, RESULT) or place in table.values:
             continue
