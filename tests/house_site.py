@@ -45,6 +45,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/evaluators.md",
         "docs/verdict.md",
         "docs/issues.md",
+        "docs/canary.md",
     ),
     "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md"),
     "Project": ("docs/decisions/000-index.md", "CONTRIBUTING.md", "CHANGELOG.md"),

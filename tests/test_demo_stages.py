@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from processes import alive, until
 
-from whet.worlds.demo.stages import Lost, Place, Stage, behind, run_in_order
+from whet.worlds.demo.stages import DemoStage, Lost, Place, behind, run_in_order
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "rule": (),
@@ -29,7 +29,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 def test_what_is_behind_a_stage_stands_in_order_and_holds_nothing_else() -> None:
     async def nothing() -> None: ...
 
-    stages = {name: Stage(nothing, needs) for name, needs in NEEDS.items()}
+    stages = {name: DemoStage(nothing, needs) for name, needs in NEEDS.items()}
     assert behind(stages, "rule") == []
     assert behind(stages, "trained by judge") == ["rule", "head", "cloned", "judge"]
     assert behind(stages, "gate") == ["rule", "head", "cloned", "trained"]

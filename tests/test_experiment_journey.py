@@ -35,9 +35,11 @@ from whet.learn.optimizers.sft import SFT
 from whet.learn.training.options import SFTOptions
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
+from whet.record.store import Stage
 from whet.record.tracing import using
 from whet.serve import Role
 from whet.serve.gateway import Upstream
+from whet.ship.provenance import provenance_of
 from whet.types import Rollout, Split
 
 Seen = dict[str, tuple[list[str], dict[str, str]]]
@@ -235,6 +237,15 @@ def test_three_families_learn_together_are_seen_everywhere_and_rolled_back_from(
         "another_process": (answers, bundle.ids),
         "gateway": (["senior"], {prompt.name: bundle[prompt.name].id}),
     }
+    for version in bundle.values():
+        came_from = provenance_of(store, version.id)
+        assert came_from.stage is Stage.LIVE
+        assert (came_from.made["experiment"], came_from.made["seed"]) == ("experiment", 0), version.resource
+        assert came_from.made["rewards"], "with their versions"
+        told = "\n".join(came_from.lines())
+        assert all(word in told for word in (" tasks, ", "hash", "learner", "cost", "promotes", "release")), (
+            told
+        )
     store.rollback()
     assert not store.live(), "as it came"
     everywhere.followed("junior")

@@ -258,20 +258,6 @@ def test_what_is_remembered_of_runs_is_bounded_and_a_forgotten_run_goes_on_as_it
         assert (ask(made, "begun"), ask(made, "waiting")) == ("candidate", "candidate")
 
 
-def test_the_chooser_decides_for_new_runs(store: Store) -> None:
-    candidate = bundle(system_prompt="canary")
-
-    def choose(run: str) -> Bundle | None:
-        return candidate if run.startswith("canary") else None
-
-    with (
-        ScriptedServer(lambda request: request.messages[0]["content"]) as upstream,
-        world(upstream, store=store, choose=choose) as made,
-    ):
-        assert (ask(made, "canary-1"), ask(made, "r1")) == ("canary", "hello")
-        assert made.call("canary-1")["versions"] == candidate.ids
-
-
 def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(store: Store) -> None:
     versions = [bundle(system_prompt=f"version {number}") for number in range(5)]
     store.set_live(versions[0])

@@ -157,7 +157,7 @@ def judged(path: Path) -> None:
             "e_value": 30.0,
             "n": 9,
         }
-        verdict = Verdict(**evidence, candidate=better.id, reasons=(TEXT,))
+        verdict = Verdict(**evidence, candidate=better.id, baseline=start.id, reasons=(TEXT,))
         kept = store.put_verdict(verdict)
         assert [kept] == [each.id for each in store.verdicts()]
         store.release(start, unproven=True, new_names=True, reason=TEXT)

@@ -276,6 +276,26 @@ def test_a_posted_bundle_is_recorded_and_only_a_release_makes_it_live() -> None:
         assert here.get("/api/bundles/live") == first
         (entry,) = here.get("/api/releases")["releases"]
         assert (entry["bundle"], entry["unproven"], entry["verdict"]) == (first["id"], True, None)
+        canary = {
+            "resources": {"prompt": "two"},
+            "stage": "canary",
+            "share": 0.25,
+            "unit": "run",
+            "unproven": True,
+        }
+        here.post("/api/releases", canary, Role.ADMIN)
+        (trial,) = here.get("/api/releases?stage=trial")["releases"]
+        assert (trial["stage"], trial["share"], trial["unit"]) == ("canary", 0.25, "run")
+        assert here.get("/api/bundles/live") == first
+        assert "-one\n+two" in here.get(f"/api/releases/diff?a=live&b={trial['id']}")["diff"]
+        ended = here.post("/api/releases/retire", {"id": trial["id"]}, Role.ADMIN)
+        assert ended["stage"] == "retired"
+        assert [entry["stage"] for entry in here.get("/api/releases?stage=all")["releases"]] == [
+            "live",
+            "canary",
+            "retired",
+        ]
+        assert here.http.get("/api/releases?stage=x", headers=headers).status_code == 400
         assert here.post("/api/releases/rollback", {}, Role.ADMIN)["versions"] == []
         assert here.http.get("/api/bundles/nothing", headers=headers).status_code == 404
         code = {"resource": "f", "content": "def f(): ...", "kind": "function"}

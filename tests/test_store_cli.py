@@ -94,7 +94,7 @@ def test_what_is_released_is_live_beside_the_rest_until_it_is_rolled_back(
         assert live["gateway.system_prompt"].content == "Answer in one sentence."
         assert live["gateway.system_prompt"].kind == "prompt"
         assert json.loads(capsys.readouterr().out.splitlines()[-1]) == live.ids
-        assert [one.reason for one in server.history()] == ["shorter", f"from {trained}"]
+        assert [one.reason.partition(";")[0] for one in server.history()] == ["shorter", f"from {trained}"]
         assert run("rollback", "--store", path) == 0
         back = server.live()
         assert back is not None

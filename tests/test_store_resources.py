@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from whet.errors import InputError, NotFoundError
-from whet.record.store import Store, bundle_of, schema
+from whet.record.store import Stage, Store, bundle_of, schema
 from whet.record.store.codec import encode, encode_json
 from whet.types import Bundle, Outcome, Rollout, Step, Task, Trajectory
 
@@ -177,3 +177,36 @@ def test_who_was_erased_under_an_earlier_schema_stays_out_and_where_nobody_was_n
             assert ids == (["here"] if erased else ["gone", "here"])
             triggers = store.database.rows("SELECT name FROM sqlite_master WHERE name LIKE '%_erased'")
             assert len(triggers) == (2 if erased else 0)
+
+
+def test_the_releases_of_an_earlier_schema_are_live_releases_of_their_log(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    first, second = bundle_of({"prompt": "one"}), bundle_of({"prompt": "two"})
+    with Store(path) as store:
+        store.put_versions(*first.values(), *second.values())
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for column in ("stage", "trial"):
+            connection.execute(f"DROP INDEX releases_{column}")
+        for column in ("stage", "share", "unit", "candidate", "trial", "base"):
+            connection.execute(f"ALTER TABLE releases DROP COLUMN {column}")
+        for number, bundle in enumerate((first, second)):
+            connection.execute(
+                "INSERT INTO releases (id, name, previous, at, reason, verdict, unproven, bundle, body) "
+                "VALUES (?, 'live', ?, ?, 'kept', NULL, 1, ?, ?)",
+                (
+                    f"r{number}",
+                    "r0" if number else None,
+                    float(number),
+                    bundle.id if number else None,
+                    f'["{bundle["prompt"].id}"]'.encode(),
+                ),
+            )
+        connection.execute("PRAGMA user_version = 8")
+    with Store(path) as store:
+        assert [(entry.id, entry.stage, entry.trial, entry.candidate) for entry in store.release_log()] == [
+            ("r0", "live", "r0", first.id),
+            ("r1", "live", "r1", second.id),
+        ]
+        assert (store.live(), store.on_trial()) == (second, [])
+        assert store.rollback() == first
+        assert store.retire(store.release(second, stage=Stage.SHADOW).id).stage is Stage.RETIRED

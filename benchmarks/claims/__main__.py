@@ -103,6 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     unfooled = command("no-false-win", "What is not better must not win: gate, judges, rewards and data.")
     unfooled.add_argument("--lines", default="", help="these alone, with commas between")
     unfooled.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
+    tried = command(
+        "night-trial", "What is tried on people at night: no effect, bad canaries, drift, shadows."
+    )
+    tried.add_argument("--seed", type=int, default=0)
+    tried.add_argument("--parts", default="", help="these alone, with commas between")
+    tried.add_argument("--requests", type=int, default=10_000, help="through the gateway with shadows")
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -213,6 +219,19 @@ def main() -> int:
 
             lines = [name for name in LINES if not options.lines or name in options.lines.split(",")]
             return int(not no_false_win(options.data, folder / "no-false-win", lines=lines))
+        case "night-trial":
+            from night_trial import PARTS as TRIED
+            from night_trial import night_trial
+
+            parts = [name for name in TRIED if not options.parts or name in options.parts.split(",")]
+            reached = night_trial(
+                folder / "night-trial",
+                seed=options.seed,
+                parts=parts,
+                requests=options.requests,
+                page=options.seed == 0,
+            )
+            return int(not reached)
         case "out-of-fold":
             from out_of_fold import out_of_fold
 

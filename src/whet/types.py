@@ -533,6 +533,13 @@ class Verdict:
     for being better, or where somebody watched."""
     dev_effect: float | None = None
     """The effect on the tasks that it was chosen on, which luck has made too large; None where nothing was chosen."""
+    metric: str = ""
+    """Name of the Score that decides."""
+    evaluator: str = ""
+    """Version of what gave that score; "" of a known answer, a checker or the environment."""
+    blocks: Mapping[str, str] = field(default_factory=dict)
+    """What forbids a release whatever the numbers say → the sentence with what would clear it: `unproven judge`,
+    `unsafe score`, `co-resident score`, `other Versions`."""
 
     @property
     def id(self) -> str:
@@ -552,5 +559,8 @@ _BEFORE: dict[str, Json] = {
     "tried": 1,
     "after_passing": None,
     "dev_effect": None,
+    "metric": "",
+    "evaluator": "",
+    "blocks": {},
 }
 """Fields that a Verdict did not have, as they read in one from before."""

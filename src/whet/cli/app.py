@@ -59,7 +59,7 @@ LOOP = {
     ),
     "Learn": ("evolve", "extract-targets", "train", "tasks", "work", "sandbox"),
     "Prove": ("gate", "verdict", "baseline", "report"),
-    "Ship": ("issues", "release", "rollback", "serve-policy"),
+    "Ship": ("issues", "release", "rollback", "log", "diff", "serve-policy"),
 }
 """The commands as `whet --help` lists them: along the loop, and in each part those first that one needs first."""
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from .app import Print, command, print_json
+from cyclopts import Parameter
+
+from ..errors import InputError
+from .app import Print, command
+from .shadow import verdict_on_shadow
 
 OUTPUT = Path("whet-demo")
 
@@ -67,10 +71,13 @@ def demo(
 
 @command("verdict")
 def verdict(
-    a: Path,
-    b: Path,
+    a: Path | None = None,
+    b: Path | None = None,
     /,
     *,
+    shadow: str | None = None,
+    store: Annotated[Path | None, Parameter(env_var="WHET_STORE", help="With --shadow: the record.")] = None,
+    reward: tuple[str, ...] = (),
     metric: str = "",
     range: tuple[float, float] | None = None,
     group: str = "",
@@ -101,6 +108,11 @@ def verdict(
         Results of the baseline.
     b
         Results of the candidate, on the same tasks.
+    shadow
+        Instead of files: a shadow on trial, compared with what people were answered; the verdict is recorded, and whet
+        release --to canary can stand on it.
+    reward
+        With --shadow: what judges both, a built-in reward or module:function; the first one decides. May be repeated.
     metric
         The score that decides, by its name in the files; needed where they have several.
     range
@@ -139,11 +151,18 @@ def verdict(
     """
     import os
 
-    from msgspec import to_builtins
-
     from ..prove import answers
     from ..prove.verdict import verdict as judge
 
+    if shadow is None and (a is None or b is None):
+        raise InputError("give two files of results, of the baseline and of the candidate; or --shadow TRIAL")
+    if shadow is not None:
+        decision = verdict_on_shadow(shadow, store, reward, margin=margin)
+        answered = answers.answer(decision, candidate=f"shadow {shadow}")
+        print(answers.as_json(decision, answered) if json else answers.told(decision, answered))
+        return 0
+    assert a is not None
+    assert b is not None
     decision = judge(
         a,
         b,
@@ -165,7 +184,7 @@ def verdict(
     candidate = str(b) if variant is None else variant[1]
     answered = answers.answer(decision, candidate=candidate if not also else f"the best of {1 + len(also)}")
     if json:
-        print_json({"answer": answered.word, "more": answered.more, **to_builtins(decision)})
+        print(answers.as_json(decision, answered))
     else:
         print(answers.told(decision, answered))
     if not github:

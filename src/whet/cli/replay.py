@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InputError, NotFoundError
 from .app import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .named import named
+from .shadow import replay_under, told
 
 if TYPE_CHECKING:
     from ..record.tracing.replay import Divergence
@@ -27,6 +28,7 @@ def replay(
     nearest: bool = False,
     live: bool = False,
     simulator: str | None = None,
+    trial: str | None = None,
     json: Print = False,
 ) -> int:
     """Run an agent again on recorded runs, with its tool calls answered from the record.
@@ -52,6 +54,9 @@ def replay(
         or not at all; a tool that declares no effect counts as a write.
     simulator
         A function of (tool, arguments), as module:function, that answers every unrecorded call, whatever its effect.
+    trial
+        Replay under the candidate of this shadow or canary instead, and record the runs as its shadows, which whet
+        verdict --shadow compares with what people were answered.
     """
     from ..judge.replay import UNRECORDED, fidelity, runs_of
     from ..record.store import Store
@@ -63,15 +68,19 @@ def replay(
         raise InputError(
             "give only one of --nearest, --live and --simulator: an unrecorded call has one answer"
         )
+    policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
+    if simulator is not None:
+        policy = named(simulator)
     with Store(store) as opened:
         hear(opened)
         trajectories = opened.trajectories(ids=run or None)
         recorded = (list(trajectories) if run else runs_of(function, trajectories))[:limit]
+        if trial is not None:
+            counts = replay_under(opened, trial, function, recorded, divergence=policy)
+            print_json(counts) if json else print("\n".join(told(counts)))
+            return 0
     if run and not recorded:
         raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
-    policy: Divergence = "nearest" if nearest else "live" if live else "exclude"
-    if simulator is not None:
-        policy = named(simulator)
     # Guarded: this process only replays, so a tool call from a thread outside of any replay is refused.
     replayed = asyncio.run(fidelity(function, recorded, rewards=rewards, divergence=policy, guard=True))
     if json:

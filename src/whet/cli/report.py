@@ -38,6 +38,7 @@ def report(
     score: str | None = None,
     reward: tuple[str, ...] = (),
     sweep: tuple[str, str] | None = None,
+    drift: bool = False,
     prices: Path | None = None,
     json: Print = False,
 ) -> int:
@@ -70,6 +71,9 @@ def report(
     sweep
         Two rewards, of the environment and of alignment: which Versions' runs each mixture of the two would choose,
         from alignment alone to the environment alone, and which no other Version beats in both.
+    drift
+        What drifted in the inputs, tools, scores, costs and times of the runs since the last release, or since --since:
+        the first 400 are the reference.
     prices
         A file of prices in dollars per million tokens: {"MODEL": {"prompt": 0.15, "output": 0.6}}; it goes
         before the file that $WHET_PRICES names, and that before the public list prices that whet comes with. Dollars
@@ -89,6 +93,8 @@ def report(
             if id is None or _under(run, id):
                 yield run
 
+    if drift:
+        return _drifted(store, moment(since), json)
     if sweep is not None:
         return _swept(runs(version), named_rewards(sweep), json)
     ours = report_on(runs(version), known, score=score)
@@ -117,6 +123,25 @@ def report(
             f"errors: {change[0]:+.0%} [{low:+.0%}, {high:+.0%}] against {versus}, on other tasks; "
             "whet gate proves which is better"
         )
+    return 0
+
+
+def _drifted(store: Path | None, since: float | None, json: bool) -> int:
+    from ..judge.drift import drift, windows
+    from ..record.store import Store
+
+    with Store(existing(named_store(store))) as opened:
+        reference, current = windows(opened, since=since)
+    features = drift(reference, current)
+    if json:
+        for feature in features:
+            print_json(feature)
+        return 0
+    print(f"{counted(len(current), 'run')} against {len(reference):,} before them")
+    for feature in features:
+        print(feature.sentence)
+    if not features:
+        print("too few runs to say anything of: it takes 30 with a feature before, and some after")
     return 0
 
 

@@ -50,6 +50,10 @@ def serve(
     keep_days: Annotated[NonNegativeFloat | None, ADVANCED] = None,
     open_legacy: Annotated[bool, ADVANCED] = False,
     readers: Annotated[NonNegativeInt | None, ADVANCED] = None,
+    shadow_calls: Annotated[NonNegativeInt, ADVANCED] = 10_000,
+    shadow_tokens: Annotated[NonNegativeInt | None, ADVANCED] = None,
+    shadow_dollars: Annotated[NonNegativeFloat | None, ADVANCED] = None,
+    shadow_concurrency: Annotated[AtLeastOne, ADVANCED] = 4,
 ) -> int:
     """Serve a store over HTTP: agents send traces, workers fetch tasks, people give feedback.
 
@@ -73,11 +77,20 @@ def serve(
     readers
         Processes that read the spans of exporters beside the one that serves, from the first larger request on. If
         omitted, as many as there are cores, at most 4, and none on a single core; 0 reads them in the server itself.
+    shadow_calls
+        Model calls that shadows (whet release --to shadow) may make until the server ends, in a process of their own.
+    shadow_tokens
+        Tokens of these calls, at most.
+    shadow_dollars
+        Dollars for these calls, at most; a model without a known price is not asked then.
+    shadow_concurrency
+        Calls of shadows at once; what comes beyond that is dropped and counted.
     """
     from ..record.store import Store
     from ..serve import Access, Server, run, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import upstreams_of
+    from ..serve.gateway.mirror_wire import MirrorLimits
     from ..serve.memory import share_arenas
 
     share_arenas()
@@ -95,6 +108,12 @@ def serve(
             readers=_readers() if readers is None else readers,
             secrets=access.secrets,
             durable_calls=durable_calls,
+            shadow_limits=MirrorLimits(
+                calls=shadow_calls,
+                tokens=shadow_tokens,
+                dollars=shadow_dollars,
+                concurrency=shadow_concurrency,
+            ),
         )
         server = Server(access, parts, host=host, port=port)
 

@@ -174,6 +174,40 @@ def show(
 
 
 @app["show"].command
+def trials(*, store: Record, json: Print = False) -> int:
+    """Print what is on trial: each canary's share, evidence and next look.
+
+    Computed from the record, by the same code that ramps canaries and takes them back inside whet serve.
+    """
+    from ..prove.watch import looks
+    from ..record.store import Stage, Store
+
+    with Store(existing(store)) as opened:
+        canaries = looks(opened)
+        shadows = [release for release in opened.on_trial() if release.stage is Stage.SHADOW]
+    if json:
+        for look in canaries:
+            print_json(
+                {
+                    **msgspec.to_builtins(look.decision),
+                    "trial": look.release.trial,
+                    "share_now": look.release.share,
+                    "unit": look.release.unit,
+                    "units": look.units,
+                    "mismatched": look.mismatched,
+                }
+            )
+        return 0
+    for look in canaries:
+        print(look.sentence)
+    for release in shadows:
+        print(f"shadow {release.trial} of Bundle {release.candidate} for {release.share:.0%} of the traffic")
+    if not canaries and not shadows:
+        print("nothing is on trial; whet release BUNDLE --to canary begins one")
+    return 0
+
+
+@app["show"].command
 def trajectories(
     *,
     store: Record,
@@ -377,7 +411,7 @@ def versions(
     resource
         Only Versions of the resource of this name.
     """
-    from ..learn.improvement import diff
+    from ..record.diffs import diff
     from ..record.store import Store
 
     existing(store)

@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import InputError
 from ..record.policy import placed
+from ..record.store.trials import SHADOW
 from ..record.tracing import collecting, current_bundle, using
 from ..record.tracing.encode import freeze, thaw
 from ..record.tracing.kinds import kind_of
@@ -311,11 +312,11 @@ def runs_of(agent: Agent, recorded: Iterable[Trajectory]) -> list[Trajectory]:
     """Those of the recorded runs that are this agent's, as far as the record tells.
 
     A traced call names its function, and one of another function is left out; a run captured by the gateway or OTLP
-    names none and stays.  The rollouts of an Experiment are not recorded runs.  Where nothing is
+    names none and stays.  The rollouts of an Experiment and shadows are not recorded runs.  Where nothing is
     left, because the agent was traced under another name, everything is.
     """
     name = bare(str(getattr(agent, "__qualname__", type(agent).__name__)))
-    every = list(recorded)
+    every = [trajectory for trajectory in recorded if SHADOW not in trajectory.meta]
     own = [
         trajectory
         for trajectory in every

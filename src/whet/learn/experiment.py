@@ -17,17 +17,19 @@ from pathlib import Path
 from ..errors import GateError, InputError
 from ..judge import Reward, admit, is_async, name_of
 from ..judge.agent_env import Calls
+from ..judge.base import version_of
 from ..judge.hacking import GOLD, REWARD, Traits, detect, traits
 from ..judge.metrics import SCORE
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.guardrails import Guardrail, directed
+from ..prove.outcome_rows import outcomes_of
 from ..prove.results import only_errors, refuse_broken
 from ..record import lineage
 from ..record.env import EnvFactory
 from ..record.gym import factory_of
 from ..record.policy import PolicyFactory
-from ..record.store import Log, Store
+from ..record.store import Log, Stage, Store
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import refuse_secrets
 from ..ship.releasing import keep_findings, record, release, with_findings
@@ -321,7 +323,15 @@ class Experiment:
     def _improvement(
         self, name: str, course: Course, parent: Bundle, learned: Sequence[Group], meter: Meter
     ) -> Improvement:
-        improved = lineage.learned_from(learned, course.live, parent)
+        made: dict[str, Json] = {
+            "experiment": self.name,
+            "learner": name,
+            "seed": self.seed,
+            "rewards": {name_of(reward): version_of(reward) for reward in self.rewards},
+            # Counts alone: seconds would give one run two records.
+            "spent": {kind: amount for kind, amount in meter.spent.items() if amount},
+        }
+        improved = lineage.learned_from(learned, course.live, parent, made)
         self._known[improved.id] = improved
         return Improvement(
             bundle=improved,
@@ -437,7 +447,7 @@ class Experiment:
         if isinstance(candidate, Improvement):
             against = candidate.parent if against is None else against
             names = {learner.bundle.id: learner.name for learner in candidate.candidates if learner.entered}
-        against = against or Bundle()
+        against, judged = against or Bundle(), dict[str, list[Group]]()
         excluded = self._seen_of_gate((against, *bundles))
         for bundle in (against, *bundles):
             self._known[bundle.id] = bundle
@@ -446,6 +456,7 @@ class Experiment:
             if bundle is against:
                 refuse_broken(groups, metric)
             contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
+            judged[bundle.id] = groups
         contenders[0] = replace(contenders[0], name=label)
         failed = [sentence for side in contenders if (sentence := only_errors(side.side, side.name))]
         try:
@@ -486,6 +497,9 @@ class Experiment:
             experiment=self.name,
             findings=findings,
             rewards=self.rewards,
+            outcomes=outcomes_of(verdict, judged[against.id], judged[verdict.candidate], metric)
+            if self.store is not None
+            else None,
         )
 
     def _gold(self, metric: str) -> Sequence[str]:
@@ -605,12 +619,24 @@ class Experiment:
         """`recorded` for a learner that takes what there is; None for others, or where there is nothing."""
         return (await self.recorded() or None) if takes_records(optimizer) else None
 
-    def release(self, verdict: Verdict, *, reason: str = "") -> Bundle:
+    def release(
+        self,
+        verdict: Verdict,
+        *,
+        to: Stage = Stage.LIVE,
+        share: float | None = None,
+        unit: str = "session",
+        reason: str = "",
+    ) -> Bundle:
         """Make live what the gate promoted; `store.rollback()` goes back, also to the agent as it came.
+
+        Args:
+            to: `shadow` or `canary` to try it first (`Store.release`, as `share` and `unit`).
 
         Raises:
             GateError: the Verdict promotes nothing.
             NotFoundError: neither this experiment nor its store knows the Bundle that it is about.
             InputError: the experiment has no store.
         """
-        return release(self.store, self._known.get(verdict.candidate), verdict, reason=reason)
+        known = self._known.get(verdict.candidate)
+        return release(self.store, known, verdict, to=Stage(to), share=share, unit=unit, reason=reason)

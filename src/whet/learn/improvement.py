@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from ..prove.guardrails import pairs_in_words
 from ..prove.selection import beside_dev
+from ..record.diffs import diff
 from ..record.store.findings import RewardFinding
-from ..record.store.releases import declared
-from ..types import Bundle, Json, Verdict, Version
+from ..types import Bundle, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,34 +99,3 @@ class Improvement:
     def diff(self) -> str:
         """Every changed resource as a unified diff of its readable content."""
         return diff(self.parent, self.bundle)
-
-
-def diff(before: Bundle, after: Bundle) -> str:
-    """Every resource that differs as a unified diff of its readable content.
-
-    If a side does not name a resource, its default stands there, if a program of this process has declared it.
-    """
-    parts: list[str] = []
-    for name in sorted({*before, *after}):
-        old, new = before.get(name) or _default(name), after.get(name) or _default(name)
-        if old is None or new is None or old.id != new.id:
-            parts += difflib.unified_diff(
-                _readable(old.content) if old else [],
-                _readable(new.content) if new else [],
-                f"a/{name}",
-                f"b/{name}",
-                lineterm="",
-            )
-    return "\n".join(parts)
-
-
-def _default(name: str) -> Version | None:
-    handle = declared.get(name)
-    version = handle.default_version if handle is not None else None
-    return version if version is not None and version.content is not None else None
-
-
-def _readable(content: Json) -> list[str]:
-    if isinstance(content, str):
-        return content.splitlines()
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode().splitlines()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from ..types import Verdict
 from .guardrails import pairs_in_words
 from .verdict import figures
@@ -95,6 +97,12 @@ def _groups(verdict: Verdict, of: Literal["units", "needed", "more"], otherwise:
 def told(verdict: Verdict, answered: Answer) -> str:
     """The answer in the first line, and what it rests on."""
     return "\n".join([answered.sentence, *figures(verdict)])
+
+
+def as_json(verdict: Verdict, answered: Answer) -> str:
+    """What `whet verdict --json` prints, without the line's end."""
+    content = {"answer": answered.word, "more": answered.more, **msgspec.to_builtins(verdict)}
+    return msgspec.json.encode(content).decode()
 
 
 def github(verdict: Verdict, answered: Answer, environ: Mapping[str, str]) -> str:

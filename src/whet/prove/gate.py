@@ -12,6 +12,7 @@ are in `docs/decisions/020-the-gate.md`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 from ..errors import GateError
@@ -20,7 +21,7 @@ from ..types import Sampling, Verdict
 from .guardrails import MAX_EXCLUDED, Guardrail, pairs_in_words
 from .power import after_passing, bar
 from .regimes import SAMPLINGS, RegimeEvidence, both_regimes
-from .results import PairedResults, Side, TaskResult, pairs
+from .results import TAINTS, PairedResults, Side, TaskResult, pairs
 
 __all__ = ["Comparison", "PairedResults", "Side", "TaskResult", "compare", "pairs"]
 
@@ -138,7 +139,8 @@ class Comparison:
         self._broken = self._scored = 0
         self._unscored, self._broke = [0, 0], [0, 0]
         """Answers of the baseline and of the candidate without a score, and such that broke their evaluator."""
-        self._tainted: list[str] = []
+        self._tainted: Counter[str] = Counter()
+        self._evaluators: set[str] = set()
         self._uncalibrated = 0
 
     @property
@@ -166,7 +168,8 @@ class Comparison:
         # Before what follows: the share that is left out is one of all pairs, broken ones included.
         self._seen.add(pair.task)
         if pair.candidate.tainted:
-            self._tainted.append(pair.candidate.tainted)
+            self._tainted[pair.candidate.tainted] += 1
+        self._evaluators |= {side.evaluators.get(self.metric, "") for side in (pair.candidate, pair.baseline)}
         self._uncalibrated += self.metric in {*pair.candidate.uncalibrated, *pair.baseline.uncalibrated}
         if pair.broken:
             self._broken += 1
@@ -216,6 +219,9 @@ class Comparison:
             guardrails={name: rail.holds() for name, rail in deciding.rails.items()},
             reasons=reasons,
             sound=self._sound,
+            metric=self.metric,
+            evaluator=", ".join(sorted(self._evaluators - {""})),
+            blocks=self._blocks(),
             after_passing=self._after_passing() if proven else None,
             regime=self.regime,
             regimes=regimes,
@@ -329,19 +335,26 @@ class Comparison:
                 f"{self._broken} of {len(self._seen)} pairs left out is more than {MAX_EXCLUDED:.0%}: "
                 "too many to trust the rest. Run the missing ones again."
             )
-        if self._tainted:
-            yield (
-                f"{len(self._tainted)} of {len(self._seen)} answers were made {self._tainted[0]}: such a score "
-                "promotes nothing."
-            )
+        yield from self._blocks().values()
+        for rail in self._deciding.rails.values():
+            yield rail.sentence()
+
+    def _blocks(self) -> dict[str, str]:
+        """What forbids to promote whatever the numbers say, each with what would clear it."""
+        blocks = {
+            TAINTS[how][
+                0
+            ]: f"{count} of {len(self._seen)} answers were made {how}: such a score promotes nothing. "
+            f"{TAINTS[how][1]}"
+            for how, count in self._tainted.items()
+        }
         if self._uncalibrated:
-            yield (
+            blocks["unproven judge"] = (
                 f"{self._uncalibrated} of {len(self._seen)} pairs were judged by {self.metric}, a judge that no "
                 "reliability card admits: it may steer, and promotes nothing. Measure it on labelled answers and "
                 "record its card: whet audit RUBRIC --model NAME --base-url URL --labels FILE --store STORE."
             )
-        for rail in self._deciding.rails.values():
-            yield rail.sentence()
+        return blocks
 
 
 def _counts(sides: Sequence[int]) -> str:

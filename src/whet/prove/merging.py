@@ -74,6 +74,7 @@ def merged(verdicts: Sequence[Verdict], *, alpha: float = 0.05, same_tasks: bool
         needed=None,
         after_passing=None,
         sound=sound,
+        blocks={kind: why for verdict in verdicts for kind, why in verdict.blocks.items()},
         guardrails=held,
         regimes=regimes,
         reasons=(reason, both_regimes(regimes, last.regime), *(f"  {words}" for words in last.reasons)),

@@ -19,6 +19,10 @@ SPREAD = 0.1
 """Standard deviation of the gain between groups."""
 TRIES = 0.8
 """The power that a gain is called provable at."""
+MISSED = 1e-4
+"""Chance that a canary's harm is not found within the units that are named for it."""
+HARMS = ("success", "errors", "seconds", "dollars")
+"""What a canary is taken back for; each has the same part of the evidence."""
 
 
 def power(
@@ -99,6 +103,57 @@ def after_passing(effect: float, error: float, least: float) -> float:
         passed = normal.cdf((middle - least) / error)
         low, high = (middle, high) if normal.cdf((middle - effect) / error) < passed / 2 else (low, middle)
     return high
+
+
+def units_to_take_back(
+    harm: float, share: float, *, alpha: float, rate: float | None = None, missed: float = MISSED
+) -> int | None:
+    """Judged units within which a canary that loses `harm` in success is taken back, but for a chance of `missed`.
+
+    Of the gamblers of the canary's e-process (`canary.py`) the fastest is followed: its log wealth after n units is
+    normal by its mean and variance of one, and has to pay for its part of the wealth and for the other harms' part.
+
+    Args:
+        harm: fall in the rate of success.
+        share: of the units that the candidate gets.
+        rate: success of what is live; the worst of all if None.
+
+    Returns:
+        None if it takes more than a million.
+
+    Raises:
+        InputError: harm or share outside (0, 1), or a rate below the harm.
+    """
+    if not 0 < harm < 1 or not 0 < share < 1 or (rate is not None and not harm <= rate <= 1):
+        raise InputError(
+            f"harm {harm} and share {share} must lie in (0, 1), and the rate {rate} be at least the harm"
+        )
+    rates = [harm + (1 - harm) * step / 20 for step in range(21)] if rate is None else [rate]
+    needed = [_units(harm, share, alpha, live, NormalDist().inv_cdf(1 - missed)) for live in rates]
+    return None if None in needed else max(units for units in needed if units is not None)
+
+
+def _units(harm: float, share: float, alpha: float, rate: float, z: float) -> int | None:
+    mean = rate - share * harm
+    outcomes = [
+        (share * (rate - harm), -(1 - mean) * (1 - share)),
+        (share * (1 - rate + harm), mean * (1 - share)),
+        ((1 - share) * rate, (1 - mean) * share),
+        ((1 - share) * (1 - rate), -mean * share),
+    ]
+    fastest = None
+    for stake, part in BETS.items():
+        logs = [(chance, math.log1p(stake * bet)) for chance, bet in outcomes]
+        growth = sum(chance * log for chance, log in logs)
+        if growth <= 0:
+            continue
+        spread = math.sqrt(max(0.0, sum(chance * log * log for chance, log in logs) - growth * growth))
+        goal = math.log(len(HARMS) / (alpha * part))
+        # growth·n − z·spread·√n ≥ goal, a quadratic in √n.
+        root = (z * spread + math.sqrt(z * z * spread * spread + 4 * growth * goal)) / (2 * growth)
+        units = math.ceil(root * root)
+        fastest = units if fastest is None else min(fastest, units)
+    return fastest if fastest is not None and fastest <= 1_000_000 else None
 
 
 def provable(pairs: int, *, groups: int | None = None, spread: float = SPREAD) -> float | None:

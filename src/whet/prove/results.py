@@ -10,6 +10,21 @@ from typing import TypeAlias
 from ..errors import GateError
 from ..types import Group, Outcome, Trajectory
 
+UNSAFE, OTHER_VERSIONS, CO_RESIDENT = (
+    "without the sandbox",
+    "under other Versions than they were served",
+    "beside their judge",
+)
+TAINTS = {
+    UNSAFE: ("unsafe score", "Run the candidate in the sandbox: again, without --unsafe-local."),
+    OTHER_VERSIONS: ("other Versions", "Have the workers run what they are served, and run it again."),
+    CO_RESIDENT: (
+        "co-resident score",
+        "Judge its answers from outside: by known answers, or by a reward of your own (whet gate --reward).",
+    ),
+}
+"""How a run was made that promotes nothing → what that is called, and what would clear it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
@@ -24,9 +39,11 @@ class TaskResult:
     """Metrics whose evaluator broke on this answer (`Score.broke`): of these it is worth the least there is."""
     outcome: Outcome = Outcome.UNKNOWN
     tainted: str = ""
-    """How it ran, where it ran in a way that promotes nothing: `without the sandbox` or `beside their judge`."""
+    """How it ran, where it ran in a way that promotes nothing: one of `TAINTS`."""
     uncalibrated: Collection[str] = ()
     """Metrics that a judge gave whom no reliability card admits."""
+    evaluators: Mapping[str, str] = field(default_factory=dict)
+    """Metric → version of what gave it, where the score names one."""
 
     def value(self, metric: str) -> float | None:
         """The metric; where no score of that name exists, `success` is read off the outcome.
@@ -120,7 +137,7 @@ def pairs(baseline: Side, candidate: Side, *, unpaired: bool = False) -> list[Pa
     Raises:
         GateError: a task is twice on one side, or on one side only; says how many.
     """
-    old, new = _by_task(baseline, "baseline"), _by_task(candidate, "candidate")
+    old, new = by_task(baseline, "baseline"), by_task(candidate, "candidate")
     only_old, only_new = [task for task in old if task not in new], [task for task in new if task not in old]
     if not unpaired and (only_old or only_new):
         raise GateError(
@@ -145,7 +162,7 @@ def refuse_broken(side: Side, metric: str) -> None:
     Raises:
         GateError: it does; says on how many.
     """
-    results = list(_by_task(side, "baseline").values())
+    results = list(by_task(side, "baseline").values())
     if results and all(metric in result.broke for result in results):
         raise GateError(
             f"the evaluator of {metric!r} breaks on each of the {len(results)} answers of the baseline, so it is "
@@ -168,7 +185,15 @@ def only_errors(side: Side, name: str) -> str:
     return f"All {len(errors)} runs of {name} ended in an error, {count} of them in {error}"
 
 
-def _by_task(side: Side, name: str) -> dict[str, TaskResult]:
+def by_task(side: Side, name: str) -> dict[str, TaskResult]:
+    """Task id → its result, in the order of the side.
+
+    Args:
+        name: of the side, for the error.
+
+    Raises:
+        GateError: a task is there twice.
+    """
     by_task: dict[str, TaskResult] = {}
     twice = 0
     for runs in side.values() if isinstance(side, Mapping) else side:
@@ -201,6 +226,9 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         values = [value for run in outcomes if (value := run.value(name)) is not None]
         # A run without its score leaves the task without one: the rest might be the lucky ones.
         scores[name] = sum(values) / len(values) if values and len(values) == len(outcomes) else None
+    evaluators = {
+        name: score.evaluator for run in unbroken for name, score in run.scores.items() if score.evaluator
+    }
     tainted = next((how for run in runs if (how := _tainted(run))), "")
     return TaskResult(
         task=task_runs.task.id,
@@ -209,6 +237,7 @@ def _result(task_runs: Group | Trajectory) -> TaskResult:
         broke=frozenset(broke),
         tainted=tainted,
         uncalibrated=frozenset(uncalibrated),
+        evaluators=evaluators,
     )
 
 
@@ -222,8 +251,8 @@ def _judged_scores(run: Trajectory) -> dict[str, float | None]:
 
 def _tainted(run: Trajectory) -> str:
     if run.meta.get("trusted_only"):
-        return "without the sandbox"
+        return UNSAFE
     mismatch = run.meta.get("mismatch")
     if isinstance(mismatch, Mapping) and mismatch.get("versions"):
-        return "under other Versions than they were served"
-    return "beside their judge" if run.meta.get("co_resident") else ""
+        return OTHER_VERSIONS
+    return CO_RESIDENT if run.meta.get("co_resident") else ""

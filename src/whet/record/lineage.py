@@ -8,7 +8,7 @@ anew.  Nothing but JSON Lines is looked into.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,35 @@ import msgspec
 
 from ..errors import NotFoundError
 from ..escapes import read_json
-from ..types import Bundle, Group
+from ..types import Bundle, Group, Json, digest
 from .rows import write_lines
 
 
-def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bundle:
-    """A Bundle whose new Versions name what they were made from, in `meta["data"]`: ids of trajectories.
+def learned_from(
+    groups: Sequence[Group], learned: Bundle, parent: Bundle, made: Mapping[str, Json] | None = None
+) -> Bundle:
+    """A Bundle whose new Versions say how they came about: in `meta["data"]` and `meta["made"]`.
 
-    They are those of the groups and those that their tasks were made of, with what the Version before was
-    made from.  Erasing a person, and retention, find by it which Versions learned from what
-    (`Store.erase`).  It is not part of a Version's id.
+    `data` is the ids of the trajectories of the groups and of those that their tasks were made of, with what the
+    Version before was made from.  Erasing a person, and retention, find by it which Versions learned from what
+    (`Store.erase`).  `made` counts and hashes what was learned from, beside what the caller knows.  Neither is part
+    of a Version's id.
+
+    Args:
+        made: the experiment, its seed and rewards, the learner and what it spent.
     """
     sources = {run.id for group in groups for run in group.trajectories}
     for group in groups:
         named = group.task.meta.get("trajectories")
         sources.update(run for run in named or () if isinstance(run, str))
-    if not sources:
-        return learned
+    tasks = sorted({group.task.id for group in groups})
+    counted: dict[str, Json] = {
+        "tasks": len(tasks),
+        # A task without a group stands alone.
+        "groups": len({group.task.group or group.task.id for group in groups}),
+        "runs": len(sources),
+        "hash": digest([tasks, sorted(sources)]),
+    }
     versions = []
     for name, version in learned.items():
         before = parent.get(name)
@@ -41,7 +53,8 @@ def learned_from(groups: Sequence[Group], learned: Bundle, parent: Bundle) -> Bu
             earlier = [meta.get("data") for meta in (version.meta, before.meta if before else {})]
             data = sources.union(*(ids for ids in earlier if isinstance(ids, list | tuple)))
             # Sorted: a set of texts has another order in each process, and one run must give one record.
-            version = replace(version, meta={**version.meta, "data": sorted(data)})
+            meta = {**version.meta, "made": {**(made or {}), "data": counted}}
+            version = replace(version, meta=meta | ({"data": sorted(data)} if sources else {}))
         versions.append(version)
     return Bundle(versions)
 

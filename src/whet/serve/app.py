@@ -44,6 +44,7 @@ from .auth import Access, RequestLimits
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
+from .gateway.mirror_wire import MirrorLimits
 from .ingest import OTLP, Assembly, Trajectories
 from .issues import IssuesPart
 from .legacy import Legacy
@@ -54,6 +55,7 @@ from .queue import QueuePart
 from .readers import Readers
 from .releases import ReleasesPart
 from .run_tokens import RunTokens
+from .trials import TrialsPart
 from .worker import wire
 
 try:
@@ -317,6 +319,7 @@ def standard(
     readers: int = 0,
     secrets: Sequence[str] = (),
     durable_calls: bool = False,
+    shadow_limits: MirrorLimits | None = None,
 ) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
@@ -331,6 +334,7 @@ def standard(
         secrets: taken out of what is recorded, beside those that have a known form (`Access.secrets`); not one of fewer
             than 8 characters, which cannot be told from a word.
         durable_calls: the gateway tells an answer once its record is committed.
+        shadow_limits: what candidates that answer beside what is live may spend.
     """
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
     for secret in secrets:
@@ -346,6 +350,7 @@ def standard(
         FeedbackPart(store),
         PeoplePart(store, keep_days=keep_days),
         IssuesPart(store),
+        TrialsPart(store),
         Legacy(store, backlog, open=open_legacy),
     ]
     if upstreams:
@@ -355,6 +360,7 @@ def standard(
                 upstreams,
                 redact=lambda spans: [redactor.span(span) for span in spans],
                 durable=durable_calls,
+                shadow_limits=shadow_limits,
             )
         )
     return parts

@@ -11,9 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..record.store import Release, Store, bundle_of
+from ..errors import InputError
+from ..record.diffs import changed, diff
+from ..record.store import Release, Stage, Store, bundle_of
 from ..record.store.batch import redactor_of
 from ..record.store.bundles import EMPTY, checked, read_verdict, refuse_secrets
+from ..record.store.ids import whole_of
 from ..record.store.redaction.redact import Redactor
 from ..types import Bundle, Json, Verdict
 from .asgi import HttpRoute, Passive, Refused, Request, Response, Role, answer, reads, writes
@@ -32,6 +35,29 @@ class NewRelease(wire.NewBundle):
     unproven: bool = False
     new_names: bool = False
     reason: str = ""
+    stage: Stage = Stage.LIVE
+    """shadow, canary or live."""
+    share: float | None = None
+    """Of a canary (0.1) or a shadow (1)."""
+    unit: str = "session"
+    """What a canary is drawn by: session, subject or run."""
+
+
+class Ended(msgspec.Struct, forbid_unknown_fields=True):
+    """The end of a trial."""
+
+    id: str
+    """Of the release, or of its Bundle."""
+    reason: str = "taken back"
+
+
+class Differences(msgspec.Struct):
+    """What differs between two states of the agent."""
+
+    changed: dict[str, tuple[str | None, str | None]]
+    """Resource name → the ids of its Versions on both sides."""
+    diff: str
+    """A unified diff of the readable contents."""
 
 
 class Back(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,10 +91,17 @@ class ReleaseEntry(msgspec.Struct):
     reason: str
     verdict: str | None
     unproven: bool
+    stage: Stage
+    share: float
+    unit: str
+    candidate: str
+    """Id of the Bundle as it was released."""
+    trial: str
+    """Id of the first entry of the same trial."""
 
 
 class ReleaseLog(msgspec.Struct):
-    """The release log, oldest first; the last entry is live."""
+    """Entries of the release log, oldest first."""
 
     releases: Sequence[ReleaseEntry]
 
@@ -101,13 +134,34 @@ class ReleasesPart(Passive):
             reads("/api/bundles/{id}", self._get, "A recorded Bundle", wire.BundleBody),
             writes("/api/verdicts", self._judged, "Record a Verdict", NewVerdict, Verdicts, role=Role.ADMIN),
             reads("/api/verdicts", self._verdicts, "Verdicts on a Bundle, or all", Verdicts, query=verdicts),
-            reads("/api/releases", self._log, "The release log", ReleaseLog),
+            reads(
+                "/api/releases",
+                self._log,
+                "What was live, the last entry now; with `stage` what is on trial (trial), or the whole log (all)",
+                ReleaseLog,
+                query={"stage": str},
+            ),
+            reads(
+                "/api/releases/diff",
+                self._diff,
+                "What differs between two Bundles, Versions, Verdicts, releases, live or live~1",
+                Differences,
+                query={"a": str, "b": str},
+            ),
             writes(
                 "/api/releases",
                 self._release,
-                "Make a Bundle live: proven, or marked as unproven",
+                "Make a Bundle live, or try it as a shadow or canary: proven, or marked as unproven",
                 NewRelease,
                 wire.BundleBody,
+                role=Role.ADMIN,
+            ),
+            writes(
+                "/api/releases/retire",
+                self._retire,
+                "End a shadow or canary",
+                Ended,
+                ReleaseEntry,
                 role=Role.ADMIN,
             ),
             writes(
@@ -142,8 +196,26 @@ class ReleasesPart(Passive):
         return answer(Verdicts(await asyncio.to_thread(lambda: [*self._store.verdicts(candidate=candidate)])))
 
     async def _log(self, request: Request) -> Response:
-        releases = await asyncio.to_thread(self._store.history)
-        return answer(ReleaseLog([_entry(release) for release in releases]))
+        stage = request.parameter("stage", str) or "live"
+        read = {
+            "live": self._store.history,
+            "trial": self._store.on_trial,
+            "all": self._store.release_log,
+        }.get(stage)
+        if read is None:
+            raise InputError(f"stage is {stage!r}; give live, trial or all")
+        return answer(ReleaseLog([_entry(release) for release in await asyncio.to_thread(read)]))
+
+    async def _diff(self, request: Request) -> Response:
+        a, b = (request.parameter(name, str) or "live" for name in ("a", "b"))
+        before, after = await asyncio.to_thread(lambda: (whole_of(self._store, a), whole_of(self._store, b)))
+        return answer(Differences(changed(before, after), diff(before, after)))
+
+    async def _retire(self, request: Request) -> Response:
+        sent = await request.json(Ended)
+        return answer(
+            _entry(await asyncio.to_thread(lambda: self._store.retire(sent.id, reason=sent.reason)))
+        )
 
     async def _release(self, request: Request) -> Response:
         sent = await request.json(NewRelease)
@@ -155,6 +227,9 @@ class ReleasesPart(Passive):
             return self._store.release(
                 recorded.put(*fresh.values()),
                 verdict,
+                stage=sent.stage,
+                share=sent.share,
+                unit=sent.unit,
                 unproven=sent.unproven,
                 new_names=sent.new_names,
                 reason=sent.reason,
@@ -179,6 +254,11 @@ def _entry(release: Release) -> ReleaseEntry:
         release.reason,
         release.verdict,
         release.unproven,
+        release.stage,
+        release.share,
+        release.unit,
+        release.candidate,
+        release.trial,
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import GateError, InputError
 from ..judge.base import Reward, name_of, version_of
 from ..record.reviewing import put_findings
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.findings import RewardFinding
-from ..types import Bundle, Verdict
+from ..types import Bundle, Json, Verdict
+
+OUTCOMES = "outcomes/"
+"""Prefix of the states with what the newest Verdict on a Bundle rests on, the Bundle's id after it."""
 
 
 def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdict:
@@ -37,10 +40,12 @@ def record(
     experiment: str,
     findings: Sequence[RewardFinding] = (),
     rewards: Iterable[Reward] = (),
+    outcomes: Mapping[str, Json] | None = None,
 ) -> Verdict:
     """Keep the findings on the candidate, then in one transaction a Verdict and the Bundles that were compared.
 
     Args:
+        outcomes: what the Verdict rests on (`prove.outcome_rows`), which a delivery takes with it.
         findings: keep the candidate from being released until they are cleared.
         rewards: what judged; of another version they clear earlier findings that are not among these.
     """
@@ -52,14 +57,26 @@ def record(
         for bundle in bundles:
             batch.put_bundle(bundle)
         batch.put_verdict(verdict, experiment=experiment)
+        if outcomes is not None:
+            batch.put_state(f"{OUTCOMES}{verdict.candidate}", dict(outcomes))
     return verdict
 
 
-def release(store: Store | None, bundle: Bundle | None, verdict: Verdict, *, reason: str = "") -> Bundle:
+def release(
+    store: Store | None,
+    bundle: Bundle | None,
+    verdict: Verdict,
+    *,
+    to: Stage = Stage.LIVE,
+    share: float | None = None,
+    unit: str = "session",
+    reason: str = "",
+) -> Bundle:
     """Release the Bundle that the gate promoted.
 
     Args:
         bundle: of the Verdict; read from the store if None.
+        to, share, unit: as `stage`, `share` and `unit` of `Store.release`.
 
     Raises:
         GateError: the Verdict promotes nothing.
@@ -75,5 +92,5 @@ def release(store: Store | None, bundle: Bundle | None, verdict: Verdict, *, rea
     low, high = verdict.interval
     effect = f"{verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}] over {verdict.against}"
     reason = reason or f"{effect}, e-value {verdict.e_value:.3g}"
-    store.release(bundle, verdict, reason=reason)
+    store.release(bundle, verdict, stage=to, share=share, unit=unit, reason=reason)
     return bundle

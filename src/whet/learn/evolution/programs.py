@@ -183,9 +183,9 @@ async def evolve_program(
         assert population is not None
         assert store is not None
         with store.batch() as batch:
-            batch.put_versions(*lineage_of(outcome, form))
-            # A lineage ends with its search; where changes were taken back since, this is another Version.
+            # First: it says what it was made from, and a Version that is recorded stays as it is.
             batch.put_versions(*improvement.bundle.values())
+            batch.put_versions(*lineage_of(outcome, form))
             for version in form.baseline.values():
                 batch.declare(version)  # a name that this record knows can be released here
         findings = alarms_of(outcome, optimizer.pair.evaluator.parts)

@@ -99,10 +99,10 @@ async def evolve_targets(
                 reasons=(*verdict.reasons, *filter(None, [lost]), *sentences),
             )
         store = run.store
+        # First: it says what it was made from, and a Version that is recorded stays as it is.
+        store.put_versions(*improvement.bundle.values())
         for search in pieces.searches.values():
             store.put_versions(*lineage_of(search, form))
-        # A lineage ends with its search; where changes were taken back since, this is another Version.
-        store.put_versions(*improvement.bundle.values())
         write_bundle(
             run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
         )

@@ -3,13 +3,14 @@
 from .batch import Batch
 from .bundles import BundleFile, bundle_of, read_bundle, version_of, write_bundle
 from .erasure import Erased
+from .ids import release_of
 from .issue_log import Issues
 from .issues import AgentIssue, Component, IssueMove, IssueStatus
 from .queue import Queue
-from .releases import Release
+from .releases import Release, Stage
 from .rollouts import Attempt, Finish, Rollouts
 from .spans import Spans, Touched
-from .store import Store, release_of
+from .store import Store
 from .subjects import Subject, Subjects
 from .work_log import Log
 
@@ -29,6 +30,7 @@ __all__ = [
     "Release",
     "Rollouts",
     "Spans",
+    "Stage",
     "Store",
     "Subject",
     "Subjects",

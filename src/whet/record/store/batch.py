@@ -29,7 +29,7 @@ from .codec import encode, encode_json, encode_rollout
 from .database import Database
 from .group_commit import Value, Writes, ready
 from .redaction.current import redaction, searching
-from .releases import DECLARED, LIVE, Release, history
+from .releases import DECLARED, LIVE, Release, Stage, history, newest_id, trials
 
 if TYPE_CHECKING:
     from .issues import AgentIssue, IssueStatus
@@ -250,55 +250,82 @@ class Batch:
         self._add("verdict", [row])
         return verdict.id
 
-    def set_live(
-        self,
-        bundle: Bundle,
-        name: str = LIVE,
-        *,
-        reason: str = "",
-        previous: str | None = "",
-        verdict: str | None = None,
-        unproven: bool | None = None,
-        after: str | None = "",
-    ) -> Release:
+    def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
         """See `Store.set_live`.
 
         The batch is refused where another release comes before its commit: this one was made from what is live now.
+        """
+        log = [] if self._database is None else history(self._database, name, 1)
+        live = log[0] if log else None
+        return self.add_release(
+            Release(
+                new_id(),
+                name,
+                bundle,
+                None if live is None else live.id,
+                time.time(),
+                reason,
+                unproven=bool(bundle),
+                base=None if live is None else live.bundle.id,
+            ),
+            after=None if self._database is None else newest_id(self._database, name),
+        )
+
+    def add_release(self, release: Release, *, after: str | None) -> Release:
+        """Add an entry to the release log; one that goes live ends the trials that were made from another Bundle.
 
         Args:
-            previous: id of the release that a rollback goes back to; "" is the one that is live now.
-            verdict: id of the Verdict that it is released on.
-            unproven: None derives it: True if something is released without a Verdict.
-            after: id of the release that it was made from; "" is the one that is live now, None that there is none.
+            after: id of the newest entry that it was made from; None where there was none. The batch is refused
+                where another one came meanwhile.
         """
-        if self._database is not None and "" in (previous, after):
-            live = history(self._database, name, 1)
-            newest = live[0].id if live else None
-            after = newest if after == "" else after
-            previous = after if previous == "" else previous
-        if previous == "":
-            previous = None
-        if unproven is None:
-            unproven = verdict is None and bool(bundle)
-        reason = self._clean_text(reason)
-        release = Release(new_id(), name, bundle, previous, time.time(), reason, verdict, unproven)
-        if after != "":
-            self._add("follows", [(name, after, release.id)])
-        # In the same commit: a claim hands out the id of what is live, and the Bundle must be found by it.
-        self.put_bundle(bundle)
-        row = (
-            release.id,
-            name,
-            bundle.id,
-            previous,
-            release.at,
-            reason,
-            verdict,
-            int(unproven),
-            _ids(bundle),
+        release = replace(
+            release,
+            reason=self._clean_text(release.reason),
+            candidate=release.candidate or release.bundle.id,
+            trial=release.trial or release.id,
         )
-        self._add("release", [row])
+        self._add("follows", [(release.name, after, release.id)])
+        # In the same commit: a claim hands out the id of what is live, and the Bundle must be found by it.
+        self.put_bundle(release.bundle)
+        self._add("release", [_release_row(release)])
+        if release.stage is Stage.LIVE and self._database is not None:
+            for trial in trials(self._database, release.name):
+                if trial.trial != release.trial and trial.base != release.bundle.id:
+                    self._add("release", [_release_row(superseded(trial, release))])
         return release
+
+
+def superseded(trial: Release, by: Release) -> Release:
+    """The entry that takes a trial off whose base is no longer live."""
+    return replace(
+        trial,
+        id=new_id(),
+        at=time.time(),
+        stage=Stage.RETIRED,
+        share=0.0,
+        reason=f"what it was tried against is no longer live: {by.id} is. To try it again: "
+        f"whet release {trial.candidate} --to {trial.stage}",
+    )
+
+
+def _release_row(release: Release) -> tuple[Value, ...]:
+    return (
+        release.id,
+        release.name,
+        release.bundle.id,
+        release.previous,
+        release.at,
+        release.reason,
+        release.verdict,
+        int(release.unproven),
+        release.stage.value,
+        release.share,
+        release.unit,
+        release.candidate,
+        release.trial,
+        release.base,
+        _ids(release.bundle),
+    )
 
 
 def redactor_of(database: Database | None) -> Redactor | None:

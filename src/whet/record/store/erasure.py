@@ -339,7 +339,9 @@ def _mark_versions(connection: sqlite3.Connection, ids: Sequence[str], at: float
         }
         connection.execute("UPDATE versions SET body = ? WHERE id = ?", (msgspec.json.encode(version), id))
     names = {id for id, _ in marked}
-    releases = connection.execute("SELECT name, body, max(seq) FROM releases GROUP BY name").fetchall()
+    releases = connection.execute(
+        "SELECT name, body, max(seq) FROM releases WHERE stage = 'live' GROUP BY name"
+    ).fetchall()
     live = [name for name, body, _ in releases if names & set(msgspec.json.decode(body))]
     return {"versions": [id for id, _ in marked], "live": live}
 

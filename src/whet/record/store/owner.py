@@ -373,7 +373,7 @@ class Owner:
             )
 
     def _check_live(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Refuse a release that was made from another one than is live by now (`Batch.set_live`)."""
+        """Refuse an entry of the release log that was made from an older end of it (`Batch.add_release`)."""
         for name, expected, own in rows:
             newest = self.connection.execute(
                 "SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name]

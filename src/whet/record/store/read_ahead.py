@@ -50,7 +50,7 @@ class LiveId:
         if id is not None:
             return id
         rows = self._database.rows(
-            "SELECT bundle, body FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1"
+            "SELECT bundle, body FROM releases WHERE name = 'live' AND stage = 'live' ORDER BY seq DESC LIMIT 1"
         )
         # An entry from before Bundles had an id in the log has that of its Versions all the same.
         id = EMPTY.id if not rows else str(rows[0][0] or digest(sorted(msgspec.json.decode(rows[0][1]))))

@@ -1,22 +1,23 @@
-"""The release log, the resource names that are read, and the Verdict that a release stands on.
+"""The release log, and the resource names that are read.
 
 A Bundle that is recorded (`Store.put_bundle`) can be run under by its id; only a release makes it live, and every
 rollout, worker, gateway, traced program and policy server that names no other Bundle gets the live one.  Its name is
-"live"; another name is another log, for what a canary or a shadow follows.  Reading and checking are here; the
-methods that write are `Store`'s.
+"live"; another name is another log, of another agent in the same record.  A shadow or a canary is an entry of the same
+log under its stage: what is live is the last entry of that stage, and what is on trial is the last one of its trial.
+So no moment has two that are live, and none has none.  Reading is here; `staging.py` makes the entries.
 """
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol
 
 import msgspec
 
-from ...errors import GateError, InputError, StoreError
-from ...types import Bundle, Verdict, Version
-from .codec import decode
+from ...errors import InputError, NotFoundError, StoreError
+from ...types import Bundle, Version
 from .database import DatabaseReader
 from .queries import read_all
 
@@ -35,13 +36,36 @@ _NEWEST = 10_000
 """Trajectories that are looked through for the resources that they ran under."""
 
 
+class Stage(StrEnum):
+    """How far a Bundle has come.  What is before SHADOW follows from its Verdicts, the rest stands in the log."""
+
+    DRAFT = "draft"
+    """Recorded; no Verdict promotes it."""
+    GATED = "gated"
+    """Its newest Verdict promotes it."""
+    SHADOW = "shadow"
+    """Runs beside what is live; nobody is served by it."""
+    CANARY = "canary"
+    """Serves a share of those who come."""
+    LIVE = "live"
+    RETIRED = "retired"
+    """Was on trial or live, and is not any more."""
+
+
+TRIALS = (Stage.SHADOW, Stage.CANARY)
+"""Stages of which several Bundles may be at once."""
+UNITS = ("session", "subject", "run")
+"""What a canary is drawn by; one that is drawn keeps it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One entry of the release log of a name."""
+    """One entry of the release log of a name: a Bundle that came to a stage."""
 
     id: str
     name: str
     bundle: Bundle
+    """What runs: the Versions that were released, beside what was live under other names."""
     previous: str | None
     """`id` of the release that a rollback of this one goes back to; None is the agent as it came."""
     at: float
@@ -50,30 +74,101 @@ class Release:
     verdict: str | None = None
     """`id` of the Verdict that it was released on."""
     unproven: bool = True
-    """Released without a proof, on request."""
+    """Released without a proof, on request; a shadow needs none."""
+    stage: Stage = Stage.LIVE
+    share: float = 0.0
+    """Of a canary, the share of units that it serves; of a shadow, the share that runs under it, too."""
+    unit: str = "session"
+    """One of `UNITS`."""
+    candidate: str = ""
+    """Id of the Bundle as it was released, without what was live beside it."""
+    trial: str = ""
+    """`id` of the first entry of the same trial, which its later shares and stages share."""
+    base: str | None = None
+    """Id of the Bundle that was live when it was made; None in an entry from before that was kept."""
+
+
+_COLUMNS = (
+    "id, name, previous, at, reason, verdict, unproven, stage, share, unit, candidate, trial, base, body"
+)
 
 
 def history(reader: DatabaseReader, name: str, last: int | None) -> list[Release]:
     """See `Store.history`."""
     rows = reader.rows(
-        "SELECT id, previous, at, reason, verdict, unproven, body FROM releases WHERE name = ? "
-        "ORDER BY seq DESC LIMIT ?",
+        f"SELECT {_COLUMNS} FROM releases WHERE name = ? AND stage = 'live' ORDER BY seq DESC LIMIT ?",
         # To SQLite a LIMIT of -1 is none.
         [name, -1 if last is None else last],
     )
-    return [
-        Release(
-            id,
-            name,
-            stored_bundle(reader, body, f"release {id}"),
-            previous,
-            at,
-            reason,
-            verdict,
-            bool(unproven),
-        )
-        for id, previous, at, reason, verdict, unproven, body in reversed(rows)
-    ]
+    return [_entry(reader, *row) for row in reversed(rows)]
+
+
+def release_log(reader: DatabaseReader, name: str, last: int | None) -> list[Release]:
+    """See `Store.release_log`."""
+    rows = reader.rows(
+        f"SELECT {_COLUMNS} FROM releases WHERE name = ? ORDER BY seq DESC LIMIT ?",
+        [name, -1 if last is None else last],
+    )
+    return [_entry(reader, *row) for row in reversed(rows)]
+
+
+def trials(reader: DatabaseReader, name: str) -> list[Release]:
+    """See `Store.on_trial`."""
+    rows = reader.rows(
+        f"SELECT {_COLUMNS} FROM releases AS entry WHERE name = ? AND stage IN ('shadow', 'canary') AND seq = "
+        "(SELECT max(seq) FROM releases WHERE trial = entry.trial) ORDER BY seq",
+        [name],
+    )
+    return [_entry(reader, *row) for row in rows]
+
+
+def entry_of(reader: DatabaseReader, id: str) -> Release:
+    """The entry of the log with this id.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    for row in reader.rows(f"SELECT {_COLUMNS} FROM releases WHERE id = ?", [id]):
+        return _entry(reader, *row)
+    raise NotFoundError(f"the record holds no release {id!r}.")
+
+
+def live_id(reader: DatabaseReader, name: str) -> str | None:
+    """Id of the release that is live; None where nothing was released."""
+    rows = reader.rows(
+        "SELECT id FROM releases WHERE name = ? AND stage = 'live' ORDER BY seq DESC LIMIT 1", [name]
+    )
+    return rows[0][0] if rows else None
+
+
+def newest_id(reader: DatabaseReader, name: str) -> str | None:
+    """Id of the newest entry, of whatever stage; None of an empty log."""
+    rows = reader.rows("SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name])
+    return rows[0][0] if rows else None
+
+
+def _entry(
+    reader: DatabaseReader, id: str, name: str, previous: str | None, at: float, *rest: Any
+) -> Release:
+    reason, verdict, unproven, stage, share, unit, candidate, trial, base, body = rest
+    bundle = stored_bundle(reader, body, f"release {id}")
+    return Release(
+        id,
+        name,
+        bundle,
+        previous,
+        at,
+        reason,
+        verdict,
+        bool(unproven),
+        Stage(stage),
+        share,
+        unit,
+        # An entry from before Bundles had an id in the log names none.
+        candidate or bundle.id,
+        trial or id,
+        base,
+    )
 
 
 def stored_bundle(reader: DatabaseReader, body: bytes, of: str) -> Bundle:
@@ -125,58 +220,3 @@ def refuse_unknown(reader: DatabaseReader, bundle: Bundle, live: Bundle) -> None
             f"nothing reads a resource called {name!r}: neither the record nor this program has it ({like}). "
             "Correct the name, or release it as a new one: --new-name (new_names=True)."
         )
-
-
-def read_verdicts(reader: DatabaseReader, *candidates: str) -> list[Verdict]:
-    """Verdicts in the order in which they were recorded; `candidates` are the ids of the Bundles that they are on."""
-    where = f"WHERE candidate IN ({', '.join('?' * len(candidates))}) " if candidates else ""
-    return [
-        decode(body, Verdict)
-        for (body,) in reader.rows(f"SELECT body FROM verdicts {where}ORDER BY seq", list(candidates))
-    ]
-
-
-def proof_of(
-    reader: DatabaseReader, bundle: Bundle, merged: Bundle, verdict: Verdict | None, *, unproven: bool
-) -> Verdict | None:
-    """The Verdict that a release stands on; None where it is released without one.
-
-    Args:
-        merged: `bundle` beside what is live under other names.
-        verdict: the newest recorded one if None.
-
-    Raises:
-        GateError: no Verdict promotes this Bundle.
-        InputError: the Verdict is on another one.
-    """
-    if verdict is None:
-        verdicts = read_verdicts(reader, bundle.id, merged.id)
-        verdict = verdicts[-1] if verdicts else None
-        if verdict is None:
-            if unproven:
-                return None
-            if any(version.kind == PROGRAM for version in bundle.values()):
-                raise GateError(
-                    f"nothing has proven {', '.join(sorted(bundle))}: its evaluator ran beside it, so its score "
-                    "steers a search and proves nothing. Try it on work that the search did not see, then release "
-                    "it as it is: --unproven (unproven=True)."
-                )
-            raise GateError(
-                f"nothing has proven Bundle {bundle.id} ({', '.join(sorted(bundle))}): the record has no Verdict "
-                "on it. Judge it first (whet gate, Experiment.gate), or release it as it is: --unproven "
-                "(unproven=True)."
-            )
-    if verdict.candidate not in (bundle.id, merged.id):
-        raise InputError(
-            f"the Verdict is on Bundle {verdict.candidate or '(none named)'}, and this is {bundle.id}. "
-            "Give the Verdict on it (Verdict.candidate), or release it with unproven=True."
-        )
-    if verdict.promote:
-        return verdict
-    if unproven:
-        return None
-    why = f" {verdict.reasons[0]}" if verdict.reasons else ""
-    raise GateError(
-        f"the Verdict on Bundle {bundle.id} does not promote it.{why} Improve it, or release it all the "
-        "same: --unproven (unproven=True)."
-    )

@@ -217,6 +217,18 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX attempts_rollout;
     CREATE INDEX attempts_rollout_seq ON attempts (rollout_seq);
     """,
+    # Stages. What a log held so far was live when it was written; a trial is what it names from its first entry on.
+    """
+    ALTER TABLE releases ADD COLUMN stage TEXT NOT NULL DEFAULT 'live';
+    ALTER TABLE releases ADD COLUMN share REAL NOT NULL DEFAULT 0;
+    ALTER TABLE releases ADD COLUMN unit TEXT NOT NULL DEFAULT 'session';
+    ALTER TABLE releases ADD COLUMN candidate TEXT;
+    ALTER TABLE releases ADD COLUMN trial TEXT;
+    ALTER TABLE releases ADD COLUMN base TEXT;
+    UPDATE releases SET candidate = bundle, trial = id;
+    CREATE INDEX releases_stage ON releases (name, stage, seq);
+    CREATE INDEX releases_trial ON releases (trial, seq);
+    """,
     # A move that is made from what another one has changed meanwhile has its number, and is refused.
     """
     CREATE TABLE issues (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
@@ -261,8 +273,8 @@ STATEMENTS: dict[str, str] = {
     "ON CONFLICT (id) DO UPDATE SET split = excluded.split, grp = excluded.grp, body = excluded.body",
     "version": "INSERT OR ROLLBACK INTO versions (id, resource, kind, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
     "bundle": "INSERT OR ROLLBACK INTO bundles (id, at, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
-    "release": "INSERT OR ROLLBACK INTO releases (id, name, bundle, previous, at, reason, verdict, unproven, body) "
-    "VALUES {0} ON CONFLICT (id) DO NOTHING",
+    "release": "INSERT OR ROLLBACK INTO releases (id, name, bundle, previous, at, reason, verdict, unproven, stage, "
+    "share, unit, candidate, trial, base, body) VALUES {0} ON CONFLICT (id) DO NOTHING",
     "verdict": "INSERT OR ROLLBACK INTO verdicts (id, candidate, experiment, at, body) VALUES {0} "
     "ON CONFLICT (id) DO NOTHING",
     "state": "INSERT OR ROLLBACK INTO states (key, at, body) VALUES {0} "

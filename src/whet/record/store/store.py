@@ -34,21 +34,32 @@ from ...types import (
     Version,
     new_id,
 )
+from . import staging
 from .batch import Batch, redactor_of
 from .bundles import EMPTY
 from .codec import decode
 from .database import Database
 from .erasure import FIGURES, Erased, Naming
-from .findings import refuse_open
 from .issue_log import Issues
+from .proof import read_verdicts
 from .queries import clashing, read_all, read_trajectories
 from .queue import Queue
-from .releases import LIVE, Release, history, proof_of, read_verdicts, refuse_unknown, stored_bundle
+from .releases import (
+    LIVE,
+    Release,
+    Stage,
+    history,
+    newest_id,
+    release_log,
+    stored_bundle,
+    trials,
+)
 from .retention import KEEP, PORTION
 from .rollouts import Rollouts
 from .schema import TABLES, count_query, listed
 from .segments import SEGMENT
 from .spans import Spans
+from .staging import SHARES, Wish
 from .subjects import Subjects
 
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
@@ -392,55 +403,65 @@ class Store:
         return log[0].bundle if log else None
 
     def history(self, name: str = LIVE, *, last: int | None = None) -> list[Release]:
-        """The releases under `name`, oldest first; the last one is live now."""
+        """The releases that went live under `name`, oldest first; the last one is live now."""
         return history(self.database, name, last)
+
+    def release_log(self, name: str = LIVE, *, last: int | None = None) -> list[Release]:
+        """All entries of the release log of `name`, trials and their ends too, oldest first."""
+        return release_log(self.database, name, last)
+
+    def on_trial(self, name: str = LIVE) -> list[Release]:
+        """The shadows and canaries that stand now, each as its newest entry, in the order of these."""
+        return trials(self.database, name)
 
     def release(
         self,
         bundle: Bundle,
         verdict: Verdict | None = None,
         *,
+        stage: Stage = Stage.LIVE,
+        share: float | None = None,
+        unit: str = "session",
         unproven: bool = False,
         new_names: bool = False,
         reason: str = "",
+        name: str = LIVE,
     ) -> Release:
-        """Make the Versions of `bundle` live, beside what is live under other resource names; the one way to do so.
+        """Make the Versions of `bundle` live, or try them, beside what is live under other names; the one way to do so.
 
         Every run that begins later has them, without a restart: the gateway, workers, traced programs, policy
-        servers and old-protocol clients follow the record.
+        servers and old-protocol clients follow the record. What goes live ends the trials that were made from
+        what it replaces. A trial whose share or stage changes is the same trial.
 
         Args:
-            verdict: on this Bundle, promoting it; the newest recorded one if None.
+            verdict: on this Bundle, promoting it; the newest recorded one if None. A shadow needs none.
+            stage: `SHADOW`, `CANARY` or `LIVE`.
+            share: of a canary (.1 if None) or a shadow (1 if None).
+            unit: what a canary is drawn by: session, subject or run.
             unproven: release without such a Verdict; the log says so.
             new_names: allow names that nothing reads yet.
             reason: for the log.
+            name: of the log: another one than "live" is another agent of the same record.
 
         Raises:
-            GateError: no Verdict promotes this Bundle, or a finding on it was not cleared (`findings.py`).
-            InputError: the Bundle is empty, the Verdict is on another one, or nothing reads one of its names.
+            GateError: no Verdict promotes this Bundle, or it does and something forbids to (`proof.py`); the
+                sentence says what would clear it.
+            InputError: the Bundle is empty, the Verdict is on another one, nothing reads one of its names, or the
+                canaries would leave nobody with what is live.
         """
-        if not bundle:
-            raise InputError(
-                "an empty Bundle releases nothing. To go back to the agent as it came, roll back."
-            )
-
-        def prepared(batch: Batch) -> Release:
-            log = self.history(last=1)
-            live = log[0].bundle if log else EMPTY
-            merged = live.put(*bundle.values())
-            if not new_names:
-                refuse_unknown(self.database, bundle, live)
-            refuse_open(self.database, {bundle.id, merged.id})
-            proof = proof_of(self.database, bundle, merged, verdict, unproven=unproven)
-            proven = None if proof is None else batch.put_verdict(proof)
-            if log and merged == live and proven in (None, log[0].verdict):
-                return log[0]  # already live: with another entry, a rollback would change nothing
-            batch.put_bundle(bundle)
-            newest = log[0].id if log else None
-            previous = log[0].previous if log and merged == live else newest
-            return batch.set_live(merged, reason=reason, previous=previous, verdict=proven, after=newest)
-
-        return self._released(LIVE, prepared)
+        wish = Wish(
+            bundle=bundle,
+            verdict=verdict,
+            stage=Stage(stage),
+            share=SHARES.get(Stage(stage), 0.0) if share is None else share,
+            unit=unit,
+            unproven=unproven,
+            new_names=new_names,
+            reason=reason,
+            name=name,
+        )
+        wish.check()
+        return self._released(name, lambda batch: staging.release(self.database, batch, wish))
 
     def rollback(self, name: str = LIVE, *, reason: str = "rollback") -> Bundle:
         """Make the previous release live; repeated, it goes further back, at last to the agent as it came.
@@ -451,29 +472,19 @@ class Store:
         Raises:
             NotFoundError: the agent as it came is live: there is nothing before it.
         """
+        return self._released(name, lambda batch: staging.rollback(self.database, batch, name, reason)).bundle
 
-        def prepared(batch: Batch) -> Release:
-            releases = self.history(name)
-            if not releases:
-                raise NotFoundError(f"nothing was ever released as {name!r}: this is the agent as it came.")
-            current = releases[-1]
-            before = {release.id: release for release in releases}.get(current.previous or "")
-            if before is None and not current.bundle:
-                raise NotFoundError(f"the agent as it came is {name}; there is nothing before it.")
-            if before is None:
-                return batch.set_live(EMPTY, name, reason=reason, previous=None, after=current.id)
-            return batch.set_live(
-                before.bundle,
-                name,
-                reason=reason,
-                # Not the release that was just left: a second rollback goes further back and not to and fro.
-                previous=before.previous,
-                verdict=before.verdict,
-                unproven=before.unproven,
-                after=current.id,
-            )
+    def retire(self, id: str, *, reason: str = "taken back", name: str = LIVE) -> Release:
+        """End a trial: nobody is served by it any more. Repeating it does nothing.
 
-        return self._released(name, prepared).bundle
+        Args:
+            id: of the release or any entry of its trial, or of its Bundle.
+
+        Raises:
+            NotFoundError: nothing of this id was ever on trial.
+            InputError: it is live: roll back.
+        """
+        return self._released(name, lambda batch: staging.retire(self.database, batch, name, id, reason))
 
     def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
         """Make exactly `bundle` live without asking for a proof; callers want `release`, which uses the same write."""
@@ -486,7 +497,7 @@ class Store:
             prepare: adds it to a batch, which holds the id of what it was made from.
         """
         while True:
-            before = self._newest(name)
+            before = newest_id(self.database, name)
             batch = self.batch()
             release = prepare(batch)
             try:
@@ -495,40 +506,14 @@ class Store:
             except StoreError:  # of which kind does not cross the owner's socket
                 if self.database.rows("SELECT 1 FROM releases WHERE id = ?", [release.id]):
                     return release
-                if self._newest(name) == before:
+                if newest_id(self.database, name) == before:
                     raise
-
-    def _newest(self, name: str) -> str | None:
-        rows = self.database.rows("SELECT id FROM releases WHERE name = ? ORDER BY seq DESC LIMIT 1", [name])
-        return rows[0][0] if rows else None
 
     def _after_fork(self) -> None:
         """In the child: connect anew when needed; the queue is the parent's."""
         self.database.forked()
         self._queue = None
         self._start = threading.Lock()  # the parent's may have been held at the fork
-
-
-def release_of(store: Store, id: str) -> Bundle:
-    """The Bundle that an id names: of a Bundle, a Version, a Verdict or an improvement's checkpoint.
-
-    Raises:
-        NotFoundError: nothing recorded has this id.
-    """
-    if id == EMPTY.id or store.database.rows("SELECT 1 FROM bundles WHERE id = ?", [id]):
-        return store.bundle(id)
-    if version := list(store.versions(ids=[id])):
-        return Bundle(version)
-    if rows := store.database.rows("SELECT candidate FROM verdicts WHERE id = ?", [id]):
-        return store.bundle(rows[0][0])
-    if rows := store.database.rows("SELECT body FROM states WHERE key = ?", [id]):
-        checkpoint = msgspec.json.decode(rows[0][0])
-        if isinstance(checkpoint, dict) and isinstance(checkpoint.get("bundle"), list):
-            return Bundle(msgspec.convert(checkpoint["bundle"], list[Version]))
-    raise NotFoundError(
-        f"{id!r} is neither a folder or file with a Bundle, nor the id of a Bundle, Version, Verdict or improvement "
-        f"in {store.path}. To release one file under a name: whet release NAME FILE"
-    )
 
 
 def _forked() -> None:

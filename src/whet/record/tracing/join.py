@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...types import Json, Span, Step, Task, Trajectory
+from ..store.trials import TRIALS, arms_of, joined_arms
 from .dialects import survey
 from .dialects.calls import ENCODING as CALL
 from .record import STARTED
@@ -87,6 +88,8 @@ def _with_calls(trajectory: Trajectory, spans: Sequence[Span]) -> Trajectory:
                 steps.insert(_position(steps, at), replace(call, parent=parent, agent=agent))
         versions = {**read.versions, **versions}
         session, subject = session or read.session, subject or read.subject
+        if trials := joined_arms(arms_of(trajectory), arms_of(read)):
+            meta[TRIALS] = trials
         meta |= {key: read.meta[key] for key in ("redacted", "untrainable", "notes") if key in read.meta}
     return replace(
         trajectory,

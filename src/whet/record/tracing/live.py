@@ -11,7 +11,7 @@ from typing import Literal
 
 from ...types import Bundle
 from ..store.bundles import read_bundle, write_bundle
-from .record import current, setting
+from .record import CallNote, current, fresh_id, setting
 from .sink import LOOK, default_sink
 
 _candidate: ContextVar[Bundle | None] = ContextVar("whet_bundle", default=None)
@@ -73,7 +73,8 @@ def current_bundle() -> Bundle:
     """The candidate, else what is live; empty, the agent as it came, where nothing is.
 
     Live is the Bundle of `set_live_bundle`, the file that WHET_BUNDLE names, or else the newest release in the record
-    that this program writes.  A traced call keeps the Bundle that was live when it first read a resource.
+    that this program writes.  A traced call keeps the Bundle that was live when it first read a resource, and may be
+    drawn into a canary then; a read outside of traced calls, and a program that records to a server, has what is live.
     """
     candidate = _candidate.get()
     if candidate is not None:
@@ -90,7 +91,25 @@ def current_bundle() -> Bundle:
         return fixed
     if call is None:
         return default_sink().live
-    call.bundle = (call.sink or default_sink()).live
+    return _begun(call)
+
+
+def _begun(call: CallNote) -> Bundle:
+    """The Bundle that a call runs under from its first read on: what is live, or what a canary has in its place."""
+    sink = call.sink or default_sink()
+    live, trials = sink.standing
+    call.bundle = live
+    if trials:
+        # The draw is by the id that its trajectory will have, where it names no session and no person.
+        call.id = call.id or fresh_id(call)
+        run = call.run
+        choice = trials.choose(
+            call.id if run is None else run.id,
+            None if run is None else run.session,
+            None if run is None else run.subject,
+        )
+        call.trials = choice.trials
+        call.bundle = live if choice.bundle is None else choice.bundle
     return call.bundle
 
 

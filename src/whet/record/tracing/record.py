@@ -20,6 +20,7 @@ import msgspec
 from ...escapes import clean
 from ...types import Bundle, Failure, Fault, Json, Outcome, Step, Task, Tokens, Trajectory, Usage, new_id
 from ..faults import fault_of
+from ..store.trials import TRIALS
 from .encode import flat, freeze, mark, raw, thaw
 from .kinds import name_of
 
@@ -196,6 +197,8 @@ class CallNote(msgspec.Struct, eq=False, gc=False):
     versions: dict[str, str] | None = None
     bundle: Bundle | None = None
     """Live at its first read of a resource: one call is one agent, though a release comes meanwhile."""
+    trials: Mapping[str, Json] | None = None
+    """The canaries that it was drawn for then, as `meta` has them."""
     action: Any = None
     error: Failure | None = None
 
@@ -281,10 +284,11 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         meta["run"] = note.run.id if note.run is not None else program_run
     if program_run is not None and note.run is not None:
         meta["process_run"] = program_run
+    if note.trials:
+        meta[TRIALS] = dict(note.trials)
     # Where the gateway records too, its calls are told by their times which step they were made in.
     return Trajectory(
-        # As `new_id` makes it, but of the time of the call: ids sort by when runs began, not were written.
-        id=note.id or f"{int(note.started * 1000):012x}{os.urandom(6).hex()}",
+        id=note.id or fresh_id(note),
         task=Task(instruction=instruction, meta={"function": note.called.name}),
         steps=steps(note.steps, read, clock()),
         output=read(note.action),
@@ -297,6 +301,11 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         seconds=note.ended - note.started,
         meta=meta,
     )
+
+
+def fresh_id(note: CallNote) -> str:
+    """An id as `new_id` makes it, but of the time of the call: ids sort by when runs began, not were written."""
+    return f"{int(note.started * 1000):012x}{os.urandom(6).hex()}"
 
 
 def clock() -> float | None:

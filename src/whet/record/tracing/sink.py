@@ -36,7 +36,8 @@ from ..store.codec import encode
 from ..store.database import DatabaseReader
 from ..store.group_commit import releases_written
 from ..store.redaction.current import redaction, searching
-from ..store.releases import LIVE, declared, history
+from ..store.releases import GATEWAY, LIVE, declared, history, newest_id, trials
+from ..store.trials import Trials
 from .record import CallNote, process_run, trajectory
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LiveBundle:
             self._source = self._target.database
         elif isinstance(self._target, str):
             self._source = _File(self._target)
-        self._bundle = EMPTY
+        self._standing = EMPTY, Trials()
         self._release: str | None = None
         self._ask_at = 0.0
         self._written = releases_written()
@@ -103,13 +104,18 @@ class LiveBundle:
         self._reset()
 
     @property
-    def bundle(self) -> Bundle:
-        """The live Bundle; empty where nothing is."""
+    def standing(self) -> tuple[Bundle, Trials]:
+        """The live Bundle, and the canaries beside it."""
         # Of a server, a thread asks; of a file, who comes after a release of this process may not miss it.
         newer = self._source is not None and releases_written() != self._written
         if newer or time.monotonic() >= self._ask_at:
             self._ask_once(wait=newer)
-        return self._bundle
+        return self._standing
+
+    @property
+    def bundle(self) -> Bundle:
+        """The live Bundle; empty where nothing is."""
+        return self.standing[0]
 
     def _ask_once(self, *, wait: bool) -> None:
         if self._lock.acquire(blocking=wait):
@@ -135,16 +141,20 @@ class LiveBundle:
             self._warn(error)
 
     def _read(self, source: DatabaseReader) -> None:
-        newest = source.rows("SELECT id FROM releases WHERE name = 'live' ORDER BY seq DESC LIMIT 1")
-        release = newest[0][0] if newest else None
+        release = newest_id(source, LIVE)
         if release != self._release:
             entries = history(source, LIVE, 1)
-            self._bundle, self._release = entries[0].bundle if entries else EMPTY, release
+            live = entries[0].bundle if entries else EMPTY
+            if self._standing[0] == live:
+                live = self._standing[0]  # the same object: handles keep what they looked up in it
+            canaries = Trials(trials(source, LIVE), live, reads=lambda name: name not in GATEWAY)
+            # One tuple, replaced at once: nobody draws into canaries beside what they were not made for.
+            self._standing, self._release = (live, canaries), release
 
     def _fetch(self) -> None:
         remote = self._target
-        if not isinstance(remote, Store | str) and (bundle := remote.live()) != self._bundle:
-            self._bundle = bundle
+        if not isinstance(remote, Store | str) and (bundle := remote.live()) != self._standing[0]:
+            self._standing = bundle, Trials()
 
     def _watch(self) -> None:
         while True:
@@ -190,6 +200,11 @@ class Sink:
     def live(self) -> Bundle:
         """The Bundle live in this store, or a second ago if another process released; empty: the agent as it came."""
         return self._following.bundle
+
+    @property
+    def standing(self) -> tuple[Bundle, Trials]:
+        """That Bundle, and the canaries beside it."""
+        return self._following.standing
 
     def _forked(self) -> None:
         """In a forked child."""

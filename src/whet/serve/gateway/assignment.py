@@ -1,19 +1,21 @@
 """The Bundle that a run is served: assigned at its first call, and never changed.
 
-A rollout of the queue gets the Bundle that it runs under, another new run what is live; a swap changes what is
-live and nothing that has begun.  A run that is not remembered here (the server was started again, or very many came
-since) is looked up in the record by the caller, so that it goes on with the Versions that it began with.
+A rollout of the queue gets the Bundle that it runs under, another new run what is live, or what a canary that it is
+drawn into has in its place; a swap changes what is live and nothing that has begun.  A run that is not remembered here
+(the server was started again, or very many came since) is looked up in the record by the caller, so that it goes on
+with the Versions that it began with.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from ...errors import InputError
-from ...types import Bundle
+from ...record.store.trials import Trials
+from ...types import Bundle, Json
 from .serving import ServedBundle, served
 
 REMEMBERED = 10_000
@@ -32,6 +34,15 @@ class LiveAssignment:
 
     bundle: Bundle
     served: ServedBundle
+    trials: Trials
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a run was served before, as the record has it."""
+
+    bundle: Bundle
+    trials: Mapping[str, Json]
 
 
 class Assignments:
@@ -39,8 +50,7 @@ class Assignments:
 
     Args:
         upstreams: names that a Bundle's route may use.
-        choose: asked for each new run, with its id; a Bundle it returns is used in place of the
-            live one.  A canary or a shadow release decides here.
+        trials: the canaries that new runs are drawn into.
     """
 
     def __init__(
@@ -48,36 +58,37 @@ class Assignments:
         upstreams: Mapping[str, object],
         *,
         bundle: Bundle | None = None,
-        choose: Callable[[str], Bundle | None] | None = None,
+        trials: Trials | None = None,
         remembered: int = REMEMBERED,
     ) -> None:
         self._upstreams = upstreams
-        self._choose = choose
         self._remembered = remembered
         self._lock = threading.Lock()
         self._runs: OrderedDict[str, ServedBundle] = OrderedDict()
         self._named: OrderedDict[str, ServedBundle] = OrderedDict()
         self._compiled: OrderedDict[str, ServedBundle] = OrderedDict()
-        self._live = LiveAssignment(Bundle(), ServedBundle())
+        self._live = LiveAssignment(Bundle(), ServedBundle(), Trials())
         self.swaps = 0
         if bundle is not None:
-            self.swap(bundle)
+            self.swap(bundle, trials)
 
     @property
     def live(self) -> LiveAssignment:
         """The Bundle of new runs."""
         return self._live
 
-    def swap(self, bundle: Bundle) -> bool:
-        """Make `bundle` what new runs get; False if it already was.
+    def swap(self, bundle: Bundle, trials: Trials | None = None) -> bool:
+        """Make `bundle` and the canaries beside it what new runs get; False if the Bundle already was.
 
         Raises:
             InputError: it says something that the gateway cannot serve; what was live stays.
         """
+        trials = trials or Trials()
         if bundle == self._live.bundle and self.swaps:
+            self._live = replace(self._live, trials=trials)
             return False
-        compiled = self._served(bundle)
-        self._live = LiveAssignment(bundle, compiled)
+        # One object, replaced at once: no run is drawn into canaries beside what they were not made for.
+        self._live = LiveAssignment(bundle, self._served(bundle), trials)
         self.swaps += 1
         return True
 
@@ -91,19 +102,33 @@ class Assignments:
                 self._remember(key, assigned)
             return assigned
 
-    def of(self, key: str, recorded: Bundle | None = None) -> ServedBundle:
+    def of(
+        self,
+        key: str,
+        recorded: Recorded | None = None,
+        *,
+        session: str | None = None,
+        subject: str | None = None,
+    ) -> ServedBundle:
         """The run's assignment, made now if it has none.
 
         Args:
-            recorded: the Bundle that it was served before or that its rollout runs under, as the record has it.
+            recorded: what it was served before or what its rollout runs under.
+            session, subject: that a canary may be drawn by.
         """
         assigned = self.known(key)
         if assigned is not None:
             return assigned
-        chosen = recorded
-        if chosen is None and self._choose is not None:
-            chosen = self._choose(key)
-        return self._keep(key, self._live.served if chosen is None else self._served(chosen))
+        if recorded is not None:
+            return self._keep(key, self._arm(self._served(recorded.bundle), recorded.trials))
+        live = self._live
+        choice = live.trials.choose(key, session, subject)
+        chosen = live.served if choice.bundle is None else self._served(choice.bundle)
+        return self._keep(key, self._arm(chosen, choice.trials))
+
+    @staticmethod
+    def _arm(served: ServedBundle, trials: Mapping[str, Json]) -> ServedBundle:
+        return replace(served, trials=trials) if trials else served
 
     def assign(self, key: str, bundle: Bundle) -> ServedBundle:
         """Serve `bundle` to this run.

@@ -28,15 +28,19 @@ from ...models.trial import TRIAL
 from ...record.store import Store
 from ...record.store.call_tally import CallTally
 from ...record.store.group_commit import releases_written
+from ...record.store.releases import GATEWAY
+from ...record.store.trials import TRIALS, Trials
 from ...types import Bundle, Failure, Fault, Span, Version
 from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, without_paths, writes
 from ..durable import settled
-from .assignment import Assignments, Reassigned
+from .assignment import Assignments, Reassigned, Recorded
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of
 from .failures import CLIENT_GONE, ClientGone, UpstreamFailed
 from .identity import Identity, identify, readable, trace_of
 from .interrupt import Interrupter, Interruptible
+from .mirror import ShadowMirror
+from .mirror_wire import MirrorLimits
 from .record import ENCODING, ModelCall, Recorder
 from .serving import ServedBundle
 from .traffic import Traffic
@@ -87,6 +91,8 @@ class Status(msgspec.Struct):
     """The reason that the record cannot be written or the live release cannot be served."""
     upstreams: dict[str, list[str]]
     """Name → the APIs that it speaks."""
+    shadows: dict[str, int]
+    """What became of the calls that shadows were to answer: mirrored, answered, failed, paired, dropped, left out."""
 
 
 class Gateway:
@@ -97,10 +103,10 @@ class Gateway:
         upstreams: name → Upstream; an API goes to the first that speaks it, else translated to the
             first that speaks chat or Messages, unless a Bundle's route names another.
         live: name of the release to follow.
-        choose: asked for each new run; see `Assignments`.
         redact: applied to the spans before they are written.
         durable: an answer is told once its record is committed; else a call may ask for that itself, by the header
             `x-whet-durable: true`.
+        shadow_limits: what shadows may spend.
         run_under_way: the run that a call belongs to, by the one that its address names: for a program that does one
             run after the other and keeps its address.
 
@@ -114,16 +120,18 @@ class Gateway:
         upstreams: Mapping[str, Upstream],
         *,
         live: str = "live",
-        choose: Callable[[str], Bundle | None] | None = None,
         redact: Callable[[Sequence[Span]], Sequence[Span]] | None = None,
         durable: bool = False,
         run_under_way: Callable[[str], str] | None = None,
+        shadow_limits: MirrorLimits | None = None,
     ) -> None:
         if not upstreams:
             raise InputError("a gateway needs an upstream; give --upstream URL")
         self._store, self._name, self._run_under_way = store, live, run_under_way
         self.upstreams = dict(upstreams)
-        self.assignments = Assignments(self.upstreams, bundle=store.live(live), choose=choose)
+        self.assignments = Assignments(self.upstreams)
+        self.mirror = ShadowMirror(store, self.upstreams, limits=shadow_limits)
+        self.assignments.swap(*self._standing())
         self.tally, self.durable = CallTally(store), durable
         self.recorder = Recorder(store.spans, tally=self.tally, redact=redact)
         self.traffic = Traffic()
@@ -155,6 +163,7 @@ class Gateway:
             await self._client.close()
             # In a thread: it waits for the disk, for PATIENCE seconds if need be.
             await asyncio.to_thread(self.recorder.close)
+            await asyncio.to_thread(self.mirror.close)
             self.tally.close()
 
     # -- calls --------------------------------------------------------------------------------
@@ -244,7 +253,7 @@ class Gateway:
                 await self.traffic.let_in()
                 with self.traffic:
                     served = await self._assigned(identity)
-                    call.versions = served.versions
+                    call.versions, call.trials = served.versions, served.trials
                     exchange = self._exchange(request, dialect, call, served, identity.key)
                     if waits:
                         exchange.commit = lambda: self._commit(call)
@@ -276,6 +285,9 @@ class Gateway:
         finally:
             self._finish(call)
             self.recorder.add(call)
+            # Last: the agent has its answer. Of one that was served a canary what is live has no answer to compare.
+            if call.status == 200 and call.failure is None and not _on_trial(call):
+                self.mirror.offer(call, request)
 
     def _finish(self, call: ModelCall) -> None:
         if not call.added:
@@ -397,7 +409,9 @@ class Gateway:
             with contextlib.suppress(StoreError):
                 if not identity.fresh and self._seen(identity):
                     recorded = await asyncio.to_thread(self._recorded, identity)
-            return self.assignments.of(identity.key, recorded)
+            return self.assignments.of(
+                identity.key, recorded, session=identity.session, subject=identity.subject
+            )
         except WhetError as error:
             raise UpstreamFailed(Fault.ENVIRONMENT, "bad_bundle", str(error), status=500) from error
 
@@ -411,16 +425,17 @@ class Gateway:
             return spans.known(trace=identity.trace)
         return spans.known(run=run) or self._store.rollouts.bundle(run) is not None
 
-    def _recorded(self, identity: Identity) -> Bundle | None:
-        """The Bundle that this run was served before or that its rollout runs under; None if neither is recorded."""
+    def _recorded(self, identity: Identity) -> Recorded | None:
+        """What this run was served before or what its rollout runs under; None if neither is recorded."""
         spans = self._store.spans
         run_spans = spans.trace(identity.trace) if identity.run is None else spans.run(identity.run)
         calls = [span for span in run_spans if span.encoding == ENCODING]
         if not calls:
             named = None if identity.run is None else self._store.rollouts.bundle(identity.run)
-            return None if named is None else self._store.bundle(named)
-        versions = msgspec.json.decode(calls[-1].body).get("versions") or {}
-        return Bundle(self._store.versions(ids=list(versions.values())))
+            return None if named is None else Recorded(self._store.bundle(named), {})
+        last = msgspec.json.decode(calls[-1].body)
+        versions = last.get("versions") or {}
+        return Recorded(Bundle(self._store.versions(ids=list(versions.values()))), last.get(TRIALS) or {})
 
     async def _follow(self) -> None:
         """Swap to another release once it is live, whoever made it so."""
@@ -443,9 +458,15 @@ class Gateway:
         """
         # Read first: a release that comes while the log is read is then looked for again.
         before = releases_written()
-        bundle = await asyncio.to_thread(self._store.live, self._name)
+        bundle, trials = await asyncio.to_thread(self._standing)
         self._written = before  # not sooner: whoever comes meanwhile waits for the answer too
-        return self.assignments.swap(bundle or Bundle())
+        return self.assignments.swap(bundle, trials)
+
+    def _standing(self) -> tuple[Bundle, Trials]:
+        """What is live, and the canaries beside it that change what the gateway serves."""
+        bundle, standing = self._store.live(self._name) or Bundle(), self._store.on_trial(self._name)
+        self.mirror.stand(standing)
+        return bundle, Trials(standing, bundle, reads=lambda name: name in GATEWAY)
 
     # -- administration -----------------------------------------------------------------------
 
@@ -491,6 +512,7 @@ class Gateway:
             durable=self.durable,
             error=None if trouble is None else without_paths(trouble),
             upstreams={name: sorted(upstream.speaks) for name, upstream in self.upstreams.items()},
+            shadows=self.mirror.status,
         )
 
     async def _status(self, request: Request) -> Response:
@@ -540,6 +562,11 @@ _UNRECORDED = (
     ("GET", "/models/{model}", "chat"),
 )
 """Method, path, and the API whose upstream it is passed on to."""
+
+
+def _on_trial(call: ModelCall) -> bool:
+    """True if the call was served a candidate."""
+    return any(isinstance(arm, dict) and arm.get("arm") == "candidate" for arm in call.trials.values())
 
 
 def _own_headers(call: ModelCall) -> dict[str, str]:

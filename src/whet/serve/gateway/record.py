@@ -22,6 +22,7 @@ from ...errors import StoreError, WhetError
 from ...escapes import whole
 from ...record.store.call_tally import CallTally
 from ...record.store.spans import Spans
+from ...record.store.trials import TRIALS
 from ...types import Failure, Json, Span
 from .identity import Identity, new_span_id
 
@@ -61,6 +62,7 @@ class ModelCall:
     samples: Sequence[Json] | None = None
     policy_version: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    trials: Mapping[str, Json] = field(default_factory=dict)
     bulk: int = 0
     """Bytes of the answer."""
     durable: Future[None] | None = None
@@ -94,6 +96,7 @@ class ModelCall:
             "choices": self.samples,
             "policy_version": self.policy_version,
             "versions": dict(self.versions) or None,
+            **({TRIALS: dict(self.trials)} if self.trials else {}),
             "session": self.identity.session,
             "subject": self.identity.subject,
             "agent": self.identity.agent,

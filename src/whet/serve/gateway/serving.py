@@ -84,6 +84,8 @@ class ServedBundle:
     rewrites: Mapping[str, str] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     """Upstream → share of the runs; empty where the Bundle does not say."""
+    trials: Mapping[str, Json] = field(default_factory=dict)
+    """Canaries that the run was drawn for, with its arm in each."""
 
     @property
     def changes(self) -> bool:

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...judge.drift import is_traffic
 from ...record.store import Store
 from ...record.store.issues import MOST_RUNS, AgentIssue, Component, IssueStatus
 from ...record.tracing.signals import hear
@@ -72,12 +73,13 @@ def find_issues(
     Args:
         score: name of a Score in [0, 1] that says which runs failed: those below a half. Their outcomes say so if None.
         since: Unix time in seconds; only runs that began then or later.
-        newest: so many of the newest runs.
+        newest: so many of the newest runs; of these shadows, replays and rollouts of learners are left out.
         now: Unix time in seconds that it is, where the record's is not this machine's.
     """
     hear(store, now=now)
     after = max(0, store.newest() - newest)
-    return update(store, scan(store.trajectories(after=after, since=since), score=score), now=now)
+    served = (run for run in store.trajectories(after=after, since=since) if is_traffic(run))
+    return update(store, scan(served, score=score), now=now)
 
 
 def update(store: Store, scanned: Scan, *, now: float | None = None) -> list[AgentIssue]:

@@ -37,7 +37,7 @@ from ..email import Inbox
 from ..email.slots import TOKENS
 from . import scoring
 from .job import MailJob, stored
-from .stages import Stage
+from .stages import DemoStage
 from .teachers import calls_of, lessons, searched
 
 NEEDS = {"rule": "rule", "head": "decide", "policy": "policy"}
@@ -100,24 +100,24 @@ class Learning:
         """The job's questions, scored by the checker."""
         return self.job.checked
 
-    def stages(self) -> dict[str, Stage]:
+    def stages(self) -> dict[str, DemoStage]:
         """Every stage by name, what has to be done first before what can wait."""
 
-        def on(*needs: str, then: Callable[..., Awaitable[object]]) -> Stage:
-            return Stage(lambda: then(*(self.learners[name].bundle for name in needs)), needs)
+        def on(*needs: str, then: Callable[..., Awaitable[object]]) -> DemoStage:
+            return DemoStage(lambda: then(*(self.learners[name].bundle for name in needs)), needs)
 
         users = self.job.material.users[: self.sizes.users]
         return {
-            "users": Stage(lambda: self.asked("users", self.job.base, users)),
-            "rule": Stage(
+            "users": DemoStage(lambda: self.asked("users", self.job.base, users)),
+            "rule": DemoStage(
                 lambda: self.evolved("rule", self.checked, "success", "the checker"), needs=("users",)
             ),
             **{name: on("rule", then=partial(self.asked_later, name)) for name in LATER},
-            "head": Stage(self.head, needs=LATER),
+            "head": DemoStage(self.head, needs=LATER),
             "cloned": on("rule", "head", then=self.cloned),
-            "rule (judge)": Stage(self.evolved_by_judge, needs=("head",)),
+            "rule (judge)": DemoStage(self.evolved_by_judge, needs=("head",)),
             "trained": on("cloned", then=self.trained),
-            "trained (judge)": Stage(self.trained_by_judge, needs=("cloned",)),
+            "trained (judge)": DemoStage(self.trained_by_judge, needs=("cloned",)),
             "route": on("rule", "head", "trained", then=self.routed),
         }
 

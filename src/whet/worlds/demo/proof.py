@@ -28,7 +28,7 @@ from .agents import agent_folder
 from .job import MailJob, seconds
 from .learning import Learning
 from .processes import SecondProcess
-from .stages import Place, Stage, run_in_order
+from .stages import DemoStage, Place, run_in_order
 
 ORDER = ("rule", "head", "trained", "route")
 """From simple to complicated; a later one must beat the earlier ones on validation to be proposed."""
@@ -80,7 +80,7 @@ async def run_job(job: MailJob, *, processes: int = 1) -> dict[str, Any]:
     return proof.report()
 
 
-async def _there(second: SecondProcess, stages: Mapping[str, Stage], name: str) -> None:
+async def _there(second: SecondProcess, stages: Mapping[str, DemoStage], name: str) -> None:
     await second(name)
     await stages[name].run()  # from the store
 
@@ -103,15 +103,18 @@ class MailProof:
         self.asked: dict[str, list[str]] = {}
         """Line → ids of its runs on the gate's questions; left out where another line is the same agent."""
 
-    def stages(self) -> dict[str, Stage]:
+    def stages(self) -> dict[str, DemoStage]:
         """Every stage of the job by name; the gate's questions are asked once it is settled what is proposed."""
         settled = (*(f"validation: {name}" for name in ORDER), CROSS_FITTED)
-        looks = {f"validation: {name}": Stage(partial(self._validate, name), (name,)) for name in ORDER}
-        looks[CROSS_FITTED] = Stage(self._cross_fit, ("validation: rule", "validation: head"))
+        looks = {f"validation: {name}": DemoStage(partial(self._validate, name), (name,)) for name in ORDER}
+        looks[CROSS_FITTED] = DemoStage(self._cross_fit, ("validation: rule", "validation: head"))
         others = (line for line in (*LINES, TRUE_CLUES) if line not in BY_JUDGE)
         asks = {
-            **{f"gate: {line}": Stage(partial(self._ask, line), settled) for line in others},
-            **{f"gate: {line}": Stage(partial(self._ask, line), (*settled, *BY_JUDGE)) for line in BY_JUDGE},
+            **{f"gate: {line}": DemoStage(partial(self._ask, line), settled) for line in others},
+            **{
+                f"gate: {line}": DemoStage(partial(self._ask, line), (*settled, *BY_JUDGE))
+                for line in BY_JUDGE
+            },
         }
         return {**self.learning.stages(), **looks, **asks}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stage:
+class DemoStage:
     """One piece of a job's work."""
 
     run: Callable[[], Awaitable[object]]
@@ -23,7 +23,7 @@ class Stage:
     """Stages that have to end before."""
 
 
-def behind(stages: Mapping[str, Stage], name: str) -> list[str]:
+def behind(stages: Mapping[str, DemoStage], name: str) -> list[str]:
     """Every stage that this one needs, however far behind it, in the order in which they stand there."""
     pending, needed = list(stages[name].needs), set[str]()
     while pending:

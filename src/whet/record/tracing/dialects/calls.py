@@ -14,6 +14,7 @@ import msgspec
 
 from ....errors import InputError
 from ....types import Json, Span, Tokens
+from ...store.trials import TRIALS
 from ..content import Content, member
 from .agents import wire_of
 from .messages import Message, joined, message, messages, with_wire_ids
@@ -57,6 +58,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     reading.wire = wire_of(sent, word(body, "agent"), prompt_of(sent))
     versions = {key: value for key, value in member(body, "versions").items() if isinstance(value, str)}
     reading.versions.update(versions)
+    reading.trials.update(member(body, TRIALS))
     redacted = member(body, "redacted")
     if redacted:
         reading.extra["redacted"] = redacted

@@ -85,6 +85,8 @@ class SpanReading(msgspec.Struct):
     tokens: Tokens | None = None
     versions: dict[str, str] = {}
     """Resource name → id of the Version that was served."""
+    trials: dict[str, Json] = {}
+    """Canary → the arm that it was served (`record.store.trials`)."""
     extra: dict[str, Json] = {}
     """More for Step.info."""
     wire: Wire | None = None

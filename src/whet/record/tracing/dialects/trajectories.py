@@ -17,6 +17,7 @@ import msgspec
 from ....errors import InputError
 from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, digest
 from ...store.redaction.redact import MARKED, redaction
+from ...store.trials import TRIALS
 from ..content import Content, SpanEvent, content
 from ..otlp import run_trace
 from ..record import outcome
@@ -178,6 +179,7 @@ def _trajectory(run: str | None, spans: list[Span], forms: Forms) -> Trajectory 
         "unread": len(unread),
         "unread_spans": [span.id.hex() for span in unread],
         "loose_logs": [span.id.hex() for span in loose],
+        TRIALS: {trial: arm for node in step_nodes for trial, arm in node.reading.trials.items()},
         **_shape(nodes, step_nodes),
         **_redacted(spans),
     }
@@ -348,6 +350,7 @@ def _take_call(target: SpanReading, call: SpanReading) -> None:
         target.output, target.others = call.output, call.others
     target.tokens = call.tokens
     target.versions.update(call.versions)
+    target.trials.update(call.trials)
     target.extra.update(call.extra)
     target.fault = call.fault or target.fault
     _fill(target, call)

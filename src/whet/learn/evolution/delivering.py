@@ -1,0 +1,185 @@
+"""A proven Bundle as a pull request: its place in the user's source, the outcomes that prove it, and the delivery.
+
+A resource stands where it is marked (`marks.py`), or in a file of its name, as a prompt's does.  What stands
+nowhere, weights and what the gateway serves for instance, is released from the record and not from the source.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...errors import InputError, NotFoundError
+from ...prove import answers
+from ...prove.verdict import verdict as judge
+from ...record.store import Store
+from ...repository.modules import Repository
+from ...repository.text import as_written, diff, plain
+from ...ship.delivery import DeliveredEvidence, Delivery, DeliveryOptions, deliver
+from ...ship.delivery.evidence import BASELINE, CANDIDATE, FOLDER, VERDICT
+from ...ship.releasing import OUTCOMES
+from ...types import Bundle, Verdict
+from .marks import Mark, marks
+from .pieces import cut, put
+from .settings import folder_in_git
+
+
+def deliver_bundle(
+    store: Store,
+    bundle: Bundle,
+    options: DeliveryOptions,
+    *,
+    patch: str | None = None,
+    verdict: Verdict | None = None,
+    baseline: Bundle | None = None,
+    outcomes: tuple[Path, Path] | None = None,
+    unproven: bool = False,
+) -> Delivery:
+    """Deliver a Bundle as a branch and a pull request (`ship.delivery.deliver`).
+
+    Args:
+        patch: of the source, as a learner wrote it; made from the source that is checked out if None.
+        outcomes: files of results, the baseline's and the candidate's; those that the gate recorded if None.
+    """
+    if patch is None:
+        patch = source_patch(options.repository, bundle).text
+    return deliver(
+        store,
+        bundle,
+        patch,
+        options,
+        evidence=partial(evidence_of, store) if outcomes is None else partial(evidence_in, outcomes),
+        verdict=verdict,
+        baseline=baseline,
+        unproven=unproven,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePatch:
+    """A patch for `git apply`, and the resources that it does not hold."""
+
+    text: str
+    unplaced: Sequence[str] = ()
+
+
+def source_patch(root: Path, bundle: Bundle) -> SourcePatch:
+    """The Versions of a Bundle put into a repository's source; nothing on disk changes.
+
+    Raises:
+        InputError: a mark cannot be cut out, or its new text cannot be put back.
+    """
+    repository = Repository(root.resolve())
+    texts = {name: version.content for name, version in bundle.items() if isinstance(version.content, str)}
+    placed: set[str] = set()
+    changed: dict[str, str] = {}
+    for mark in marks(repository):
+        content = texts.get(mark.name, texts.get(_part(mark, repository)))
+        if content is None:
+            continue
+        before = changed.get(mark.path, repository.text(mark.path))
+        changed[mark.path] = put(mark, before, content)
+        placed |= {mark.name, _part(mark, repository)}
+    for path in repository.paths:
+        relative = repository.relative(path)
+        # A prompt's resource is called as its file.
+        name = next((each for each in (relative, path.name) if each in texts and each not in placed), None)
+        if name is not None and relative not in changed:
+            changed[relative] = texts[name]
+            placed.add(name)
+    folder = folder_in_git(repository.root)
+    patch = "".join(
+        diff(folder + path, repository.written(path), as_written(repository.written(path), plain(text)))
+        for path, text in sorted(changed.items())
+    )
+    return SourcePatch(patch, sorted(set(bundle) - placed))
+
+
+def _part(mark: Mark, repository: Repository) -> str:
+    """The name that the part of a mark has in a Program, under which a search records it."""
+    return cut(mark, repository.text(mark.path)).part
+
+
+def evidence_of(store: Store, candidate: str) -> DeliveredEvidence:
+    """The evidence of the newest Verdict on a Bundle.
+
+    Raises:
+        NotFoundError: the record has the outcomes of none.
+    """
+    outcomes = store.state(f"{OUTCOMES}{candidate}")
+    if not isinstance(outcomes, dict):
+        raise NotFoundError(
+            f"{store.path} has no outcomes of a Verdict on Bundle {candidate}, and a delivery takes them with it. "
+            "Judge it here (whet gate, Experiment.gate), or name two files of results: --outcomes A.jsonl B.jsonl"
+        )
+    sides = {name: outcomes[name] for name in ("baseline", "candidate")}
+    encoded = {
+        name: b"".join(msgspec.json.encode(row) + b"\n" for row in rows) for name, rows in sides.items()
+    }
+    return _evidence(candidate, encoded, sides, outcomes["metric"], outcomes["margin"], outcomes["regime"])
+
+
+def evidence_in(files: tuple[Path, Path], candidate: str, *, margin: float = 0.0) -> DeliveredEvidence:
+    """The evidence in two files of whet's own rows.
+
+    Raises:
+        InputError: they cannot be read as such.
+    """
+    encoded = {name: path.read_bytes() for name, path in zip(("baseline", "candidate"), files, strict=True)}
+    try:
+        sides = {
+            name: [
+                msgspec.json.decode(line, type=dict[str, Any])
+                for line in content.splitlines()
+                if line.strip()
+            ]
+            for name, content in encoded.items()
+        }
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{files[0]} and {files[1]} must hold one JSON object per line: {error}") from error
+    return _evidence(candidate, encoded, sides, "success", margin, "new-group")
+
+
+def _evidence(
+    candidate: str,
+    encoded: Mapping[str, bytes],
+    rows: Mapping[str, Sequence[Mapping[str, Any]]],
+    metric: str,
+    margin: float,
+    regime: Any,
+) -> DeliveredEvidence:
+    folder = f"{FOLDER}/{candidate}"
+    names = {"baseline": f"{folder}/{BASELINE}", "candidate": f"{folder}/{CANDIDATE}"}
+    with tempfile.TemporaryDirectory(prefix="whet-proof-") as root:
+        for side, content in encoded.items():
+            path = Path(root, names[side])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        a, b = (Path(root, names[side]) for side in ("baseline", "candidate"))
+        absolute = judge(a, b, margin=margin, regime=regime, format="whet")
+        # From the root of a clone the files have the paths that they have here under the folder.
+        text = msgspec.json.encode(absolute).replace(f"{root}/".encode(), b"")
+    verdict = msgspec.json.decode(text, type=Verdict)
+    printed = answers.as_json(verdict, answers.answer(verdict, candidate=names["candidate"]))
+    files = {names[side]: content for side, content in encoded.items()}
+    files[f"{folder}/{VERDICT}"] = printed.encode() + b"\n"
+    options = "".join(
+        [
+            f" --margin {margin!r}" if margin else "",
+            f" --regime {regime}" if regime != "new-group" else "",
+        ]
+    )
+    return DeliveredEvidence(
+        folder=folder,
+        files=files,
+        verdict=verdict,
+        command=f"whet verdict {names['baseline']} {names['candidate']} --format whet{options} --json",
+        metric=metric,
+        rows=rows,
+    )
