@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...stats import t_tail, wilson
-from .marks import ARGUMENT, RESULT, TELLING, Mark
+from .marks import ARGUMENT, RESULT, TELLING, RunMark
 
 ALPHA = 0.05
 FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
@@ -50,7 +50,7 @@ class RunTable:
     """Person of each run, or session, or the run alone, as a number."""
     labels: dict[str, bytearray] = field(default_factory=dict)
     """Measure → UNKNOWN, GOOD or BAD for each run."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[RunMark] = field(default_factory=list)
     holders: list[array[int]] = field(default_factory=list)
     """For each mark its runs, ascending."""
     values: set[int] = field(default_factory=set)
@@ -59,10 +59,10 @@ class RunTable:
     """For each run its marks, by their numbers."""
     unlike: list[int] = field(default_factory=list)
     """Marks, by their numbers, of which no two have the very same runs: of such the one that says most."""
-    _numbers: dict[Mark, int] = field(default_factory=dict)
+    _numbers: dict[RunMark, int] = field(default_factory=dict)
     _people: dict[str, int] = field(default_factory=dict)
 
-    def add(self, id: str, started: float, person: str, marks: Iterable[Mark]) -> int:
+    def add(self, id: str, started: float, person: str, marks: Iterable[RunMark]) -> int:
         """One more run; its number."""
         number = len(self.ids)
         self.ids.append(id)
@@ -91,7 +91,7 @@ class RunTable:
         self.holders = [self.holders[place] for place in kept]
         self._numbers = {mark: place for place, mark in enumerate(self.marks)}
 
-    def runs_with(self, mark: Mark) -> array[int]:
+    def runs_with(self, mark: RunMark) -> array[int]:
         """The runs of a slice, ascending."""
         place = self._numbers.get(mark)
         return array("l") if place is None else self.holders[place]
@@ -117,10 +117,10 @@ class RunTable:
 
 
 @dataclass(slots=True)
-class Slice:
+class TrafficSlice:
     """A slice in which runs fail more than in the rest."""
 
-    mark: Mark
+    mark: RunMark
     measure: str
     judged: list[int]
     """Numbers of its runs of which one knows."""
@@ -131,7 +131,7 @@ class Slice:
     people: int
     """Who failed in it."""
     p: float
-    alike: list[Mark] = field(default_factory=list)
+    alike: list[RunMark] = field(default_factory=list)
     """Marks of nearly the same runs, its own first."""
 
 
@@ -256,7 +256,7 @@ Proven: TypeAlias = Callable[[int, frozenset[int]], Contrast | None]
 
 def slices_of(
     table: RunTable, measure: str, *, tests: int, without: frozenset[str] = frozenset()
-) -> list[Slice]:
+) -> list[TrafficSlice]:
     """The slices that fail more than the rest by one measure, the one that explains most first.
 
     Args:
@@ -269,7 +269,7 @@ def slices_of(
     marks_of = table.marks_of
     usable = [place for place in table.unlike if table.marks[place].kind not in without]
     level = ALPHA / max(1, tests)
-    named: list[Slice] = []
+    named: list[TrafficSlice] = []
 
     def proven(place: int, apart: frozenset[int] = frozenset()) -> Contrast | None:
         own = table.holders[place]
@@ -291,7 +291,7 @@ def slices_of(
         contrast = remaining.contrast(table.holders[place])
         judged = remaining.runs(table.holders[place])
         named.append(
-            Slice(
+            TrafficSlice(
                 table.marks[place],
                 measure,
                 judged,
@@ -411,7 +411,7 @@ def _standing_out(remaining: Remaining, usable: Sequence[int]) -> list[int]:
     return [place for _, place in gains[:_LOOKED_AT]]
 
 
-def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[Mark]:
+def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[RunMark]:
     """Marks that nearly the same runs have, the slice's own first, then the closest."""
     own = set(table.holders[place])
     shared: dict[int, int] = {}
