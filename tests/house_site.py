@@ -45,6 +45,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/import.md",
         "docs/evaluators.md",
         "docs/verdict.md",
+        "docs/issues.md",
         "docs/canary.md",
         "docs/autopilot.md",
     ),

@@ -122,7 +122,7 @@ def test_runs_without_people_or_thumbs_are_told_by_their_outcomes_and_guardrails
     with whet.Store(":memory:") as store:
         for run in runs(6):
             bare = replace(run, subject=None, session=None, feedback=())
-            failed = run.steps[1].name == "manual" and hash(run.id[-1]) % 5 < 5
+            failed = run.steps[1].name == "manual"
             blocked = run.steps[1].name == "price" and run.task.instruction == "What does the rake cost?"
             outcome = Outcome.BLOCKED if blocked else Outcome.FAILURE if failed else Outcome.SUCCESS
             store.put(replace(bare, outcome=outcome))
@@ -137,11 +137,11 @@ def test_a_jump_in_time_is_an_issue_and_a_tool_that_was_always_slow_is_none() ->
         for run in runs(7, broken=""):
             late = run.started > START + 86_400 * 5
             usual = 9.0 if run.steps[1].name == "manual" else 1.0
-            seconds = 8 * usual if late and "hose" in run.task.instruction else usual
+            seconds = 8 * usual if late and run.steps[1].name == "order" else usual
             store.put(replace(run, feedback=(), seconds=seconds))
         (issue,) = standing(find_issues(store, now=NOW))
         assert issue.measure == "seconds"
-        assert any("hose" in mark for mark in issue.marks)
+        assert issue.where == {"tool": "order"}
 
 
 def test_a_hostile_record_is_read_and_its_text_stays_text() -> None:

@@ -201,6 +201,7 @@ def test_the_releases_of_an_earlier_schema_are_live_releases_of_their_log(tmp_pa
                     f'["{bundle["prompt"].id}"]'.encode(),
                 ),
             )
+        connection.executescript("DROP TABLE issues; DROP TABLE issue_moves")  # which came after
         connection.execute("PRAGMA user_version = 8")
     with Store(path) as store:
         assert [(entry.id, entry.stage, entry.trial, entry.candidate) for entry in store.release_log()] == [

@@ -16,6 +16,8 @@ from .show import moment
 if TYPE_CHECKING:
     from ..ship.issues import AgentIssue, IssueMove
 
+IssueId = Annotated[str, Parameter(help="The id of an issue, as whet issues lists it.")]
+
 app.command(
     cyclopts.App(
         help="Find where the agent fails more than elsewhere, and which part of it is weak.",
@@ -86,7 +88,7 @@ def issues(
 
 
 @_issues.command(name="show")
-def show(id: str, /, *, store: Record, json: Print = False) -> int:
+def show(id: IssueId, /, *, store: Record, json: Print = False) -> int:
     """Show one issue: what it is, what speaks for the part it is put down to, the runs, and all that became of it."""
     from ..record.store import Store
 
@@ -100,7 +102,7 @@ def show(id: str, /, *, store: Record, json: Print = False) -> int:
 
 
 @_issues.command(name="close")
-def close(id: str, /, *, store: Record, reason: str, json: Print = False) -> int:
+def close(id: IssueId, /, *, store: Record, reason: str, json: Print = False) -> int:
     """Close an issue: it is repaired, or none. It is reopened where runs from then on fail as before.
 
     Parameters
@@ -112,7 +114,7 @@ def close(id: str, /, *, store: Record, reason: str, json: Print = False) -> int
 
 
 @_issues.command(name="move")
-def move(id: str, status: str, /, *, store: Record, reason: str, json: Print = False) -> int:
+def move(id: IssueId, status: str, /, *, store: Record, reason: str, json: Print = False) -> int:
     """Say where an issue stands now: diagnosed, proposed, proving, shipped, closed or reopened.
 
     Parameters

@@ -217,14 +217,6 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX attempts_rollout;
     CREATE INDEX attempts_rollout_seq ON attempts (rollout_seq);
     """,
-    # A move that is made from what another one has changed meanwhile has its number, and is refused.
-    """
-    CREATE TABLE issues (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
-    CREATE TABLE issue_moves (
-        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, issue TEXT NOT NULL, number INTEGER NOT NULL,
-        status TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, UNIQUE (issue, number)
-    );
-    """,
     # Stages. What a log held so far was live when it was written; a trial is what it names from its first entry on.
     """
     ALTER TABLE releases ADD COLUMN stage TEXT NOT NULL DEFAULT 'live';
@@ -236,6 +228,14 @@ MIGRATIONS: tuple[str, ...] = (
     UPDATE releases SET candidate = bundle, trial = id;
     CREATE INDEX releases_stage ON releases (name, stage, seq);
     CREATE INDEX releases_trial ON releases (trial, seq);
+    """,
+    # A move that is made from what another one has changed meanwhile has its number, and is refused.
+    """
+    CREATE TABLE issues (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
+    CREATE TABLE issue_moves (
+        seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, issue TEXT NOT NULL, number INTEGER NOT NULL,
+        status TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL, UNIQUE (issue, number)
+    );
     """,
 )
 OF_ROLLOUT = "a.rollout_seq = r.seq AND a.rollout = r.id"

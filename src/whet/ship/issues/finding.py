@@ -12,14 +12,15 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...judge.drift import is_traffic
 from ...record.store import Store
 from ...record.store.issues import MOST_RUNS, AgentIssue, Component, IssueStatus
 from ...record.tracing.signals import hear
 from ...stats import wilson
 from ...types import Trajectory, digest
 from .failing import ERRORS, MEASURES, PEOPLE, RETURNS, SAID, TOOL_ERRORS
-from .marks import ENDED, ERROR, TOOL_MARK, WORD, Mark
-from .scanning import Scan, scan
+from .marks import ENDED, ERROR, TOOL_MARK, WORD, RunMark
+from .scanning import IssueScan, scan
 from .slices import (
     BAD,
     FEWEST_PEOPLE,
@@ -27,12 +28,12 @@ from .slices import (
     LEAST_GAP,
     Remaining,
     RunTable,
-    Slice,
+    TrafficSlice,
     looked_at,
     slices_of,
 )
-from .timing import Clock, Timing
-from .weak_part import Evidence, weak_part
+from .timing import Timing, TrafficClock
+from .weak_part import SliceEvidence, weak_part
 
 NEWEST = 100_000
 """Runs that are looked at unless told otherwise."""
@@ -52,10 +53,10 @@ _DIRECT = (ERRORS, TOOL_ERRORS)
 class _Seen:
     """A slice of failures as it was seen now."""
 
-    slice: Slice
+    slice: TrafficSlice
     runs: array[int]
     timing: Timing
-    others: list[Slice] = field(default_factory=list)
+    others: list[TrafficSlice] = field(default_factory=list)
     """Slices of the same runs by other measures."""
 
 
@@ -72,21 +73,16 @@ def find_issues(
     Args:
         score: name of a Score in [0, 1] that says which runs failed: those below a half. Their outcomes say so if None.
         since: Unix time in seconds; only runs that began then or later.
-        newest: so many of the newest runs.
+        newest: so many of the newest runs; of these shadows, replays and rollouts of learners are left out.
         now: Unix time in seconds that it is, where the record's is not this machine's.
     """
     hear(store, now=now)
     after = max(0, store.newest() - newest)
-    # What an experiment ran under a candidate is nobody's request.
-    requests = (
-        run
-        for run in store.trajectories(after=after, since=since)
-        if "function" not in run.task.initial_state
-    )
-    return update(store, scan(requests, score=score), now=now)
+    served = (run for run in store.trajectories(after=after, since=since) if is_traffic(run))
+    return update(store, scan(served, score=score), now=now)
 
 
-def update(store: Store, scanned: Scan, *, now: float | None = None) -> list[AgentIssue]:
+def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> list[AgentIssue]:
     """Bring the issues of a record up to date with what was scanned in it."""
     table = scanned.table
     if table.ids:
@@ -100,10 +96,10 @@ def update(store: Store, scanned: Scan, *, now: float | None = None) -> list[Age
     return store.issues.read()
 
 
-def seen_in(scanned: Scan) -> list[_Seen]:
+def seen_in(scanned: IssueScan) -> list[_Seen]:
     """The slices of failures in what was scanned, each once."""
     table = scanned.table
-    clock = Clock(table.started)
+    clock = TrafficClock(table.started)
     measures = [measure for measure in MEASURES if measure in table.labels]
     tests = looked_at(table, (measure for measure in measures if measure not in _DIRECT))
     groups = [*_errors(table, ERROR, TOOL_ERRORS), *_errors(table, ENDED, ERRORS)]
@@ -120,9 +116,9 @@ def seen_in(scanned: Scan) -> list[_Seen]:
     return found
 
 
-def _timing(clock: Clock, table: RunTable, each: Slice) -> Timing:
+def _timing(clock: TrafficClock, table: RunTable, each: TrafficSlice) -> Timing:
     runs = (
-        table.runs_with(Mark(TOOL_MARK, each.mark.value.partition(": ")[0]))
+        table.runs_with(RunMark(TOOL_MARK, each.mark.value.partition(": ")[0]))
         if each.mark.kind == ERROR
         else ()
     )
@@ -130,7 +126,7 @@ def _timing(clock: Clock, table: RunTable, each: Slice) -> Timing:
     return clock.timing([table.started[run] for run in runs], [table.started[run] for run in each.failed])
 
 
-def _explaining(each: Slice, found: Sequence[_Seen]) -> list[_Seen] | None:
+def _explaining(each: TrafficSlice, found: Sequence[_Seen]) -> list[_Seen] | None:
     """What explains a slice, the one that explains most first; None where nothing does."""
     failed, explained = set(each.failed), set[int]()
     shares: list[tuple[int, _Seen]] = []
@@ -144,9 +140,9 @@ def _explaining(each: Slice, found: Sequence[_Seen]) -> list[_Seen] | None:
     return [most] if share >= _EXPLAINED * len(failed) else []
 
 
-def _errors(table: RunTable, kind: str, measure: str) -> list[Slice]:
+def _errors(table: RunTable, kind: str, measure: str) -> list[TrafficSlice]:
     """Errors by tool and kind, where they are more than a few of a tool's calls, and of more than a few people."""
-    groups: list[Slice] = []
+    groups: list[TrafficSlice] = []
     for place, mark in enumerate(table.marks):
         failed = list(table.holders[place])
         people = len({table.clusters[run] for run in failed})
@@ -160,7 +156,7 @@ def _errors(table: RunTable, kind: str, measure: str) -> list[Slice]:
         if wilson(len(failed), len(while_it_lasts))[0] < LEAST_GAP:
             continue
         rate = len(failed) / len(judged)
-        groups.append(Slice(mark, measure, judged, failed, rate, 0.0, people, 0.0, [mark]))
+        groups.append(TrafficSlice(mark, measure, judged, failed, rate, 0.0, people, 0.0, [mark]))
     return groups
 
 
@@ -219,7 +215,7 @@ def _issue(store: Store, table: RunTable, seen: _Seen, known: Iterable[AgentIssu
     )
 
 
-def _id(own: Slice, marks: Sequence[str], known: Iterable[AgentIssue]) -> str:
+def _id(own: TrafficSlice, marks: Sequence[str], known: Iterable[AgentIssue]) -> str:
     """The id of the issue that this slice was before, or one of its own."""
     for issue in known:
         # Of marks of nearly the same runs another one may be the closest by tomorrow.
@@ -228,7 +224,7 @@ def _id(own: Slice, marks: Sequence[str], known: Iterable[AgentIssue]) -> str:
     return digest([own.mark.kind, own.mark.value], 12)
 
 
-def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> Evidence:
+def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> SliceEvidence:
     own = seen.slice
     inside_runs = set(seen.runs)
     inside: dict[int, int] = {}
@@ -246,11 +242,11 @@ def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> Evi
     }
     labels = table.labels.get(own.measure, bytearray())
 
-    def fine(mark: Mark) -> float | None:
+    def fine(mark: RunMark) -> float | None:
         known = [labels[run] for run in table.runs_with(mark) if run not in inside_runs and labels[run]]
         return known.count(BAD) / len(known) if len(known) >= FEWEST_RUNS else None
 
-    return Evidence(
+    return SliceEvidence(
         own.mark,
         own.alike,
         own.measure,
@@ -264,7 +260,7 @@ def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> Evi
     )
 
 
-def _subject(own: Slice) -> str:
+def _subject(own: TrafficSlice) -> str:
     """What sets the slice apart, in words."""
     mark = own.mark
     value = mark.value
@@ -283,7 +279,7 @@ def _subject(own: Slice) -> str:
     return f"Runs with {mark.kind} {value}"
 
 
-def _numbers(own: Slice) -> str:
+def _numbers(own: TrafficSlice) -> str:
     if own.measure in _DIRECT:
         return f"{len(own.failed)} of {len(own.judged)} fail; {own.people} people met it"
     return (
@@ -292,7 +288,7 @@ def _numbers(own: Slice) -> str:
     )
 
 
-def _besides(other: Slice) -> str:
+def _besides(other: TrafficSlice) -> str:
     how = {PEOPLE: "people's word", RETURNS: "people who come back"}.get(other.measure, other.measure)
     return f"also by {how}: {_numbers(other)}"
 
@@ -313,13 +309,13 @@ def _followed(store: Store, table: RunTable, issue: AgentIssue, now: float | Non
     at = store.issues.history(issue.id)[-1].at
     kind, value = next(iter(issue.where.items()))
     look = _errors_since if kind in (ERROR, ENDED) else _failures_since
-    told = look(table, issue, Mark(kind, value), at)
+    told = look(table, issue, RunMark(kind, value), at)
     if told is not None and told[0] is not issue.status:
         store.issues.move(issue.id, told[0], reason=told[1], after=issue.status, at=now)
 
 
 def _failures_since(
-    table: RunTable, issue: AgentIssue, mark: Mark, at: float
+    table: RunTable, issue: AgentIssue, mark: RunMark, at: float
 ) -> tuple[IssueStatus, str] | None:
     if issue.measure not in table.labels:
         return None
@@ -338,7 +334,7 @@ def _failures_since(
 
 
 def _errors_since(
-    table: RunTable, issue: AgentIssue, mark: Mark, at: float
+    table: RunTable, issue: AgentIssue, mark: RunMark, at: float
 ) -> tuple[IssueStatus, str] | None:
     failed = sum(table.started[run] > at for run in table.runs_with(mark))
     calls: Sequence[int] = _calls(table, mark)
@@ -351,10 +347,10 @@ def _errors_since(
     return None
 
 
-def _calls(table: RunTable, mark: Mark) -> Sequence[int]:
+def _calls(table: RunTable, mark: RunMark) -> Sequence[int]:
     """The runs that could have ended in an error: those that call its tool, or all."""
     if mark.kind == ERROR:
-        return table.runs_with(Mark(TOOL_MARK, mark.value.partition(": ")[0]))
+        return table.runs_with(RunMark(TOOL_MARK, mark.value.partition(": ")[0]))
     return range(len(table.ids))
 
 

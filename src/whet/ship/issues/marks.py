@@ -19,7 +19,7 @@ from ...record.tracing.tool_calls import Invocation, tool_calls
 from ...types import Json, Step, Trajectory
 
 
-class Mark(NamedTuple):
+class RunMark(NamedTuple):
     """A kind and a value."""
 
     kind: str
@@ -58,31 +58,31 @@ _COMMON = frozenset(
 """Words that alone say nothing of what is asked."""
 
 
-def marks_of(run: Trajectory) -> set[Mark]:
+def marks_of(run: Trajectory) -> set[RunMark]:
     """All marks of a run."""
     calls = tool_calls(run)
     marks = set(_tool_marks(calls))
     models = [step for step in run.steps if step.kind == LLM]
     if not calls and models:
-        marks.add(Mark(TOOL_MARK, NO_TOOL))
+        marks.add(RunMark(TOOL_MARK, NO_TOOL))
     for step in models:
         if model := step.info.get("model"):
-            marks.add(Mark(MODEL, str(model)[:_LONGEST]))
+            marks.add(RunMark(MODEL, str(model)[:_LONGEST]))
         if (reason := step.info.get("finish_reason")) and reason not in (
             "stop",
             "tool_calls",
             "end_turn",
             "tool_use",
         ):
-            marks.add(Mark(STOPPED, str(reason)[:_LONGEST]))
+            marks.add(RunMark(STOPPED, str(reason)[:_LONGEST]))
     if models:
-        marks |= {Mark(SYSTEM, line) for line in _system_lines(models[0])}
+        marks |= {RunMark(SYSTEM, line) for line in _system_lines(models[0])}
     marks |= set(_step_marks(run))
-    marks |= {Mark(VERSION, f"{resource}={id}") for resource, id in run.versions.items()}
-    marks |= {Mark(WORD, word) for word in words_of(question_of(run))}
+    marks |= {RunMark(VERSION, f"{resource}={id}") for resource, id in run.versions.items()}
+    marks |= {RunMark(WORD, word) for word in words_of(question_of(run))}
     marks |= set(_field_marks(run.task.meta))
     if run.error is not None:
-        marks.add(Mark(ENDED, kind_of_error(f"{run.error.type}: {run.error.message}")))
+        marks.add(RunMark(ENDED, kind_of_error(f"{run.error.type}: {run.error.message}")))
     return marks
 
 
@@ -131,26 +131,26 @@ def _decoded(result: Json) -> Json:
     return result
 
 
-def _tool_marks(calls: list[Invocation]) -> Iterator[Mark]:
+def _tool_marks(calls: list[Invocation]) -> Iterator[RunMark]:
     names = [call.name for call in calls if call.name]
-    yield from (Mark(TOOL_MARK, name[:_LONGEST]) for name in names)
+    yield from (RunMark(TOOL_MARK, name[:_LONGEST]) for name in names)
     if names:
         again = " (repeated)" if len(set(names)) < len(names) else ""
-        yield Mark(SEQUENCE, " → ".join(dict.fromkeys(names))[:200] + again)
+        yield RunMark(SEQUENCE, " → ".join(dict.fromkeys(names))[:200] + again)
     for call in calls:
         if not call.name:
             continue
         for key, value in _scalars(call.arguments):
-            yield Mark(ARGUMENT, f"{call.name} {key}={value}")
+            yield RunMark(ARGUMENT, f"{call.name} {key}={value}")
         error = error_of(call)
         if error is not None:
-            yield Mark(ERROR, f"{call.name}: {kind_of_error(error)}")
+            yield RunMark(ERROR, f"{call.name}: {kind_of_error(error)}")
             continue
         content = _decoded(call.result)
         if content in ("", [], {}, "null", "None"):
-            yield Mark(RESULT, f"{call.name} gives nothing")
+            yield RunMark(RESULT, f"{call.name} gives nothing")
         for key, value in _scalars(content):
-            yield Mark(RESULT, f"{call.name} {key}={value}")
+            yield RunMark(RESULT, f"{call.name} {key}={value}")
 
 
 def _scalars(content: Json) -> Iterator[tuple[str, str]]:
@@ -174,20 +174,20 @@ def _system_lines(step: Step) -> Iterator[str]:
                     yield stripped[:_LONGEST]
 
 
-def _step_marks(run: Trajectory) -> Iterator[Mark]:
+def _step_marks(run: Trajectory) -> Iterator[RunMark]:
     for step in run.steps:
         if step.agent:
-            yield Mark(AGENT, step.agent[:_LONGEST])
+            yield RunMark(AGENT, step.agent[:_LONGEST])
         if step.kind in (LLM, TOOL) or not step.name:
             continue
         if step.kind != "action":
-            yield Mark(AGENT, step.name[:_LONGEST])
+            yield RunMark(AGENT, step.name[:_LONGEST])
         if isinstance(step.action, str | bool) and 0 < len(str(step.action)) <= 40:
-            yield Mark(CHOICE, f"{step.name} gives {step.action}")
+            yield RunMark(CHOICE, f"{step.name} gives {step.action}")
 
 
-def _field_marks(meta: Mapping[str, Json]) -> Iterator[Mark]:
+def _field_marks(meta: Mapping[str, Json]) -> Iterator[RunMark]:
     """What the task says of itself: its category, language, product and so on."""
     for key, value in list(meta.items())[:_MOST_FIELDS]:
         if key != "source" and isinstance(value, str | bool) and 0 < len(str(value)) <= 40:
-            yield Mark(FIELD, f"{key}={value}")
+            yield RunMark(FIELD, f"{key}={value}")

@@ -20,7 +20,7 @@ from .failing import (
     jumps,
     word_of,
 )
-from .marks import SEQUENCE, TOOL_MARK, Mark, marks_of
+from .marks import SEQUENCE, TOOL_MARK, RunMark, marks_of
 from .slices import FEWEST_RUNS, RunTable
 
 _PRUNED_EVERY = 20_000
@@ -28,7 +28,7 @@ _PRUNED_EVERY = 20_000
 
 
 @dataclass(slots=True)
-class Scan:
+class IssueScan:
     """What one look at the record has read."""
 
     table: RunTable = field(default_factory=RunTable)
@@ -37,19 +37,19 @@ class Scan:
     """Runs that people said something of."""
 
 
-def scan(runs: Iterable[Trajectory], *, score: str | None = None) -> Scan:
+def scan(runs: Iterable[Trajectory], *, score: str | None = None) -> IssueScan:
     """Read runs, each once; of each some hundred bytes are kept.
 
     Args:
         score: name of a Score in [0, 1] that says which runs failed: those below a half. Their outcomes say so if None.
     """
-    result = Scan()
+    result = IssueScan()
     table = result.table
     words: dict[str, Word] = {}
     person_of: dict[str, str] = {}
     seconds: list[float] = []
     tokens: list[float] = []
-    shapes: dict[Mark | None, int] = {}
+    shapes: dict[RunMark | None, int] = {}
     alike: list[int] = []
     asked_again: set[str] = set()
     """Sessions whose last run was followed by the same question."""
@@ -89,7 +89,7 @@ def scan(runs: Iterable[Trajectory], *, score: str | None = None) -> Scan:
     return result
 
 
-def _label_people(result: Scan, words: dict[str, Word], person_of: dict[str, str]) -> None:
+def _label_people(result: IssueScan, words: dict[str, Word], person_of: dict[str, str]) -> None:
     result.signs = believed(words, person_of)
     result.thumbs = sum(word.thumb is not None for word in words.values())
     doubted = {sign.kind for sign in result.signs if not sign.speaks_for and not sign.counts}

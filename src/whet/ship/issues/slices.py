@@ -4,9 +4,9 @@ Runs come in clusters, one for each person: a slice counts by how much more ofte
 do elsewhere, so that one who likes nothing makes no slice.  Of person i with n_i judged runs in a slice b_i failed, and
 n_i·q_i were to be expected, where q_i is the person's rate elsewhere, shrunk to that of all others by as much as five
 runs.  Σ(b_i − n_i·q_i) is divided by the larger of two standard errors, that of independent runs if there is no
-difference and that of the people as they differ, and compared with Student's t of G−1 degrees of freedom for G people: a hundred
-failures of one person are one piece of evidence.  The level is divided by the number of slices that were looked at
-(Bonferroni): where nothing is wrong, anything is named with a probability of about `ALPHA`.
+difference and that of the people as they differ, and compared with Student's t of G−1 degrees of freedom for G people:
+a hundred failures of one person are one piece of evidence.  The level is divided by the number of slices that were
+looked at (Bonferroni): where nothing is wrong, anything is named with a probability of about `ALPHA`.
 
 Slices overlap: whatever fails in a tool fails under the words that lead to it.  The one that surely fails most often is
 named, widened as long as what it gains fails as often, its runs are taken out, and the rest is looked at anew.
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ...stats import t_tail, wilson
-from .marks import ARGUMENT, RESULT, TELLING, Mark
+from .marks import ARGUMENT, RESULT, TELLING, RunMark
 
 ALPHA = 0.05
 FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
@@ -28,14 +29,13 @@ FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
 LEAST_GAP = 0.1
 """Points above the rest below which a slice is no issue, however sure it is."""
 _SHRUNK = 5.0
-_FIRMER = (1.96 / 3) ** 2
 _LOOKED_AT = 120
 """Slices whose people are counted, of those that stand out when runs are just counted."""
 _MOST_SLICES = 100
 _INSIDE, _AS_OFTEN = 0.9, 0.75
 """Share of a slice that a wider one must hold, and of its rate that the rest of the wider one must reach."""
 _DEEPEST = 6
-_PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.8
+_PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.6
 """Share of its failures that a part of it must hold, and may hold, and that all its parts must hold together."""
 UNKNOWN, GOOD, BAD = 0, 1, 2
 
@@ -50,7 +50,7 @@ class RunTable:
     """Person of each run, or session, or the run alone, as a number."""
     labels: dict[str, bytearray] = field(default_factory=dict)
     """Measure → UNKNOWN, GOOD or BAD for each run."""
-    marks: list[Mark] = field(default_factory=list)
+    marks: list[RunMark] = field(default_factory=list)
     holders: list[array[int]] = field(default_factory=list)
     """For each mark its runs, ascending."""
     values: set[int] = field(default_factory=set)
@@ -59,10 +59,10 @@ class RunTable:
     """For each run its marks, by their numbers."""
     unlike: list[int] = field(default_factory=list)
     """Marks, by their numbers, of which no two have the very same runs: of such the one that says most."""
-    _numbers: dict[Mark, int] = field(default_factory=dict)
+    _numbers: dict[RunMark, int] = field(default_factory=dict)
     _people: dict[str, int] = field(default_factory=dict)
 
-    def add(self, id: str, started: float, person: str, marks: Iterable[Mark]) -> int:
+    def add(self, id: str, started: float, person: str, marks: Iterable[RunMark]) -> int:
         """One more run; its number."""
         number = len(self.ids)
         self.ids.append(id)
@@ -91,7 +91,7 @@ class RunTable:
         self.holders = [self.holders[place] for place in kept]
         self._numbers = {mark: place for place, mark in enumerate(self.marks)}
 
-    def runs_with(self, mark: Mark) -> array[int]:
+    def runs_with(self, mark: RunMark) -> array[int]:
         """The runs of a slice, ascending."""
         place = self._numbers.get(mark)
         return array("l") if place is None else self.holders[place]
@@ -117,10 +117,10 @@ class RunTable:
 
 
 @dataclass(slots=True)
-class Slice:
+class TrafficSlice:
     """A slice in which runs fail more than in the rest."""
 
-    mark: Mark
+    mark: RunMark
     measure: str
     judged: list[int]
     """Numbers of its runs of which one knows."""
@@ -131,7 +131,7 @@ class Slice:
     people: int
     """Who failed in it."""
     p: float
-    alike: list[Mark] = field(default_factory=list)
+    alike: list[RunMark] = field(default_factory=list)
     """Marks of nearly the same runs, its own first."""
 
 
@@ -148,8 +148,8 @@ class Contrast:
 
     @property
     def surely(self) -> float:
-        """The rate that it has at least, by Wilson's interval at three standard errors."""
-        return wilson(self.failed * _FIRMER, self.n * _FIRMER)[0]
+        """The rate that it has at least, by Wilson's interval."""
+        return wilson(self.failed, self.n)[0]
 
 
 class Remaining:
@@ -181,25 +181,28 @@ class Remaining:
         """Those that failed."""
         return [number for number in runs if self._labels[number] == BAD]
 
-    def contrast(self, runs: Iterable[int]) -> Contrast:
-        """How a slice compares with the rest, person by person."""
-        own: dict[int, list[int]] = {}
-        for number in runs:
-            if label := self._labels[number]:
-                counts = own.setdefault(self.table.clusters[number], [0, 0])
-                counts[0] += 1
-                counts[1] += label == BAD
+    def contrast(self, runs: Iterable[int], apart: Iterable[int] = ()) -> Contrast:
+        """How a slice compares with the rest, person by person.
+
+        Args:
+            apart: runs that are no part of the rest, such as those of a wider slice.
+        """
+        own, beside = self._by_person(runs), self._by_person(apart)
         n, bad = sum(count for count, _ in own.values()), sum(failed for _, failed in own.values())
-        rest, rest_bad = self.n - n, self.failed - bad
+        all_n = self.n - sum(count for count, _ in beside.values())
+        all_bad = self.failed - sum(failed for _, failed in beside.values())
+        rest, rest_bad = all_n - n, all_bad - bad
         if not n or not rest:
             return Contrast(n, bad, bad / n if n else 0.0, 0.0, 0, 1.0)
         usual = (rest_bad + 0.5) / (rest + 1)
         # If there is no difference, that of all together is the rate: that of a rest with few failures is too low.
-        pooled = self.failed / self.n
+        pooled = all_bad / all_n
         expected, independent = 0.0, n * n * pooled * (1 - pooled) / rest
         differences: list[tuple[int, float]] = []
         for person, (count, failed) in own.items():
-            elsewhere, elsewhere_bad = self._n[person] - count, self._bad[person] - failed
+            besides, besides_bad = beside.get(person, (0, 0))
+            elsewhere = self._n[person] - count - besides
+            elsewhere_bad = self._bad[person] - failed - besides_bad
             rate = (elsewhere_bad + _SHRUNK * usual) / (elsewhere + _SHRUNK)
             expected += count * rate
             independent += count * max(rate * (1 - rate), pooled * (1 - pooled))
@@ -211,6 +214,15 @@ class Remaining:
         p = t_tail(t, len(own) - 1) if t > 0 and len(own) > 1 else 1.0
         people = sum(failed > 0 for _, failed in own.values())
         return Contrast(n, bad, bad / n, expected / n, people, p)
+
+    def _by_person(self, runs: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """Person → judged runs, and those that failed."""
+        counts: dict[int, tuple[int, int]] = {}
+        for number in runs:
+            if label := self._labels[number]:
+                n, bad = counts.get(self.table.clusters[number], (0, 0))
+                counts[self.table.clusters[number]] = (n + 1, bad + (label == BAD))
+        return counts
 
     def take_out(self, runs: Iterable[int], marks_of: Sequence[Sequence[int]]) -> None:
         """These runs are explained: they count neither for a slice nor for the rest any more."""
@@ -238,9 +250,13 @@ def _gain(n: int, bad: int, usual: float) -> float:
     return gain + ((n - bad) * math.log((1 - rate) / (1 - usual)) if bad < n else 0.0)
 
 
+Proven: TypeAlias = Callable[[int, frozenset[int]], Contrast | None]
+"""How a mark's slice compares with the rest without some runs; None where that proves nothing."""
+
+
 def slices_of(
     table: RunTable, measure: str, *, tests: int, without: frozenset[str] = frozenset()
-) -> list[Slice]:
+) -> list[TrafficSlice]:
     """The slices that fail more than the rest by one measure, the one that explains most first.
 
     Args:
@@ -253,10 +269,11 @@ def slices_of(
     marks_of = table.marks_of
     usable = [place for place in table.unlike if table.marks[place].kind not in without]
     level = ALPHA / max(1, tests)
-    named: list[Slice] = []
+    named: list[TrafficSlice] = []
 
-    def proven(place: int) -> Contrast | None:
-        contrast = remaining.contrast(table.holders[place])
+    def proven(place: int, apart: frozenset[int] = frozenset()) -> Contrast | None:
+        own = table.holders[place]
+        contrast = remaining.contrast(own, apart.difference(own) if apart else ())
         enough = contrast.n >= FEWEST_RUNS and contrast.people >= FEWEST_PEOPLE
         return (
             contrast
@@ -265,17 +282,16 @@ def slices_of(
         )
 
     while len(named) < _MOST_SLICES:
-        candidates = [
-            (contrast, place) for place in _standing_out(remaining, usable) if (contrast := proven(place))
-        ]
+        standing_out = _standing_out(remaining, usable)
+        candidates = [(contrast, place) for place in standing_out if (contrast := proven(place))]
         if not candidates:
             return named
-        place = _one(remaining, candidates)
-        place = _widened(remaining, place, marks_of, [other for _, other in candidates])
+        place = _one(remaining, candidates, usable, proven)
+        place = _widened(remaining, place, usable, proven)
         contrast = remaining.contrast(table.holders[place])
         judged = remaining.runs(table.holders[place])
         named.append(
-            Slice(
+            TrafficSlice(
                 table.marks[place],
                 measure,
                 judged,
@@ -291,18 +307,41 @@ def slices_of(
     return named
 
 
-def _one(remaining: Remaining, candidates: Sequence[tuple[Contrast, int]]) -> int:
-    """The slice that surely fails most often; where it is several that stand alone, the surest of these."""
-    ranked = sorted(candidates, key=lambda each: (-each[0].surely, -each[0].n, each[1]))
-    order = [place for _, place in ranked]
-    place = order[0]
+def _one(
+    remaining: Remaining,
+    candidates: Sequence[tuple[Contrast, int]],
+    usable: Sequence[int],
+    proven: Proven,
+) -> int:
+    """The slice that surely fails most often; where it is several that stand alone, the surest of these.
+
+    Its parts are held against the rest without it: against each other none of them stands out.
+    """
+    place = max(candidates, key=lambda each: (each[0].surely, each[0].n, -each[1]))[1]
     for _ in range(_DEEPEST):
-        bad = set(remaining.failures(remaining.table.holders[place]))
-        parts = _parts_of(remaining, bad, [other for other in order if other != place], whole=_WHOLE)
+        whole = frozenset(remaining.table.holders[place])
+        bad = set(remaining.failures(whole))
+        alone = _alone(remaining, whole, bad, [other for other in usable if other != place], proven)
+        parts = _parts_of(remaining, bad, list(alone), whole=_WHOLE)
         if sum(len(part) for part in parts.values()) < _MADE_UP * len(bad):
             break
-        place = min(parts, key=order.index)
+        place = max(parts, key=lambda part: (alone[part].surely, -part))
     return place
+
+
+def _alone(
+    remaining: Remaining, whole: frozenset[int], bad: set[int], usable: Sequence[int], proven: Proven
+) -> dict[int, Contrast]:
+    """Slices inside a wider one that hold a part of these failures and fail more than what is outside of it."""
+    alone: dict[int, Contrast] = {}
+    for place in usable:
+        n, failed = remaining.counts[place]
+        if n >= FEWEST_RUNS and failed >= max(FEWEST_PEOPLE, _PART * len(bad)):
+            # By its runs and not by its failures: where one tool alone fails, all failures of any word are its.
+            inside = len(whole.intersection(remaining.runs(remaining.table.holders[place])))
+            if inside >= _INSIDE * n and (contrast := proven(place, whole)):
+                alone[place] = contrast
+    return alone
 
 
 def _parts_of(
@@ -318,8 +357,6 @@ def _parts_of(
             own
         ):
             continue
-        if len(own) < _MADE_UP * len(remaining.failures(table.holders[place])):
-            continue  # it is no part of them, it reaches beyond
         # The values of one argument are no parts: a tool that fails fails for each of them.
         if table.marks[place].kind in (ARGUMENT, RESULT) or place in table.values:
             continue
@@ -328,20 +365,17 @@ def _parts_of(
     return parts
 
 
-def _widened(
-    remaining: Remaining, place: int, marks_of: Sequence[Sequence[int]], proven: Sequence[int]
-) -> int:
+def _widened(remaining: Remaining, place: int, usable: Sequence[int], proven: Proven) -> int:
     """The widest slice around a slice of which the rest fails about as often: what was picked may be its worst part.
 
-    Args:
-        proven: slices that stand alone; where they make up what a wider one adds, it is several, and not one.
+    Not where what it adds is made up of slices that stand alone: then it is several, and not one.
     """
-    holders, considered = remaining.table.holders, set(remaining.table.unlike)
+    holders, considered = remaining.table.holders, set(usable)
     own = set(remaining.runs(remaining.table.holders[place]))
     bad = len(remaining.failures(own))
     shared: dict[int, int] = {}
     for number in own:
-        for other in marks_of[number]:
+        for other in remaining.table.marks_of[number]:
             shared[other] = shared.get(other, 0) + 1
     widest, most = place, bad
     for other, both in shared.items():
@@ -352,11 +386,13 @@ def _widened(
         added_bad = set(remaining.failures(added))
         # As often as the slice itself, as far as so few runs can tell.
         share = len(added_bad) / len(added)
-        if wilson(len(added_bad), len(added))[1] < bad / len(own) or share < _AS_OFTEN * bad / len(own):
+        if wilson(len(added_bad), len(added))[1] < wilson(bad, len(own))[0] or share < _AS_OFTEN * bad / len(
+            own
+        ):
             continue
-        parts = _parts_of(
-            remaining, added_bad, [part for part in proven if not own & set(holders[part])], whole=1.0
-        )
+        outside = [part for part in usable if part != other and own.isdisjoint(holders[part])]
+        alone = _alone(remaining, frozenset(holders[other]), added_bad, outside, proven)
+        parts = _parts_of(remaining, added_bad, list(alone), whole=1.0)
         if sum(len(part) for part in parts.values()) < _MADE_UP * len(added_bad):
             widest, most = other, failed
     return widest
@@ -375,7 +411,7 @@ def _standing_out(remaining: Remaining, usable: Sequence[int]) -> list[int]:
     return [place for _, place in gains[:_LOOKED_AT]]
 
 
-def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[Mark]:
+def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[RunMark]:
     """Marks that nearly the same runs have, the slice's own first, then the closest."""
     own = set(table.holders[place])
     shared: dict[int, int] = {}

@@ -30,7 +30,7 @@ class Timing:
     """Unix time in seconds of the first failure, where the slice went well before; None where it never did."""
 
 
-class Clock:
+class TrafficClock:
     """The time that was looked at, in parts, and how much traffic each has."""
 
     def __init__(self, started: Sequence[float]) -> None:

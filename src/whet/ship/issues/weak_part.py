@@ -29,7 +29,7 @@ from .marks import (
     SYSTEM,
     TOOL_MARK,
     VERSION,
-    Mark,
+    RunMark,
 )
 from .timing import Timing
 
@@ -69,26 +69,26 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class SliceEvidence:
     """What is known of a slice when its part is looked for."""
 
-    mark: Mark
-    alike: Sequence[Mark]
+    mark: RunMark
+    alike: Sequence[RunMark]
     measure: str
     rate: float
     timing: Timing
-    counts: Mapping[Mark, tuple[int, int]]
-    """Mark → how many of the slice's failures have it, and how many runs outside the slice; of those that one has."""
+    counts: Mapping[RunMark, tuple[int, int]]
+    """Mark → how many of the failures have it, and how many runs outside; of those that a failure has."""
     failures: int
     others: int
     """Runs outside the slice."""
     failed: Sequence[Trajectory]
     """Some of the runs that failed."""
-    fine: Callable[[Mark], float | None]
+    fine: Callable[[RunMark], float | None]
     """Mark → share of failures among its runs outside the slice; None where too few are known."""
 
     @property
-    def shares(self) -> dict[Mark, tuple[float, float]]:
+    def shares(self) -> dict[RunMark, tuple[float, float]]:
         """Mark → its share of the slice's failures, and of all other runs."""
         return {
             mark: (inside / max(1, self.failures), outside / max(1, self.others))
@@ -96,7 +96,7 @@ class Evidence:
         }
 
 
-def weak_part(evidence: Evidence) -> Suspect:
+def weak_part(evidence: SliceEvidence) -> Suspect:
     """The part of the agent that a slice is put down to."""
     for look in (_by_error, _by_version, _by_model, _by_load, _by_value, _by_memory, _by_route, _by_tool):
         suspect = look(evidence)
@@ -109,7 +109,7 @@ def weak_part(evidence: Evidence) -> Suspect:
     )
 
 
-def _shared(evidence: Evidence, kind: str, least: float = 0.6) -> list[tuple[Mark, float, float]]:
+def _shared(evidence: SliceEvidence, kind: str, least: float = 0.6) -> list[tuple[RunMark, float, float]]:
     """Marks of a kind that most failures have and hardly another run, those of most failures first."""
     return sorted(
         (
@@ -121,7 +121,7 @@ def _shared(evidence: Evidence, kind: str, least: float = 0.6) -> list[tuple[Mar
     )
 
 
-def _by_error(evidence: Evidence) -> Suspect | None:
+def _by_error(evidence: SliceEvidence) -> Suspect | None:
     own = (
         [evidence.mark]
         if evidence.mark.kind in (ERROR, ENDED)
@@ -148,7 +148,7 @@ def _by_error(evidence: Evidence) -> Suspect | None:
     return Suspect(Component.TOOL, tool, 0.85, [f"{name} fails with {error}, whatever it is called with"])
 
 
-def _told_by_values(evidence: Evidence, tool: str) -> str:
+def _told_by_values(evidence: SliceEvidence, tool: str) -> str:
     """The values of one argument that the failures have and calls that went well do not; "" where none tell."""
     failing: dict[str, list[tuple[int, str]]] = defaultdict(list)
     well: Counter[str] = Counter()
@@ -164,7 +164,7 @@ def _told_by_values(evidence: Evidence, tool: str) -> str:
     return ""
 
 
-def _by_version(evidence: Evidence) -> Suspect | None:
+def _by_version(evidence: SliceEvidence) -> Suspect | None:
     for mark in evidence.alike:
         if mark.kind == VERSION:
             resource = mark.value.partition("=")[0]
@@ -177,7 +177,7 @@ def _by_version(evidence: Evidence) -> Suspect | None:
     return None
 
 
-def _by_model(evidence: Evidence) -> Suspect | None:
+def _by_model(evidence: SliceEvidence) -> Suspect | None:
     if stopped := _shared(evidence, STOPPED):
         reason = stopped[0][0].value
         return Suspect(
@@ -189,7 +189,7 @@ def _by_model(evidence: Evidence) -> Suspect | None:
     return None
 
 
-def _by_load(evidence: Evidence) -> Suspect | None:
+def _by_load(evidence: SliceEvidence) -> Suspect | None:
     if evidence.measure in (SECONDS, TOKENS):
         part = Component.UPSTREAM if evidence.measure == SECONDS else Component.MODEL
         return Suspect(
@@ -202,7 +202,7 @@ def _by_load(evidence: Evidence) -> Suspect | None:
     return None
 
 
-def _by_value(evidence: Evidence) -> Suspect | None:
+def _by_value(evidence: SliceEvidence) -> Suspect | None:
     if evidence.mark.kind not in (ARGUMENT, RESULT):
         return None
     tool = evidence.mark.value.partition(" ")[0]
@@ -211,13 +211,13 @@ def _by_value(evidence: Evidence) -> Suspect | None:
     )
 
 
-def _by_memory(evidence: Evidence) -> Suspect | None:
+def _by_memory(evidence: SliceEvidence) -> Suspect | None:
     lines = [
         (inside, mark)
         for mark, (inside, outside) in evidence.shares.items()
         if mark.kind == SYSTEM and _REMEMBERED.search(mark.value) and inside > 1.5 * outside
     ]
-    without_tools = evidence.shares.get(Mark(TOOL_MARK, NO_TOOL), (0.0, 0.0))[0]
+    without_tools = evidence.shares.get(RunMark(TOOL_MARK, NO_TOOL), (0.0, 0.0))[0]
     remembered = sum(
         any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines()) for run in evidence.failed
     )
@@ -239,8 +239,8 @@ def _system(run: Trajectory) -> str:
     return ""
 
 
-def _by_route(evidence: Evidence) -> Suspect | None:
-    inside, outside = evidence.shares.get(Mark(TOOL_MARK, NO_TOOL), (0.0, 0.0))
+def _by_route(evidence: SliceEvidence) -> Suspect | None:
+    inside, outside = evidence.shares.get(RunMark(TOOL_MARK, NO_TOOL), (0.0, 0.0))
     if inside >= 0.8 and outside <= 0.5:
         return Suspect(
             Component.ROUTE,
@@ -257,7 +257,7 @@ def _by_route(evidence: Evidence) -> Suspect | None:
     return None
 
 
-def _by_tool(evidence: Evidence) -> Suspect | None:
+def _by_tool(evidence: SliceEvidence) -> Suspect | None:
     tools = [
         mark for mark, (inside, _) in evidence.shares.items() if mark.kind == TOOL_MARK and inside >= 0.6
     ]
