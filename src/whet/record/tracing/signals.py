@@ -328,7 +328,7 @@ def _negated(words: str, text: str) -> bool:
     return re.search(r"(?:\b(?:not|nothing|never|hardly)|n't) (?:\w+ )?" + re.escape(words), text) is not None
 
 
-_STOP = frozenset(
+STOP_WORDS = frozenset(
     """
     a an the is are was were be been do does did can could will would shall should may might must have has had
     i you he she it we they me my your his her our their this that these those of to in on at for from by with about
@@ -337,6 +337,7 @@ _STOP = frozenset(
     looking instead
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
+"""Words that say little of what a message is about."""
 _AGAIN = re.compile(
     r"\b(?:i mean|i meant|what i (?:mean|meant|want|wanted|am asking|was asking)|let me rephrase|in other words|"
     r"to be clear|again[,:]|once more|rather|no,|i(?:'m| am) asking|to clarify|put differently|my question (?:was|is))"
@@ -345,10 +346,11 @@ _NEXT = re.compile(r"^(?:and|what about|how about|also|now|next|another|ok(?:ay)
 
 
 def _words(text: str) -> set[str]:
-    return {_stem(word) for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _STOP}
+    return {stem(word) for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in STOP_WORDS}
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """A lower-case English word without its most frequent endings."""
     for end in ("ing", "ies", "ed", "es", "s", "ly"):
         if word.endswith(end) and len(word) - len(end) >= 3:
             return word[: -len(end)]
