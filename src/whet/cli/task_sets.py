@@ -15,7 +15,7 @@ from .queue import tasks_app
 
 if TYPE_CHECKING:
     from ..learn.datasets.coverage import CoverageLine, CoverageMap
-    from ..learn.datasets.traffic import Demand, AskedTraffic
+    from ..learn.datasets.traffic import AskedTraffic, Demand
 
 SHOWN = 60
 """Letters of an example that are shown."""

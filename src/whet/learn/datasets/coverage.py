@@ -20,7 +20,7 @@ from ...stats import Interval, wilson
 from ...types import Task
 from .clusters import Clustering, clustered
 from .near import Near, normalised
-from .traffic import Demand, AskedTraffic, text_of
+from .traffic import AskedTraffic, Demand, text_of
 
 THIN = 0.5
 """Part of its share of the traffic that a cluster needs in the set; with less it is thin."""
