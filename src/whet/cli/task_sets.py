@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from .app import AtLeastOne, Print, Record, counted, existing, print_json
 from .queue import tasks_app
+from .task_writing import bias_lines, plain_bias
 
 if TYPE_CHECKING:
     from ..learn.datasets.coverage import CoverageLine, CoverageMap
@@ -140,7 +141,9 @@ def cover_tasks(
 
     For example: whet tasks cover tasks.jsonl --store runs.db
 
-    Exits 1 where a cluster of what people ask, or a tool, is missing in the set.
+    Exits 1 where a cluster of what people ask, or a tool, is missing in the set. How tasks of the set that nobody asked
+    (whet tasks write, whet tasks vary) differ from what people ask is told beside it, with how often the agent succeeds
+    on either.
 
     Parameters
     ----------
@@ -149,18 +152,26 @@ def cover_tasks(
     seed
         Random seed of the clusters.
     """
+    from ..learn.datasets.bias import generator_bias
     from ..learn.datasets.clusters import clustered
     from ..learn.datasets.coverage import coverage
+    from ..learn.datasets.traffic import is_synthetic
     from ..record.tasks import from_jsonl
 
     tasks = from_jsonl(file)
     all_traffic = _traffic(store, group, score)
     clustering = clustered([demand.text for demand in all_traffic.demands], seed=seed)
     covered = coverage(all_traffic, tasks, clustering)
+    synthetic = [task for task in tasks if is_synthetic(task)]
+    asked = [demand.task for demand in all_traffic.demands]
+    bias = generator_bias(asked, synthetic, successes=all_traffic.successes, seed=seed)
     if json:
-        print_json({"tasks": len(tasks), **_counts(all_traffic), **_plain(covered)})
+        fields = {**_counts(all_traffic), **_plain(covered)}
+        print_json({"tasks": len(tasks), **fields, "bias": None if bias is None else plain_bias(bias)})
     else:
         for line in (*_summary(all_traffic), f"{file}: {counted(len(tasks), 'task')}", *_map(covered)):
+            print(line)
+        for line in bias_lines(bias, len(asked), len(synthetic)) if synthetic else ():
             print(line)
     return int(any(line.state == "missing" for line in (*covered.clusters, *covered.tools)))
 

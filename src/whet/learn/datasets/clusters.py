@@ -90,7 +90,7 @@ def clustered(texts: Sequence[str], *, count: int | None = None, seed: int = 0) 
     return _ordered(texts, vectors, places, centres, weights)
 
 
-def _terms(text: str) -> list[tuple[str, str]]:
+def terms(text: str) -> list[tuple[str, str]]:
     """Each telling word as it is compared, and as it is written."""
     terms: list[tuple[str, str]] = []
     for word in _TERM.findall(text.casefold()):
@@ -102,7 +102,7 @@ def _terms(text: str) -> list[tuple[str, str]]:
 
 
 def _counted(text: str) -> Counter[str]:
-    return Counter(term for term, _ in _terms(text))
+    return Counter(term for term, _ in terms(text))
 
 
 def _fitted(vectors: Sequence[Vector], count: int, rng: random.Random) -> list[Vector]:
@@ -201,7 +201,7 @@ def _ordered(
     order = sorted(members, key=lambda number: (number == len(centres), -len(members[number]), number))
     spelled: dict[str, Counter[str]] = defaultdict(Counter)
     for text in texts:
-        for term, word in _terms(text):
+        for term, word in terms(text):
             spelled[term][word] += 1
     clusters: list[TextCluster] = []
     for number in order:

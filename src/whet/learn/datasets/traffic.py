@@ -25,9 +25,17 @@ from .division import divide
 from .near import Near, normalised
 from .refining import SAME, gives_away
 
+SYNTHETIC = frozenset({"written", "varied", "guided", "generated", "model"})
+"""`meta["provenance"]["how"]` of tasks that nobody asked."""
 _NUMBER = re.compile(r"\d+")
 GOOD = 0.5
 """A score from which on a run went well."""
+
+
+def is_synthetic(task: Task) -> bool:
+    """True for a task that nobody asked."""
+    provenance = task.meta.get("provenance")
+    return isinstance(provenance, Mapping) and provenance.get("how") in SYNTHETIC
 
 
 def went_wrong(run: Trajectory, score: str | None = None) -> bool | None:
@@ -68,7 +76,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class AskedTraffic:
-    """The tasks behind recorded runs."""
+    """The tasks behind recorded runs, without those that nobody asked."""
 
     demands: Sequence[Demand]
     """The most frequent first."""
@@ -79,6 +87,17 @@ class AskedTraffic:
     """Runs without a text, which nothing can be said of."""
     wrong_by_tool: Mapping[str, tuple[int, int]]
     """Tool → runs that called it and were judged, and how many of them failed."""
+    synthetic: Mapping[str, Sequence[bool]]
+    """Id of a task that nobody asked → whether each of its judged runs succeeded. They are no traffic."""
+
+    @property
+    def successes(self) -> dict[str, Sequence[bool]]:
+        """Id of a task, asked or synthetic → whether each of its judged runs succeeded."""
+        asked = {
+            demand.task.id: [True] * (demand.judged - demand.wrong) + [False] * demand.wrong
+            for demand in self.demands
+        }
+        return {**asked, **self.synthetic}
 
     @property
     def giveaways(self) -> list[Demand]:
@@ -118,9 +137,14 @@ def traffic(
     if isinstance(source, Store):
         hear(source)
     facts: dict[str, _RunFacts] = {}
+    synthetic: dict[str, list[bool]] = {}
 
     def passing() -> Iterator[Trajectory]:
         for run in source.trajectories() if hasattr(source, "trajectories") else source:
+            if is_synthetic(run.task):
+                if (wrong := went_wrong(run, score)) is not None:
+                    synthetic.setdefault(run.task.id, []).append(not wrong)
+                continue
             names = frozenset(call.name for call in tool_calls(run) if call.name is not None)
             facts[run.id] = _RunFacts(went_wrong(run, score), names)
             yield run
@@ -129,18 +153,19 @@ def traffic(
     demands = [_demand(task, facts) for task in distinct]
     worded = [demand for demand in demands if normalised(demand.text)]
     by_tool: dict[str, tuple[int, int]] = {}
-    for run in facts.values():
-        if run.wrong is None:
+    for fact in facts.values():
+        if fact.wrong is None:
             continue
-        for tool in run.tools:
-            judged, wrong = by_tool.get(tool, (0, 0))
-            by_tool[tool] = judged + 1, wrong + run.wrong
+        for tool in fact.tools:
+            judged, failed = by_tool.get(tool, (0, 0))
+            by_tool[tool] = judged + 1, failed + fact.wrong
     return AskedTraffic(
         sorted(_joined(worded), key=lambda demand: (-demand.runs, demand.task.id)),
         runs=len(facts),
         distinct=len(distinct),
         wordless=sum(demand.runs for demand in demands) - sum(demand.runs for demand in worded),
         wrong_by_tool=by_tool,
+        synthetic=synthetic,
     )
 
 

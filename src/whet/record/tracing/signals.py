@@ -26,7 +26,11 @@ from ..store import Store
 from ..store.schema import LISTED, listed
 
 ALIKE = 0.5
-"""Share of content words from which a message repeats an earlier one."""
+"""Share of the shorter one's content words from which a message may repeat an earlier one."""
+OVERLAP = 0.35
+"""Share of the content words of both that must stand in both, for it to repeat the other."""
+APART = 1 / 3
+"""Share of its content words from which on a message is too like an earlier one to be about something else."""
 LEFT_AFTER = 1800.0
 """Seconds without a word after which a user is taken to have left."""
 IMPLICIT = "implicit."
@@ -139,8 +143,8 @@ class _Questions:
         self._words.append(words)
 
     def alike(self, words: set[str]) -> bool:
-        """True if one of the messages has `ALIKE` of these words."""
-        most = math.ceil(ALIKE * len(words))
+        """True if one of the messages has `APART` of these words."""
+        most = math.ceil(APART * len(words))
         # A message with so many of them has one of the rarest: those with none of these need not be looked at.
         rarest = sorted((self._with.get(word, []) for word in words), key=len)[: len(words) - most + 1]
         return any(
@@ -365,7 +369,8 @@ def _rephrased(index: int, before: str, after: str) -> Signal | None:
     marked = bool(_AGAIN.search(after.lower()))
     # "And for Lisbon?" swaps one thing for another: words of its own that the first question lacks, in few words.
     swapped = bool(_NEXT.match(after.lower())) or _names(after) - _names(before)
-    if (share >= ALIKE and not swapped) or (marked and share > 0 and share >= ALIKE / 2):
+    repeats = share >= ALIKE and len(old & new) >= OVERLAP * len(old | new)
+    if (repeats and not swapped) or (marked and share > 0 and share >= ALIKE / 2):
         return Signal("rephrased", -1.0, index, f"{share:.0%} of its words were in the question before")
     return None
 
