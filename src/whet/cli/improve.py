@@ -17,6 +17,7 @@ from ..errors import InputError
 from .app import (
     AtLeastOne,
     BaseUrl,
+    JudgeModel,
     ModelName,
     Print,
     app,
@@ -231,6 +232,7 @@ def gate(
         ),
     ] = (),
     rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
+    judge_model: JudgeModel = None,
     base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
@@ -252,7 +254,7 @@ def gate(
     async def proven(store: Store) -> Verdict:
         baseline, candidate = (named_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
         async with AsyncExitStack() as stack:
-            rewards = await opened_rewards(setup.reward, store, base_url, stack)
+            rewards = await opened_rewards(setup.reward, store, base_url, stack, judge_model=judge_model)
             options: dict[str, Any] = {
                 "metric": metric or name_of(rewards[0]),
                 "margin": margin,
@@ -306,7 +308,10 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "base_url")),
+    "gate": (
+        gate,
+        ("entry", "store", "reward", "data", "margin", "metric", "also", "judge_model", "base_url"),
+    ),
 }
 """Command → its function, and the options that its help lists first."""
 
