@@ -44,6 +44,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/import.md",
         "docs/evaluators.md",
         "docs/verdict.md",
+        "docs/tasks.md",
     ),
     "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md"),
     "Project": ("docs/decisions/000-index.md", "CONTRIBUTING.md", "CHANGELOG.md"),

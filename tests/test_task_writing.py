@@ -411,3 +411,65 @@ def test_documents_that_are_none_are_refused_with_what_to_give(tmp_path, capsys)
         )
         assert refused.returncode
         assert reason in refused.stderr
+
+
+AGENT = '''
+def answer(request: str) -> str:
+    """Knows nothing but what the request says."""
+    import re
+    numbers = re.findall(r"555-\\d+", request)
+    place = request.rpartition("The request:")[2] or request
+    named = [word for word in re.findall(r"[A-Z]\\w+", place) if word in request.partition("The request:")[0]]
+    return numbers[0] if numbers and named else "unknown"
+'''
+
+
+def test_what_an_agent_can_do_only_with_a_document_at_hand_is_recorded_without_it(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "guided_agent.py").write_text(AGENT)
+    folder, file, record = tmp_path / "docs", tmp_path / "tasks.jsonl", tmp_path / "runs.db"
+    folder.mkdir()
+    for document in offices():
+        (folder / f"{document.title}.md").write_text(document.text)
+    asked = [
+        Task(
+            id=place,
+            instruction=draft(place).question,
+            answer=draft(place).answer,
+            group=place,
+            split=Split.GATE if place == "York" else Split.TRAIN,
+            meta={"evidence": {"document": f"Office {place}.md"}},
+        )
+        for place in PLACES
+    ]
+    to_jsonl(
+        file, [*asked, Task(id="?", instruction="Sing for the Lisbon office.", split=Split.TRAIN, group="?")]
+    )
+    words = [
+        "tasks",
+        "guide",
+        file,
+        "--agent",
+        "guided_agent:answer",
+        "--documents",
+        folder,
+        "--store",
+        record,
+    ]
+    done = answered(capsys, *words, "--reward", "exact", "--json")
+    assert (done["tasks"], done["solved"], done["guided"], done["helped"]) == (11, 0, 11, 11)
+    assert (done["misguided"], done["misled"]) == (11, 0)
+    with Store(record) as store:
+        runs = list(store.trajectories())
+    assert {run.task.id for run in runs} == set(PLACES) - {"York"}
+    assert all(run.score("exact") == 1.0 and run.meta["provenance"]["how"] == "guided" for run in runs)
+    assert not any("How this is done" in json.dumps([step.observation for step in run.steps]) for run in runs)
+    assert all(run.task.instruction == draft(run.task.id).question for run in runs)
+    mapped = command(capsys, "tasks", "cover", file, "--store", record)
+    assert "0 runs" in mapped.stderr  # a run with a document at hand is no traffic
+    refused = command(capsys, *words)
+    assert refused.returncode
+    assert "--reward" in refused.stderr

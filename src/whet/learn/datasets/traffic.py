@@ -20,22 +20,28 @@ from ...record.store import Store
 from ...record.tasks import GroupKey, HasTrajectories, tasks
 from ...record.tracing.signals import hear, telling
 from ...record.tracing.tool_calls import tool_calls
-from ...types import Outcome, Split, Task, Trajectory, canonical
+from ...types import Json, Outcome, Split, Task, Trajectory, canonical
 from .division import divide
 from .near import Near, normalised
 from .refining import SAME, gives_away
 
-SYNTHETIC = frozenset({"written", "varied", "guided", "generated", "model"})
+GUIDED = "guided"
+"""`meta["provenance"]["how"]` of a run that was made with a guide at hand (`guided.py`)."""
+SYNTHETIC = frozenset({"written", "varied", "generated", "model"})
 """`meta["provenance"]["how"]` of tasks that nobody asked."""
 _NUMBER = re.compile(r"\d+")
 GOOD = 0.5
 """A score from which on a run went well."""
 
 
+def _how(meta: Mapping[str, Json]) -> Json:
+    provenance = meta.get("provenance")
+    return provenance.get("how") if isinstance(provenance, Mapping) else None
+
+
 def is_synthetic(task: Task) -> bool:
     """True for a task that nobody asked."""
-    provenance = task.meta.get("provenance")
-    return isinstance(provenance, Mapping) and provenance.get("how") in SYNTHETIC
+    return _how(task.meta) in SYNTHETIC
 
 
 def went_wrong(run: Trajectory, score: str | None = None) -> bool | None:
@@ -141,6 +147,8 @@ def traffic(
 
     def passing() -> Iterator[Trajectory]:
         for run in source.trajectories() if hasattr(source, "trajectories") else source:
+            if _how(run.meta) == GUIDED:
+                continue
             if is_synthetic(run.task):
                 if (wrong := went_wrong(run, score)) is not None:
                     synthetic.setdefault(run.task.id, []).append(not wrong)
