@@ -277,6 +277,7 @@ def gate(
                     rewards=rewards,
                     store=store,
                     seed=setup.seed,
+                    say=None if json else print,
                     **options,
                 )
             with on_trial(metered=_dollars(rewards)) as model_calls:
