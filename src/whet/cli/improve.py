@@ -73,8 +73,8 @@ class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
-    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars.
-    May be repeated."""
+    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars. A
+    margin such as 10% is a share of the baseline's mean. May be repeated."""
     not_higher: tuple[str, ...] = ()
     """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
@@ -89,16 +89,9 @@ class GateOptions:
         Raises:
             InputError: one is not NAME:MARGIN.
         """
-        from ..prove.guardrails import Guardrail
+        from .named import named_guardrails
 
-        guardrails = []
-        for spec in (*self.not_lower, *self.not_higher):
-            metric, _, margin = spec.rpartition(":")
-            try:
-                guardrails.append(Guardrail(metric, float(margin), higher_is_better=spec in self.not_lower))
-            except ValueError:
-                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02") from None
-        return guardrails
+        return named_guardrails(self.not_lower, self.not_higher)
 
 
 def improve(
