@@ -26,6 +26,14 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Repeat what failed before the tests in a CI run: its log ends here, and its middle is often cut."""
+    failed = ROOT / ".integrations" / "failed"
+    if os.environ.get("CI") and failed.is_file():
+        terminalreporter.section("integrations that failed")
+        terminalreporter.write_line(failed.read_text(encoding="utf-8", errors="replace"))
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the checkout."""

@@ -167,6 +167,8 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(capsys: pytest.Captu
                 runs=50,
                 most=100,
             )
-    (shown,) = capsys.readouterr().err.splitlines()
+    # One while it goes on, and the last one, without which a search of a second would have shown nothing.
+    shown, last = capsys.readouterr().err.splitlines()
     assert shown.startswith("best 0.5 · 1 of 200 model calls · $0.0010 · 0:00, at most 0:0")
     assert "prompt 3 on trial “Be brief.”" in shown
+    assert last.startswith("best 0.5 · 1000 of 200 model calls")

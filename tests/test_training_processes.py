@@ -42,10 +42,10 @@ def launched(processes, *words, **environment):
     )
 
 
-def spread(file, *words, **environment):
-    """`whet` under accelerate as a file of `whet parallel` says."""
+def spread(file, *words, program=("-m", "whet"), **environment):
+    """`whet`, or another program, under accelerate as a file of `whet parallel` says."""
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file)]
-    command += ["--main_process_port", "0", "-m", "whet", *map(str, words)]
+    command += ["--main_process_port", "0", *map(str, (*program, *words))]
     given = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     given |= environment
     return subprocess.run(command, env=given, capture_output=True, text=True, timeout=240, check=False)
@@ -119,6 +119,54 @@ def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(h
         ways = [torch.cat([(end[name] - start[name]).flatten() for name in one]) for end in (one, two)]
         assert float(torch.cosine_similarity(*ways, dim=0)) > 0.9
     assert done.stdout.count("sft: ") == 1, "only one process may speak"
+
+
+SHARED_OUT = """
+import sys
+from pathlib import Path
+import torch
+from whet.learn.training import huggingface, processes, sharding
+
+folder, output = map(Path, sys.argv[1:])
+with processes.joined(output):
+    network = huggingface.load(folder, to_share=True)
+    rank = processes.place().rank
+    empty = [weight for _, weight in network.model.named_parameters(remove_duplicate=False) if weight.is_meta]
+    whole = huggingface.load(folder)
+    assert not any(weight.is_meta for weight in whole.model.parameters())
+    assert (network.packs, network._split) == (whole.packs, whole._split)
+    sharding.shard(network)
+    assert not any(weight.is_meta for weight in network.model.parameters())
+    assert network.model.lm_head.weight is network.model.get_input_embeddings().weight
+    for name, buffer in whole.model.named_buffers():
+        assert torch.equal(network.model.get_buffer(name), buffer), name
+    for name, weight in network.model.named_parameters():
+        assert torch.equal(sharding.whole(weight), whole.model.get_parameter(name)), name
+    shares = sum(sharding.own(weight).numel() for weight in network.model.parameters())
+    Path(output.parent, f"rank-{rank}").write_text(f"{len(empty)} {shares}")
+"""
+
+
+def test_the_first_process_alone_reads_a_model_and_the_others_get_their_shares_of_it(tmp_path, capsys):
+    pytest.importorskip("torch", minversion="2.8")
+    from transformers import AutoModelForCausalLM
+
+    tied = AutoModelForCausalLM.from_pretrained(downloaded(tmp_path / "m", seed=1))
+    tied.config.tie_word_embeddings = True
+    tied.lm_head.weight = tied.get_input_embeddings().weight
+    tied.save_pretrained(tmp_path / "tied")
+    (script := tmp_path / "shared_out.py").write_text(SHARED_OUT)
+    assert run("parallel", "fsdp", "--cpu", "--output", tmp_path / "launch.yaml") == 0
+    capsys.readouterr()
+    done = spread(tmp_path / "launch.yaml", tmp_path / "tied", tmp_path / "out", program=[script])
+    assert done.returncode == 0, done.stderr[-3000:]
+    (empty, first), (empty_too, second) = (
+        map(int, (tmp_path / f"rank-{rank}").read_text().split()) for rank in (0, 1)
+    )
+    size = sum(weight.numel() for weight in tied.parameters())
+    assert (empty, empty_too) == (0, len(list(tied.named_parameters(remove_duplicate=False))))
+    assert first < 0.8 * size
+    assert second < 0.8 * size
 
 
 def test_what_would_not_be_followed_is_refused(tmp_path, monkeypatch):

@@ -44,6 +44,8 @@ class LiveLine:
         self._now = ""
         self._share = 0.0
         """Of the work that is done."""
+        self._undrawn = False
+        """Something came after the last line that was printed."""
         self._live: Live | None = None
 
     def __enter__(self) -> LiveLine:
@@ -54,6 +56,9 @@ class LiveLine:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        elif self._undrawn:
+            # The last line, without which a search that ends within a second would have shown nothing.
+            print(self.line(), file=sys.stderr, flush=True)
 
     def __call__(self, what: str, done: int, total: int | None = None, **figures: float | str) -> None:
         """Take what a learner says of its candidate: rows done of all, `score`, `best`, `candidate`, `runs`, `most`."""
@@ -89,7 +94,8 @@ class LiveLine:
             return
         now = time.monotonic()
         # A better one is news; at most one line a second all the same, for offline searches find them by the dozen.
-        if now - self._drawn >= (1.0 if better else PAUSE):
+        self._undrawn = now - self._drawn < (1.0 if better else PAUSE)
+        if not self._undrawn:
             self._drawn = now
             print(self.line(), file=sys.stderr, flush=True)
 

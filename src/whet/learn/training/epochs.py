@@ -45,7 +45,7 @@ def starting(bundle: Bundle, resource: str) -> Version:
 def learner_of(models: LocalModels, version: Version, options: CloneOptions) -> Learner:
     """A learner that begins with these weights."""
     policy_version = int(version.meta.get("policy_version", 0))
-    network = models.decoder(version)
+    network = models.decoder(version, to_share=True)
     return models.learn(network, options.optim, rates=options.rates, policy_version=policy_version)
 
 

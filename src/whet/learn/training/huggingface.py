@@ -19,7 +19,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from .options import LORA_TARGETS
 from .packing import WORTH, Layout, plan
 from .placement import Placement, placed
 from .predictions import Output
-from .processes import place
+from .processes import of_first, place
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 TOKENIZER = (
@@ -93,6 +93,8 @@ class CausalLM:
         base: what the factors stand beside, as `{"path", "sha256"}`; None for full weights.
         saved_as: dtype that full weights are written in; what they have if None.
         layer_dtype: dtype in which layers compute where processes share them; as loaded if None.
+        home: where its weights will be once they are shared out, of a model that the first process alone has
+            read (`load(to_share=True)`); None where every process has all of it.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class CausalLM:
         base: Mapping[str, Json] | None = None,
         saved_as: torch.dtype | None = None,
         layer_dtype: torch.dtype | None = None,
+        home: torch.device | None = None,
     ) -> None:
         self.model = model.eval()  # dropout would make a ratio of 1 something else
         for module in model.modules():
@@ -109,14 +112,14 @@ class CausalLM:
             if type(module).__name__ == "Linear4bit":
                 module.training = True
         self.base = dict(base) if base else None
-        self.saved_as, self.layer_dtype = saved_as, layer_dtype
+        self.saved_as, self.layer_dtype, self.home = saved_as, layer_dtype, home
         config = model.config.get_text_config()
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.hidden = int(config.hidden_size)
         self.max_length = int(getattr(config, "max_position_embeddings", None) or 2**31)
         self.window = packed_attention.window_of(config)
-        self._split = not changes_logits(config.to_dict()) and self._splits()
-        self.packs = packed_attention.enable(self._whole(), self._packs_alike)
+        self._split = not changes_logits(config.to_dict()) and self._tried(self._splits)
+        self.packs = packed_attention.enable(self._whole(), lambda: self._tried(self._packs_alike))
 
     @property
     def adapted(self) -> bool:
@@ -127,7 +130,7 @@ class CausalLM:
     def device(self) -> torch.device:
         """Where its weights are."""
         device: torch.device = self.model.get_input_embeddings().weight.device
-        return device
+        return self.home or device
 
     def weights(self) -> dict[str, nn.Parameter]:
         """Name → parameter of all that is trained, in a fixed order."""
@@ -174,12 +177,17 @@ class CausalLM:
         inner = self._whole()
         return getattr(inner, inner.base_model_prefix, None)
 
+    def _tried(self, probe: Callable[[], bool]) -> bool:
+        """What a probe says; of the first process where the others have no weights to try it with."""
+        return probe() if self.home is None else of_first(probe)
+
     def _splits(self) -> bool:
         """True if backbone and output layer alone give the whole model's logits, large ones too."""
         backbone = self._backbone()
         if backbone is None:
             return False
-        ids = torch.arange(min(8, self.vocab_size), device=self.device).unsqueeze(0)
+        weights = self.model.get_input_embeddings().weight
+        ids = torch.arange(min(8, self.vocab_size), device=weights.device).unsqueeze(0)
         last, factor = self.model.get_output_embeddings(), 1.0
 
         def enlarge(module: Any, arguments: Any, out: Any) -> Any:
@@ -203,7 +211,8 @@ class CausalLM:
             return False
         ids = [number % self.vocab_size for number in range(1, PROBE + 4)]
         rows = [ids, [*ids[:PROBE], *reversed(ids[PROBE:])], ids[:5]]
-        layout = plan(rows, [range(len(row)) for row in rows]).to(self.device)
+        weights = self.model.get_input_embeddings().weight
+        layout = plan(rows, [range(len(row)) for row in rows]).to(weights.device)
         with torch.no_grad():
             packed, padded = (self._states(layout, packed=packed)[0] for packed in (True, False))
         return _alike(packed, padded)
@@ -310,6 +319,7 @@ def load(
     lora: LoRAOptions | None = None,
     compute: ComputeOptions | None = None,
     frozen: bool = False,
+    to_share: bool = False,
 ) -> CausalLM:
     """A causal LM from a folder, or by name from the cache or the hub.
 
@@ -320,6 +330,8 @@ def load(
         lora: train fresh factors beside it; None trains all of its weights.
         compute: where and in which numbers; `ComputeOptions()` if None.
         frozen: factors come to stand beside it, so that its own weights may be held in four bits.
+        to_share: a `Learner` that shares it out over processes comes next, in all of them: the first one alone
+            reads the weights, into main memory, and the others get their shares from it (`sharding.shard`).
 
     Raises:
         NotFoundError: no such folder, and no such model in the cache or within reach.
@@ -328,6 +340,7 @@ def load(
     """
     folder = Path(source)
     placement = placed(compute or ComputeOptions())
+    apart = to_share and place().sharded and lora is None and not frozen
     within_reach(source)
     if folder.is_dir():
         _refuse_pickles(folder)
@@ -338,22 +351,23 @@ def load(
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:
-        with _bars_on_a_terminal():
+        with _bars_on_a_terminal(), _read_whole():
             config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
             saved_as = getattr(config.get_text_config(), "dtype", None) or getattr(config, "dtype", None)
-            model = AutoModelForCausalLM.from_pretrained(
-                str(source),
-                use_safetensors=True,
-                trust_remote_code=False,
-                **_loading(placement, frozen=frozen or lora is not None),
-            )
+            settings = _loading(placement, frozen=frozen or lora is not None, apart=apart)
+            if apart and not place().first:
+                model = _shapes(config, settings["dtype"])
+            else:
+                model = AutoModelForCausalLM.from_pretrained(
+                    str(source), use_safetensors=True, trust_remote_code=False, **settings
+                )
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
     if _recomputes(model, placement, frozen=frozen or lora is not None):
         recomputing.enable(model)
     kept: dict[str, Any] = {"saved_as": saved_as, "layer_dtype": placement.dtype if place().sharded else None}
     if lora is None:
-        return CausalLM(model, **kept)
+        return CausalLM(model, **kept, home=placement.device if apart else None)
     if not folder.is_dir():
         folder = Path(model.config._name_or_path)
     base = {"path": str(folder.resolve() if folder.is_dir() else source), "sha256": None}
@@ -375,14 +389,35 @@ def _recomputes(model: Any, placement: Placement, *, frozen: bool) -> bool:
     return with_recomputing(shape, free, placement.recompute).recompute
 
 
-def _loading(placement: Placement, *, frozen: bool) -> dict[str, Any]:
+@contextmanager
+def _read_whole() -> Iterator[None]:
+    """Have transformers read weights in every process that asks, whatever a launcher's file says of that."""
+    name = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+    before = os.environ.pop(name, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[name] = before
+
+
+def _shapes(config: Any, dtype: torch.dtype) -> Any:
+    """A model whose weights are shapes alone; its buffers, which it computes, are there."""
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=False)  # type: ignore[no-untyped-call]
+
+
+def _loading(placement: Placement, *, frozen: bool, apart: bool = False) -> dict[str, Any]:
     """How transformers is to load a model: device, dtype and bits."""
     # Shares are kept in float32, and computed with in `layer_dtype`: they are their own masters.
     dtype = torch.float32 if place().sharded and not frozen else placement.dtype
     # Said even for float32: transformers takes the file's own dtype by default, and bfloat16 moves
     # log-probabilities by some hundredths of a nat (decision 063).
     settings: dict[str, Any] = {"dtype": dtype}
-    if placement.device.type != "cpu" or placement.four_bit:
+    if (placement.device.type != "cpu" and not apart) or placement.four_bit:
         settings["device_map"] = {"": placement.device}
     if placement.four_bit:
         if not frozen:

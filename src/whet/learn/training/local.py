@@ -158,8 +158,11 @@ class LocalModels:
         self._samplers.move_to_end(key)
         return sampler
 
-    def decoder(self, version: Version) -> Network:
+    def decoder(self, version: Version, *, to_share: bool = False) -> Network:
         """A copy of these weights, the caller's to change.
+
+        Args:
+            to_share: it goes to `learn` next, in every process that trains; see `huggingface.load`.
 
         Raises:
             InputError, NotFoundError: as `sampler`.
@@ -179,7 +182,7 @@ class LocalModels:
             )
         if huggingface.is_ours(folder) or not folder.is_dir():
             return model.load(folder, sha=content["sha256"])
-        return huggingface.load(folder, sha=content["sha256"], compute=self.compute)
+        return huggingface.load(folder, sha=content["sha256"], compute=self.compute, to_share=to_share)
 
     def sized(self, options: Options, version: Version) -> Options:
         """The options with the tokens of a part that suit these weights here, unless they say how many."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +133,13 @@ def add_up(weights: Iterable[nn.Parameter], value: float, *, failed: bool) -> tu
     # What is sharded has been added up where it was computed.
     _add_up_gradients([weight for weight in weights if not sharded(weight)])
     return float(total), False
+
+
+def of_first(compute: Callable[[], bool]) -> bool:
+    """What the first process computes, in all of them.  Every process must ask."""
+    answers = [compute() if place().first else False]
+    dist.broadcast_object_list(answers, src=0, device=_device())
+    return answers[0]
 
 
 def _device() -> torch.device:

@@ -43,6 +43,7 @@ from .network import Network, adapted, pretrained
 from .one_call import Trainable
 from .options import RoundOptions as RoundOptions
 from .policy_gradient import PolicyLoss
+from .processes import place
 
 Validate = Callable[[Bundle], Awaitable[float]]
 """Success of a Bundle on validation tasks, the higher the better."""
@@ -243,14 +244,20 @@ class Rounds(Trainable, Generic[Options]):
             part_tokens=options.part_tokens,
         )
 
+    def _reference_of(self, start: Network, version: Version) -> Network | None:
+        """What a KL penalty compares with, whole in every process; before `learn`, which owns `start`."""
+        if not self._compares:
+            return None
+        # A start that is to be shared out may be no more than its shapes here.
+        return self.models.decoder(version) if place().sharded else start.copy()
+
     def _begin(self, bundle: Bundle, context: Context) -> RoundState:
         """The run so far, with its learner: new, still in memory, or restored from the last checkpoint."""
         version = bundle[self.options.resource]
         if context.state is None:
-            start = self.models.decoder(version)
+            start = self.models.decoder(version, to_share=True)
             self._settle(start)
-            # Before `learn`, which owns `start` and under FSDP spreads it; the reference stays whole.
-            self._reference = start.copy() if self._compares else None
+            self._reference = self._reference_of(start, version)
             self._learner = self.models.learn(
                 start,
                 self.options.optim,
@@ -270,9 +277,9 @@ class Rounds(Trainable, Generic[Options]):
                 f"round {run.round} was not a checkpoint, and its weights are gone with the process. "
                 'Resume from the last Update whose state["resumable"] is true.'
             )
-        start = self.models.decoder(version)
+        start = self.models.decoder(version, to_share=True)
         self._settle(start)
-        self._reference = start.copy() if self._compares else None
+        self._reference = self._reference_of(start, version)
         self._learner = self.models.learn(
             start, self.options.optim, rates=self.options.rates, heads=self._heads(start)
         )

@@ -3,7 +3,8 @@
 PyTorch's `fully_shard` (FSDP2) gathers a layer when it is computed and lets it go again, and leaves on
 each process the sum of the gradients for its own share.  What is outside the layers (embedding, last
 norm, output layer, a value head) stays whole everywhere, and so does the reference of a KL penalty.
-A network is loaded whole by every process before it is spread.  Shares and gradients are float32; in bfloat16
+The first process alone reads the network; the others begin with its shapes and get their shares from
+the first, layer by layer.  Shares and gradients are float32; in bfloat16
 a layer is rounded as it is gathered.
 
 It shards causal LMs of transformers that can be packed, because then each item of a step is one forward
@@ -41,9 +42,15 @@ class Shardable(Protocol):
     layer_dtype: torch.dtype | None
     """Dtype in which layers compute; their own if None."""
 
+    model: nn.Module
+    """All of it."""
+
+    home: torch.device | None
+    """Where its weights go, of a network that the first process alone has read; None if every process has it."""
+
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """Where its weights are, or go."""
         ...
 
     def layers(self) -> list[nn.Module]:
@@ -78,17 +85,20 @@ def shard(network: object) -> None:
         raise InputError(
             "this model does not say what its layers are (_no_split_modules); launch without FSDP"
         )
-    _spread(layers, network.device.type, network.layer_dtype)
-
-
-def _spread(layers: list[nn.Module], device: str, dtype: torch.dtype | None) -> None:
     try:
         from . import fsdp
     except ImportError as error:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}") from error
     if not fsdp.COMPLETE:
         raise InputError(f"FSDP2 needs torch 2.8 or newer; this is {torch.__version__}")
-    fsdp.spread(layers, device, place().size, dtype)
+    fsdp.spread(
+        layers,
+        network.device,
+        place().size,
+        network.layer_dtype,
+        given_out=network.model if network.home else None,
+    )
+    network.home = None
 
 
 def own(tensor: Tensor) -> Tensor:

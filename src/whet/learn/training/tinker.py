@@ -327,7 +327,7 @@ class TinkerModels(LocalModels):
         content = {KIND: None, "base": self.base_model, "rank": self.rank, "seed": self.seed}
         return Version(resource=resource, kind="weights", content=content, meta={"policy_version": 0})
 
-    def decoder(self, version: Version) -> Network:
+    def decoder(self, version: Version, *, to_share: bool = False) -> Network:
         """The local stand-in for these weights.
 
         Raises:
