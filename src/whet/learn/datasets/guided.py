@@ -79,7 +79,7 @@ async def guide(
     index = DocumentIndex(parts)
     chosen = [(task, part) for task in failed if (part := _guide_of(task, parts, index)) is not None]
     after = await running([_guided(task, part) for task, part in chosen])
-    kept = [
+    verified = [
         _told(run, task, part)
         for (task, part), run in zip(chosen, after, strict=True)
         if _solved(run, metric)
@@ -91,7 +91,7 @@ async def guide(
         wrong = [(task, other) for (task, part), other in pairs if other.id != part.id]
         misled = sum(_solved(run, metric) for run in await running([_guided(*pair) for pair in wrong]))
     solved = len(able) - len(failed)
-    return kept, GuidedAccount(len(able), solved, len(chosen), len(kept), misled, len(wrong))
+    return verified, GuidedAccount(len(able), solved, len(chosen), len(verified), misled, len(wrong))
 
 
 class _Runs:

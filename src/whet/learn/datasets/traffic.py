@@ -216,22 +216,22 @@ def _kind(demand: Demand) -> Hashable:
     return canonical(start), demand.task.success_checker, tuple(_NUMBER.findall(demand.text))
 
 
-def _agree(one: Task, other: Task) -> bool:
-    if not (one.answer_known and other.answer_known):
+def _agree(task: Task, other: Task) -> bool:
+    if not (task.answer_known and other.answer_known):
         return True
-    return normalised(as_text(one.answer)) == normalised(as_text(other.answer))
+    return normalised(as_text(task.answer)) == normalised(as_text(other.answer))
 
 
-def _together(one: Demand, other: Demand) -> Demand:
-    ids = [*one.task.meta["trajectories"], *other.task.meta["trajectories"]]
+def _together(whole: Demand, other: Demand) -> Demand:
+    ids = [*whole.task.meta["trajectories"], *other.task.meta["trajectories"]]
     return replace(
-        one,
-        task=replace(one.task, meta={**one.task.meta, "trajectories": ids}),
-        runs=one.runs + other.runs,
-        judged=one.judged + other.judged,
-        wrong=one.wrong + other.wrong,
-        tools=Counter(one.tools) + Counter(other.tools),
-        joined=[*one.joined, other.task.id],
+        whole,
+        task=replace(whole.task, meta={**whole.task.meta, "trajectories": ids}),
+        runs=whole.runs + other.runs,
+        judged=whole.judged + other.judged,
+        wrong=whole.wrong + other.wrong,
+        tools=Counter(whole.tools) + Counter(other.tools),
+        joined=[*whole.joined, other.task.id],
     )
 
 

@@ -84,40 +84,40 @@ async def vary(
     rng = random.Random(f"varied:{seed}")
     order = sorted(parents, key=lambda task: -(_failing(task) + rng.random()))
     asking, judging = AskedModel(writer), AskedModel(judge or writer)
-    given = _near(tasks)
-    kept: list[Task] = []
+    asked = _near(tasks)
+    variations: list[Task] = []
     for number in range(_ROUNDS):
         for start in range(0, len(order), BATCH):
-            if len(kept) >= count:
+            if len(variations) >= count:
                 break
             batch = {task.id: task for task in order[start : start + BATCH]}
             account.batches += 1
-            requests = [
-                {"id": task.id, "text": without_injections(task.instruction)[0]} for task in batch.values()
-            ]
-            # Told which round it is: at temperature 0 it would write the same again.
-            prompt = _VARY.format(requests=fenced(requests)) + (
-                "" if not number else f" Version {number + 1}."
-            )
-            for variation in _variations(await asking.ask(prompt), account):
+            for variation in _variations(await asking.ask(_prompt(list(batch.values()), number)), account):
                 parent = batch.get(variation.of)
-                why = (
-                    "it is of no task that was shown" if parent is None else _changed(parent, variation.text)
-                )
+                if parent is None:
+                    account.refuse("it is of no task that was shown", variation.text)
+                    continue
+                why = _changed(parent, variation.text)
                 if not why and (
-                    _repeated(variation.text, given, tasks) or _repeated(variation.text, _near(kept), kept)
+                    _repeated(variation.text, asked, tasks)
+                    or _repeated(variation.text, _near(variations), variations)
                 ):
                     why = "it nearly repeats a task"
-                if not why and parent is not None:
-                    why = await _other(judging, parent.instruction, variation.text)
+                why = why or await _other(judging, parent.instruction, variation.text)
                 if why:
                     account.refuse(why, variation.text)
-                elif parent is not None and len(kept) < count:
-                    kept.append(_varied(parent, variation.text, writer.name, judging.model.name))
-    account.kept, account.usage = len(kept), asking.usage + judging.usage
-    if len(kept) < count:
-        account.why = f"{len(kept)} of {count}: each task was varied {_ROUNDS} times"
-    return kept, account
+                elif len(variations) < count:
+                    variations.append(_varied(parent, variation.text, writer.name, judging.model.name))
+    account.kept, account.usage = len(variations), asking.usage + judging.usage
+    if len(variations) < count:
+        account.why = f"{len(variations)} of {count}: each task was varied {_ROUNDS} times"
+    return variations, account
+
+
+def _prompt(tasks: Sequence[Task], number: int) -> str:
+    requests = [{"id": task.id, "text": without_injections(task.instruction)[0]} for task in tasks]
+    # Told which round it is: at temperature 0 a model would write the same again.
+    return _VARY.format(requests=fenced(requests)) + (f" Version {number + 1}." if number else "")
 
 
 def together(parents: Sequence[Task], variations: Sequence[Task]) -> list[Task]:
@@ -174,9 +174,9 @@ def _fixed(text: str) -> set[str]:
     return {held.casefold().strip('"“”.,') for held in _FIXED.findall(text)}
 
 
-async def _other(judging: AskedModel, one: str, other: str) -> str:
+async def _other(judging: AskedModel, before: str, after: str) -> str:
     """Why a judge does not take two requests for the same; "" if it does, in both orders."""
-    for first, second in ((one, other), (other, one)):
+    for first, second in ((before, after), (after, before)):
         shown = (fenced(without_injections(text)[0], between=" ") for text in (first, second))
         reply = (await judging.ask(_ALIKE.format(first=next(shown), second=next(shown)))).upper()
         if "DIFFERENT" in reply or "SAME" not in reply:

@@ -157,26 +157,28 @@ async def write_questions(
     account = WritingAccount(count)
     filtering = QuestionFilter(documents, reader or writer)
     asking = AskedModel(writer)
-    kept: list[Task] = []
+    questions: list[Task] = []
     order = _order(documents, filtering.index, seeds, seed)
     for start in range(0, len(order), BATCH):
-        if len(kept) >= count or (batches is not None and account.batches >= batches):
+        if len(questions) >= count or (batches is not None and account.batches >= batches):
             break
         batch = [documents[place] for place in order[start : start + BATCH]]
         account.batches += 1
         drafts = _drafts(await asking.ask(_prompt(batch, seeds, each)), account)
-        drafts = _fresh(drafts, [task.instruction for task in kept], account)
+        drafts = _fresh(drafts, [task.instruction for task in questions], account)
         named = {document.id: document for document in batch}
         for draft, why in zip(drafts, await filtering.reasons(drafts, named), strict=True):
             if why:
                 account.refuse(why, draft.question)
-            elif len(kept) < count:
-                kept.append(_task(draft, named[draft.document], writer.name, (reader or writer).name, seeds))
-    account.kept, account.usage = len(kept), asking.usage + filtering.usage
-    if len(kept) < count:
+            elif len(questions) < count:
+                questions.append(
+                    _task(draft, named[draft.document], writer.name, (reader or writer).name, seeds)
+                )
+    account.kept, account.usage = len(questions), asking.usage + filtering.usage
+    if len(questions) < count:
         which = "calls of the writer" if batches is not None and account.batches >= batches else "documents"
-        account.why = f"{len(kept)} of {count}: the {which} are used up"
-    return kept, account
+        account.why = f"{len(questions)} of {count}: the {which} are used up"
+    return questions, account
 
 
 class QuestionFilter:
@@ -249,11 +251,15 @@ class QuestionFilter:
         except msgspec.DecodeError:
             return "the reader's answer cannot be read"
         texts = [plain(document.shown) for document in shown]
-        grounded = [one for one in readings if stands(one.passage, texts) and _holds(one.passage, one.answer)]
+        grounded = [
+            reading.answer
+            for reading in readings
+            if stands(reading.passage, texts) and _holds(reading.passage, reading.answer)
+        ]
         if not grounded:
             return "a reader finds no answer in the documents"
-        if any(not _same(one.answer, draft.answer) for one in grounded):
-            right = any(_same(one.answer, draft.answer) for one in grounded)
+        if any(not _same(answer, draft.answer) for answer in grounded):
+            right = any(_same(answer, draft.answer) for answer in grounded)
             return "a reader finds several answers" if right else "a reader finds another answer"
         return ""
 
@@ -294,7 +300,7 @@ def _listed(documents: Sequence[Document]) -> str:
 
 
 def _prompt(documents: Sequence[Document], seeds: Sequence[str], each: int) -> str:
-    told = _SEEDS.format(seeds=fenced(list(seeds[:12]))) if seeds else ""
+    told = _SEEDS.format(seeds=fenced(without_injections(list(seeds))[0])) if seeds else ""
     return _WRITE.format(documents=_listed(documents), seeds=told, each=each)
 
 
@@ -305,12 +311,12 @@ def _drafts(reply: str, account: WritingAccount) -> list[Draft]:
         account.refuse("answers of the writer that cannot be read", reply)
         return []
     drafts: list[Draft] = []
-    for one in raw:
+    for fields in raw:
         account.drafts += 1
         try:
-            drafts.append(msgspec.convert(one, Draft, strict=False))
+            drafts.append(msgspec.convert(fields, Draft, strict=False))
         except msgspec.ValidationError:
-            account.refuse("drafts without document, question, answer or passage", as_text(one))
+            account.refuse("drafts without document, question, answer or passage", as_text(fields))
     return drafts
 
 
@@ -340,9 +346,8 @@ def _holds(text: str, answer: str) -> bool:
     return bool(wanted) and f" {wanted} " in f" {plain(text)} "
 
 
-def _same(one: str, other: str) -> bool:
-    first, second = plain(one), plain(other)
-    return first == second or _holds(one, other) or _holds(other, one)
+def _same(first: str, second: str) -> bool:
+    return plain(first) == plain(second) or _holds(first, second) or _holds(second, first)
 
 
 def _task(draft: Draft, document: Document, writer: str, reader: str, seeds: Sequence[str]) -> Task:
