@@ -61,8 +61,8 @@ def guide_tasks(
     seed
         Random seed of the runs.
     """
-    from ..learn.datasets.guided import guide
     from ..learn.datasets.traffic import GUIDED
+    from ..learn.guided import guide
     from ..record.store import Store
     from ..record.tasks import from_jsonl
 

@@ -26,7 +26,7 @@ from .near import Near, normalised
 from .refining import SAME, gives_away
 
 GUIDED = "guided"
-"""`meta["provenance"]["how"]` of a run that was made with a guide at hand (`guided.py`)."""
+"""`meta["provenance"]["how"]` of a run that was made with a guide at hand (`learn.guided`)."""
 SYNTHETIC = frozenset({"written", "varied", "generated", "model"})
 """`meta["provenance"]["how"]` of tasks that nobody asked."""
 _NUMBER = re.compile(r"\d+")

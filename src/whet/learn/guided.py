@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import InputError
-from ...judge import Reward, name_of
-from ...judge.agent_env import calls
-from ...types import Bundle, Json, Split, Task, Trajectory, digest
-from ..experiment import Experiment
-from .documents import Document, DocumentIndex, pieces
-from .traffic import GOOD, GUIDED
+from ..errors import InputError
+from ..judge import Reward, name_of
+from ..judge.agent_env import calls
+from ..types import Bundle, Json, Split, Task, Trajectory, digest
+from .datasets.documents import Document, DocumentIndex, pieces
+from .datasets.traffic import GOOD, GUIDED
+from .experiment import Experiment
 
 FITS = 0.3
 """Share of a task's telling words that a document must hold to be its guide."""
