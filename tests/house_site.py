@@ -48,6 +48,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/issues.md",
         "docs/canary.md",
         "docs/autopilot.md",
+        "docs/tasks.md",
     ),
     "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md"),
     "Project": ("docs/decisions/000-index.md", "CONTRIBUTING.md", "CHANGELOG.md"),

@@ -89,6 +89,7 @@ def test_a_side_whose_runs_are_all_errors_is_named_with_its_error(folder: Path) 
             )
         ]
     )
+    told: list[str] = []
     with whet.Store(folder / "runs.db") as store:
         verdict = asyncio.run(
             gate_rows(
@@ -99,9 +100,11 @@ def test_a_side_whose_runs_are_all_errors_is_named_with_its_error(folder: Path) 
                 rows=folder / "fresh.jsonl",
                 rewards=[whet.judge.exact],
                 store=store,
+                say=told.append,
                 metric="exact",
             )
         )
+        assert [line for line in told if line.startswith("power: 40 pairs prove")]
         assert not verdict.promote
         said = [reason for reason in verdict.reasons if "ended in an error" in reason]
         assert len(said) == 1

@@ -7,10 +7,13 @@ import json
 from typing import Any
 
 import pytest
+from commands import answered, command
 
 from whet.judge import Grounded, ascore
 from whet.judge.grounding import right_answer
 from whet.models import ScriptedModel
+from whet.models.fakes import ScriptedServer
+from whet.record.store import Store
 from whet.types import Step, Task, Trajectory
 
 SOURCE = "The Huascarán is the highest mountain of Peru; its summit is at 6,768 m."
@@ -67,3 +70,20 @@ def test_factuality_is_judged_by_the_right_answer() -> None:
 )
 def test_a_judge_that_gives_no_statements_leaves_the_answer_unjudged(script: str) -> None:
     assert value(script, run(sources=[SOURCE])) is None
+
+
+def test_it_is_a_reward_by_name_and_without_a_model_to_ask_it_says_which_options_it_needs(
+    tmp_path, capsys
+) -> None:
+    record = tmp_path / "runs.db"
+    with Store(record) as store:
+        store.put(
+            run(sources=[SOURCE]), Trajectory(task=Task(instruction="Capital?", answer="Lima"), output="Lima")
+        )
+    with ScriptedServer(said(HEIGHT, YEAR)) as server:
+        words = ["score", "--store", record, "--reward", "grounded", "--judge-model", "scripted"]
+        (count,) = answered(capsys, *words, "--base-url", server.base_url, "--json")
+    assert (count["reward"], count["scored"], count["missing"], count["mean"]) == ("grounded", 1, 1, 0.5)
+    refused = command(capsys, "score", "--store", record, "--reward", "factual")
+    assert refused.returncode
+    assert "--judge-model" in refused.stderr

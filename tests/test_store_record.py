@@ -123,6 +123,19 @@ def test_a_missing_score_stays_none_and_a_log_probability_without_a_value_is_nan
     assert back.steps[0].tokens.logprobs[1] == -0.5
 
 
+def test_usage_that_lacks_a_count_is_refused_and_a_record_that_holds_it_can_be_read() -> None:
+    step = Step(usage=Usage(prompt_tokens=None, output_tokens=3))  # type: ignore[arg-type]
+    counted = simple(steps=(Step(usage=Usage(5, 3)),))
+    with Store(":memory:") as store:
+        with pytest.raises(InputError, match=r"step 1 is Usage\(prompt_tokens=None"):
+            store.put(simple(steps=(Step(), step)))
+        store.put(counted)
+        assert [run.id for run in store.trajectories()] == [counted.id]
+    written = encode(counted).replace(b'"prompt_tokens":5', b'"prompt_tokens":null')
+    assert decode(written, Trajectory).steps[0].usage is None
+    assert recordable(simple(steps=(step, counted.steps[0]))).usage == Usage(5, 3)
+
+
 @pytest.mark.parametrize("value", [object(), {1: object()}, "\ud800"])
 def test_what_json_cannot_carry_is_refused_and_nothing_is_recorded(value: object) -> None:
     with Store(":memory:") as store:

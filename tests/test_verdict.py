@@ -60,6 +60,35 @@ def test_a_suite_that_drops_takes_a_promotion_back(
     assert "guard suite: success changed by -0.2" in found["reasons"][-1]
 
 
+def test_a_column_that_must_not_get_worse_is_a_guardrail_and_one_that_is_missing_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = [dict(row, seconds=1.0 + i % 3, answered=True) for i, row in enumerate(rows(50))]
+    quick = [dict(row, seconds=1.0 + i % 3, answered=True) for i, row in enumerate(rows(85))]
+    slow = [dict(row, seconds=3.0 + i % 3, answered=i % 4 > 0) for i, row in enumerate(rows(85))]
+    a, b, c = (write(tmp_path / f"{name}.jsonl", of) for name, of in (("a", old), ("b", quick), ("c", slow)))
+
+    def asked(candidate: Path, *words: str) -> dict[str, object]:
+        app(["verdict", str(a), str(candidate), *words, "--json"], result_action="return_value")
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    kept = asked(b, "--not-higher", "seconds:20%", "--not-lower", "answered:0.1")
+    assert (kept["answer"], kept["guardrails"]) == ("keep", {"seconds": True, "answered": True})
+    dropped = asked(c, "--not-higher", "seconds:20%", "--not-lower", "answered:0.1")
+    assert (dropped["answer"], dropped["guardrails"]) == ("drop", {"seconds": False, "answered": False})
+    assert asked(c)["answer"] == "keep"
+    best = asked(b, "--also", str(c), "--not-higher", "seconds:0.5")
+    assert best["guardrails"] in ({"seconds": True}, {"seconds": False})
+    for spec, said in (
+        ("tokens:5", "says nothing of 'tokens'"),
+        ("seconds", "NAME:MARGIN"),
+        ("seconds:0", "above 0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            app(["verdict", str(a), str(b), "--not-higher", spec], result_action="return_value")
+
+
 def test_ids_may_stand_under_three_names_and_results_under_two(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl", [{"task_id": 1, "score": 0.25}, {"id": "2", "success": True}])
     b = write(tmp_path / "b.jsonl", [{"task": "2", "success": False}, {"task": "1", "outcome": "success"}])

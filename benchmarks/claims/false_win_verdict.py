@@ -30,8 +30,11 @@ from newcomers_shell import Noted
 
 from whet.cli import main
 from whet.errors import WhetError
+from whet.prove.answers import answer
 from whet.prove.formats import read_rows
 from whet.prove.formats.file import ResultFile
+from whet.prove.gate import compare
+from whet.prove.results import TaskResult
 
 FILES: dict[str, tuple[str, ...] | None] = {
     "dspy/{}.csv": None,
@@ -52,6 +55,7 @@ FILES: dict[str, tuple[str, ...] | None] = {
 """File → where its rows lie, in one JSON document."""
 RESULTS = Path(__file__).resolve().parents[2] / "tests" / "results"
 DAMAGED, BROKEN, COMMANDS = 200, 3, 3
+DRAWN, PAIRS = 1_000, 120
 _SAID = re.compile(r"could not be read|without a result in|were skipped|left out")
 _ADVICE = re.compile(r"--metric ('[^']+'|\S+)\Z")
 
@@ -59,7 +63,28 @@ _ADVICE = re.compile(r"--metric ('[^']+'|\S+)\Z")
 def measure(data: Path, folder: Path) -> list[Noted]:
     """A trial for each file."""
     results = data / "results" if (data / "results").is_dir() else RESULTS
-    return [_trial(file, rows, results, folder) for file, rows in FILES.items()]
+    trials = [_trial(file, rows, results, folder) for file, rows in FILES.items()]
+    return [*trials, *(_answers(gain) for gain in (0.0, 0.1, 0.2))]
+
+
+def _answers(gain: float) -> Noted:
+    """What `DRAWN` candidates that are so much better are told on `PAIRS` pairs, successes independent at a half."""
+    rng = random.Random(f"answers:{gain}")
+    words: Counter[str] = Counter()
+    for _ in range(DRAWN):
+        sides = (
+            [
+                TaskResult(task=str(task), scores={"success": float(rng.random() < 0.5 + more)})
+                for task in range(PAIRS)
+            ]
+            for more in (0.0, gain)
+        )
+        verdict = compare(next(sides), next(sides), regime="exchangeable")
+        words[answer(verdict, candidate="B").word] += 1
+    name = "no better" if not gain else f"{gain:.0%} better"
+    told = ", ".join(f"{word} {words[word]}" for word in ("keep", "more", "drop"))
+    lines = {} if gain else {"at most 5 % of what is no better is kept": words["keep"] <= 0.05 * DRAWN}
+    return Noted(f"{DRAWN:,} candidates, {name}, on {PAIRS} pairs", {"answers": told}, lines)
 
 
 def _trial(file: str, rows: tuple[str, ...] | None, results: Path, folder: Path) -> Noted:

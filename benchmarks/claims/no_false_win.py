@@ -20,6 +20,7 @@ LINES: dict[str, str] = {
     "gate": "false_win_gate",
     "verdict": "false_win_verdict",
     "data": "false_win_data",
+    "questions": "false_win_questions",
 }
 """Name of a line → its module."""
 

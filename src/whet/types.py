@@ -228,8 +228,9 @@ class Feedback:
     comment: str = ""
     correction: Json = None
     kind: str = "thumb"
-    """`thumb`, `rating`, `correction`, `demonstration`, `preference`, or `implicit.` and a signal
-    (`whet.record.tracing.signals`): what a user let show without saying it."""
+    """`thumb`, `rating`, `correction`, `demonstration`, `preference`; `implicit.` and a signal
+    (`whet.record.tracing.signals`): what a user let show without saying it; `exploit`: a confirmed finding on a hacked
+    reward (`whet findings --confirm`), which keeps the run."""
     step: str | None = None
     """Id of the step that is meant, None for the whole run."""
     session: str | None = None

@@ -154,6 +154,13 @@ ModelName = Annotated[
 BaseUrl = Annotated[
     str | None, Parameter(help="The model's endpoint: an OpenAI-compatible address, up to and including /v1.")
 ]
+JudgeModel = Annotated[
+    str | None,
+    Parameter(
+        help="The model that --reward grounded (answers by what the run's tools brought) and factual (by the right "
+        "answer) ask. Needs --base-url."
+    ),
+]
 KeyVariable = Annotated[str, Parameter(help="The environment variable that holds the model's API key.")]
 
 Reward = Annotated[

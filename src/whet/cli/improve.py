@@ -18,6 +18,7 @@ from ..errors import InputError
 from .app import (
     AtLeastOne,
     BaseUrl,
+    JudgeModel,
     ModelName,
     Print,
     app,
@@ -73,8 +74,8 @@ class GateOptions:
     """Options of both commands: the test and its guardrails."""
 
     not_lower: tuple[str, ...] = ()
-    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars.
-    May be repeated."""
+    """A score that must not get worse, as NAME:MARGIN; cost:0.001 of the reward cost, which is minus the dollars. A
+    margin such as 10% is a share of the baseline's mean. May be repeated."""
     not_higher: tuple[str, ...] = ()
     """The same for a score that should be low, such as a count of mistakes."""
     alpha: float = 0.05
@@ -89,16 +90,9 @@ class GateOptions:
         Raises:
             InputError: one is not NAME:MARGIN.
         """
-        from ..prove.guardrails import Guardrail
+        from .named import named_guardrails
 
-        guardrails = []
-        for spec in (*self.not_lower, *self.not_higher):
-            metric, _, margin = spec.rpartition(":")
-            try:
-                guardrails.append(Guardrail(metric, float(margin), higher_is_better=spec in self.not_lower))
-            except ValueError:
-                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02") from None
-        return guardrails
+        return named_guardrails(self.not_lower, self.not_higher)
 
 
 def improve(
@@ -232,6 +226,7 @@ def gate(
         ),
     ] = (),
     rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
+    judge_model: JudgeModel = None,
     base_url: BaseUrl = None,
     ci: Annotated[
         bool,
@@ -261,7 +256,7 @@ def gate(
     async def proven(store: Store) -> Verdict:
         baseline, candidate = (named_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
         async with AsyncExitStack() as stack:
-            rewards = await opened_rewards(setup.reward, store, base_url, stack)
+            rewards = await opened_rewards(setup.reward, store, base_url, stack, judge_model=judge_model)
             options: dict[str, Any] = {
                 "metric": metric or name_of(rewards[0]),
                 "margin": margin,
@@ -284,6 +279,7 @@ def gate(
                     rewards=rewards,
                     store=store,
                     seed=setup.seed,
+                    say=None if json else print,
                     **options,
                 )
             with on_trial(metered=_dollars(rewards)) as model_calls:
@@ -320,7 +316,10 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
         improve,
         ("data", "model", "base_url", "store", "reward", "with_", "rollouts", "dry_run", "release"),
     ),
-    "gate": (gate, ("entry", "store", "reward", "data", "margin", "metric", "also", "ci", "base_url")),
+    "gate": (
+        gate,
+        ("entry", "store", "reward", "data", "margin", "metric", "also", "ci", "judge_model", "base_url"),
+    ),
 }
 """Command → its function, and the options that its help lists first."""
 

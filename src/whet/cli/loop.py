@@ -89,6 +89,8 @@ def verdict(
     suite_margin: float = 0.02,
     also: tuple[Path, ...] = (),
     earlier: tuple[Path, ...] = (),
+    not_lower: tuple[str, ...] = (),
+    not_higher: tuple[str, ...] = (),
     regime: Literal["exchangeable", "new-group"] = "new-group",
     watched: bool = False,
     unpaired: bool = False,
@@ -138,6 +140,10 @@ def verdict(
         the groups, and judged on the others.
     earlier
         A verdict (--json) on the same two, on other tasks, whose evidence counts, too. May be repeated.
+    not_lower
+        A score or column that must be shown not to fall, as NAME:MARGIN, such as answered:0.02. May be repeated.
+    not_higher
+        The same for one that must not rise: cost:10% (of the baseline's mean), seconds:0.5. May be repeated.
     regime
         How the tasks came, which decides what they prove: exchangeable (more such tasks), or new-group (tasks of a
         group that was not seen). Both are printed.
@@ -153,6 +159,7 @@ def verdict(
 
     from ..prove import answers
     from ..prove.verdict import verdict as judge
+    from .named import named_guardrails
 
     if shadow is None and (a is None or b is None):
         raise InputError("give two files of results, of the baseline and of the candidate; or --shadow TRIAL")
@@ -177,6 +184,7 @@ def verdict(
         variants=variant,
         also=also,
         earlier=earlier,
+        guardrails=named_guardrails(not_lower, not_higher),
         regime=regime,
         watched=watched,
         unpaired=unpaired,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..judge import Reward
     from ..judge.card import ReliabilityCard
     from ..models import Model
+    from ..prove.guardrails import Guardrail
     from ..record.store import Store
     from ..types import Trajectory
 
@@ -23,6 +24,8 @@ RUBRIC = "rubric"
 """Name of the reward that reads the record's rubric."""
 RUBRICS = (".md", ".txt")
 """Endings of a file that holds a rubric."""
+ASKED = ("grounded", "factual")
+"""Names of the rewards that ask a model about each statement of an answer."""
 AT_ONCE = 16
 """Trajectories judged together, for a reward that waits for something, such as a model."""
 
@@ -52,14 +55,51 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
 
 
+def named_guardrails(not_lower: Sequence[str], not_higher: Sequence[str]) -> list[Guardrail]:
+    """Guardrails as the command line writes them, NAME:MARGIN; a margin of 10% is a share of the baseline's mean.
+
+    Raises:
+        InputError: one is written otherwise.
+    """
+    from ..errors import GateError
+    from ..prove.guardrails import Guardrail
+
+    guardrails = []
+    for specs, rises in ((not_lower, True), (not_higher, False)):
+        for spec in specs:
+            metric, _, margin = spec.rpartition(":")
+            relative = margin.endswith("%")
+            try:
+                amount = float(margin.removesuffix("%")) / (100 if relative else 1)
+            except ValueError:
+                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02 or cost:10%") from None
+            if not metric:
+                raise InputError(f"{spec!r} names no score: write NAME:MARGIN, such as answered:0.02")
+            try:
+                guardrails.append(Guardrail(metric, amount, higher_is_better=rises, relative=relative))
+            except GateError as error:
+                raise InputError(f"{spec!r}: {error}") from error
+    return guardrails
+
+
 async def opened_rewards(
-    names: Sequence[str], store: Store, base_url: str | None, stack: AsyncExitStack
+    names: Sequence[str],
+    store: Store,
+    base_url: str | None,
+    stack: AsyncExitStack,
+    *,
+    judge_model: str | None = None,
 ) -> list[Reward]:
     """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, and files of rubrics.
 
+    Args:
+        judge_model: whom `grounded` and `factual` ask.
+
     Raises:
-        InputError: as above, or the record holds no such rubric, or no card that admits a file's judge.
+        InputError: as above, or the record holds no such rubric, or no card that admits a file's judge; or no model
+            was named that `grounded` or `factual` could ask.
     """
+    from ..judge.grounding import Grounded, recorded_sources, right_answer
     from ..judge.judge import judge_of
     from ..judge.rubric import RubricReward, recorded
 
@@ -79,6 +119,14 @@ async def opened_rewards(
             card = _admitting(store, name, text)
             asked = await recorded_model(card.model, store, base_url, stack)
             rewards.append(judge_of(text, asked, card.settings, name=card.judge, card=card))
+        elif name in ASKED:
+            if judge_model is None:
+                raise InputError(
+                    f"--reward {name} asks a model: name it with --judge-model, and give its --base-url"
+                )
+            asked = await recorded_model(judge_model, store, base_url, stack)
+            sources = recorded_sources if name == "grounded" else right_answer
+            rewards.append(Grounded(asked, sources, name=name))
         else:
             rewards += named_rewards([name])
     return rewards

@@ -11,10 +11,13 @@ import cyclopts
 from ..errors import InputError
 from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
 
-app.command(cyclopts.App(help="Queue tasks for workers.", **listed("tasks")))
+tasks_app = cyclopts.App(
+    help="Make sets of tasks, see what they cover, and queue tasks for workers.", **listed("tasks")
+)
+app.command(tasks_app)
 
 
-@app["tasks"].command(name="add")
+@tasks_app.command(name="add")
 def add_tasks(
     file: Path,
     /,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import BaseUrl, Print, Record, command, counted, existing, print_json
+from .app import BaseUrl, JudgeModel, Print, Record, command, counted, existing, print_json
 from .named import opened_rewards
 from .show import moment
 
@@ -25,6 +25,7 @@ def score(
     since: str | None = None,
     experiment: str | None = None,
     dry_run: bool = False,
+    judge_model: JudgeModel = None,
     base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
@@ -53,7 +54,7 @@ def score(
 
     async def scored(opened: Store) -> list[ScoreCount]:
         async with AsyncExitStack() as stack:
-            rewards = await opened_rewards(reward, opened, base_url, stack)
+            rewards = await opened_rewards(reward, opened, base_url, stack, judge_model=judge_model)
             runs = opened.trajectories(since=moment(since), experiment=experiment, upto=opened.newest())
             return await rescore(opened, rewards, runs=runs, keep=not dry_run)
 

@@ -25,6 +25,7 @@ from operator import mul
 
 from ..stats import ClusterMean, Interval
 from ..types import digest
+from .vectors import Vector, cosine, rarity, unit_vector
 
 MOST = 500
 """Rated answers that it is fitted to: the time it takes grows with their third power."""
@@ -40,8 +41,6 @@ _PERSON_WEIGHT = 8.0
 _LEAST_NOISE, _MOST_NOISE = 0.02, 0.45
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
 _ITEM = re.compile(r"(?:^|\s)(?:\d+[.)]|[-*•])\s")
-
-Vector = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +227,17 @@ class _Features:
         self._common = [_shared(inputs.values()), _shared(answers.values())]
         self._rarity: list[dict[str, float]] = [{}, {}]
         self._rarity = [
-            _rarity([set(self._counted(_INPUTS, _input_words(input))) for input in inputs]),
-            _rarity([set(self._answer(cell.input, cell.answer)) for cell in cells]),
+            rarity([set(self._counted(_INPUTS, _input_words(input))) for input in inputs]),
+            rarity([set(self._answer(cell.input, cell.answer)) for cell in cells]),
         ]
         self._known: dict[str, Vector] = {}
 
     def of(self, input: str, answer: str) -> tuple[Vector, Vector]:
         if input not in self._known:
-            self._known[input] = _unit(self._counted(_INPUTS, _input_words(input)), self._rarity[_INPUTS])
-        return self._known[input], _unit(self._answer(input, answer), self._rarity[_ANSWERS])
+            self._known[input] = unit_vector(
+                self._counted(_INPUTS, _input_words(input)), self._rarity[_INPUTS]
+            )
+        return self._known[input], unit_vector(self._answer(input, answer), self._rarity[_ANSWERS])
 
     def _answer(self, input: str, answer: str) -> Counter[str]:
         """Words and pairs of words with the answer's form: its length, a list, what it repeats of the input."""
@@ -257,19 +258,6 @@ class _Features:
 def _shared(documents: Iterable[set[str]]) -> set[str]:
     counts = Counter(word for words in documents for word in words)
     return {word for word, count in counts.items() if count > 1}
-
-
-def _rarity(documents: Sequence[set[str]]) -> dict[str, float]:
-    """Word → weight: the fewer hold it, the more it tells."""
-    counts = Counter(word for words in documents for word in words)
-    return {word: math.log(1 + len(documents) / count) for word, count in counts.items()}
-
-
-def _unit(counts: Mapping[str, int], weights: Mapping[str, float]) -> Vector:
-    rare = max(weights.values(), default=1.0)
-    vector = {word: (1 + math.log(count)) * weights.get(word, rare) for word, count in counts.items()}
-    length = math.sqrt(sum(value * value for value in vector.values()))
-    return {word: value / length for word, value in vector.items()} if length else {}
 
 
 def _words(text: str) -> list[str]:
@@ -293,15 +281,9 @@ def _answer_words(input: str, text: str) -> list[str]:
     return words
 
 
-def _cosine(one: Vector, other: Vector) -> float:
-    if len(other) < len(one):
-        one, other = other, one
-    return sum(value * other[word] for word, value in one.items() if word in other)
-
-
 def _kernel(one: tuple[Vector, Vector], other: tuple[Vector, Vector]) -> float:
     """Covariance of two judgements: mostly of like answers to like inputs, a little of like answers to any."""
-    inputs, answers = _cosine(one[0], other[0]), _cosine(one[1], other[1])
+    inputs, answers = cosine(one[0], other[0]), cosine(one[1], other[1])
     return answers * (0.1 + 0.9 * inputs)
 
 

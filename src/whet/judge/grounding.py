@@ -122,8 +122,8 @@ class Grounded:
             return self._score(None, f"the judge's answer cannot be read ({error}): {reply[-200:]!r}")
         if not statements:
             return self._score(None, "the answer makes no statement")
-        texts = [_plain(text) for text in sources]
-        held = [one.verdict == "supported" and _stands(one.passage, texts) for one in statements]
+        texts = [plain(text) for text in sources]
+        held = [one.verdict == "supported" and stands(one.passage, texts) for one in statements]
         reasons = [
             f"{one.statement}: "
             + ("its passage stands in no source" if one.verdict == "supported" else one.verdict)
@@ -136,13 +136,14 @@ class Grounded:
         return Score(self.name, value, reason, self.version)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text without what does not count when passages are compared."""
     return re.sub(r"\W+", " ", text).casefold().strip()
 
 
-def _stands(passage: str, texts: Sequence[str]) -> bool:
+def stands(passage: str, texts: Sequence[str]) -> bool:
     """True if the passage is one of the sources', but for white space, case and punctuation."""
-    wanted = _plain(passage)
+    wanted = plain(passage)
     if not wanted:
         return False
     if len(wanted) < _SHORTEST:

@@ -23,7 +23,7 @@ from ..stats import ClusterMean
 from ..types import Json, Sampling, Verdict
 from .formats.outcomes import Outcomes, ReadAs, of_rows, read_sides
 from .gate import compare
-from .guardrails import pairs_in_words
+from .guardrails import Guardrail, pairs_in_words
 from .merging import merged
 from .results import PairedResults, Side, TaskResult, pairs
 from .selection import best_of
@@ -43,6 +43,7 @@ def verdict(
     suite_margin: float = 0.02,
     also: Sequence[Results] = (),
     earlier: Sequence[PathLike] = (),
+    guardrails: Sequence[Guardrail] = (),
     regime: Sampling = "new-group",
     watched: bool = False,
     unpaired: bool = False,
@@ -60,6 +61,7 @@ def verdict(
         suite_margin: how far success may fall there.
         also: results of further candidates: the best of all is chosen on some tasks and judged on the others.
         earlier: verdicts (`to_json`) on the same two, on other tasks.
+        guardrails: scores or columns that must be shown not to get worse: cost, seconds, whether it answered.
         regime, watched, unpaired: as in `compare`; the suite is judged in the same regime.
         format: of the files, one of `formats.FORMATS`; told by their content if "".
         metric: the score that decides; needed where there are several.
@@ -80,18 +82,23 @@ def verdict(
         raise InputError(
             "several candidates are judged by one look at their own files, without a suite and without variants"
         )
-    how = ReadAs(format=format, metric=metric, group=group, id=id, range=range)
+    guards = [guardrail.metric for guardrail in guardrails]
+    how = ReadAs(format=format, metric=metric, group=group, id=id, range=range, guards=guards)
     old, new, *others = _sides([a, b, *also], how, variants)
     if others:
-        return _best([old, new, *others], margin=margin, regime=regime, unpaired=unpaired)
-    result = compare_outcomes(old, new, margin=margin, regime=regime, watched=watched, unpaired=unpaired)
+        return _best([old, new, *others], guardrails, margin=margin, regime=regime, unpaired=unpaired)
+    result = compare_outcomes(
+        old, new, margin=margin, guardrails=guardrails, regime=regime, watched=watched, unpaired=unpaired
+    )
     if earlier:
+        if guardrails:
+            raise InputError("guardrails are judged on the pairs at hand: give them without earlier verdicts")
         merged_with = merged([*map(_earlier, earlier), result])
         lost = [note for note in result.reasons if note in (*old.notes, *new.notes)]
         result = replace(merged_with, reasons=(*merged_with.reasons, *lost))
     if suite is None:
         return result
-    before, after = _sides(suite, how, None)
+    before, after = _sides(suite, replace(how, guards=()), None)
     both, _ = _both(before, after, unpaired=False)
     guard = guarded(
         result,
@@ -117,13 +124,20 @@ def _sides(sources: Sequence[Results], how: ReadAs, variants: tuple[str, str] | 
     if files:
         raise InputError("give files, or the rows of all sides: one of each is not compared")
     return [
-        of_rows(source, chr(ord("A") + number))
+        of_rows(source, chr(ord("A") + number), how.guards)
         for number, source in enumerate(sources)
         if not isinstance(source, Path | str)
     ]
 
 
-def _best(sides: Sequence[Outcomes], *, margin: float, regime: Sampling, unpaired: bool) -> Verdict:
+def _best(
+    sides: Sequence[Outcomes],
+    guardrails: Sequence[Guardrail],
+    *,
+    margin: float,
+    regime: Sampling,
+    unpaired: bool,
+) -> Verdict:
     """The verdict on the best of several candidates; the first side is the baseline."""
     old, *candidates = sides
     if len({side.path for side in candidates}) < len(candidates):
@@ -134,6 +148,7 @@ def _best(sides: Sequence[Outcomes], *, margin: float, regime: Sampling, unpaire
         results,
         metric=old.metric,
         margin=margin,
+        guardrails=guardrails,
         against=old.path,
         regime=regime,
         unpaired=unpaired,
@@ -147,6 +162,7 @@ def compare_outcomes(
     new: Outcomes,
     *,
     margin: float = 0.0,
+    guardrails: Sequence[Guardrail] = (),
     regime: Sampling = "new-group",
     watched: bool = False,
     unpaired: bool = False,
@@ -162,10 +178,13 @@ def compare_outcomes(
         [pair.candidate for pair in both],
         metric=old.metric,
         margin=margin,
+        guardrails=guardrails,
         against=old.path,
         regime=regime,
         watched=watched,
     )
+    if any(guardrail.metric == "cost" for guardrail in guardrails):
+        return replace(result, reasons=(*result.reasons, *notes, *old.notes, *new.notes))
     return replace(result, reasons=(*result.reasons, *_cost(both), *notes, *old.notes, *new.notes))
 
 

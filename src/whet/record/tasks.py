@@ -69,7 +69,8 @@ def tasks(
         task = replace(run.task, group=key(run))
         # Without the answer: runs before and after a correction are of one task.
         content = canonical((task.instruction, dict(task.initial_state), task.success_checker, task.group))
-        by_content.setdefault(content, (task, []))[1].append(run)
+        # Without its steps: the runs of a record may be larger than memory.
+        by_content.setdefault(content, (task, []))[1].append(replace(run, steps=(), output=None))
     return [_task(task, its_runs) for task, its_runs in by_content.values()]
 
 

@@ -142,11 +142,15 @@ def _repaired(task: Task, doubt: Doubt) -> Task:
     return replace(task, answer=doubt.instead, meta=meta, id="")
 
 
+def gives_away(text: str, task: Task) -> bool:
+    """True if an input says the task's answer after a word such as "answer:"."""
+    answer = as_text(task.answer).strip() if task.answer_known and task.answer is not None else ""
+    return bool(answer and re.search(_GIVEAWAY + re.escape(answer) + r"(?!\w)", text, re.IGNORECASE))
+
+
 def _leaks(search: _Search, inputs: Sequence[str], rows: Sequence[Task]) -> None:
-    """Inputs that say their answer after a word such as "answer:"."""
     for row, (text, task) in enumerate(zip(inputs, rows, strict=True)):
-        said = as_text(task.answer).strip() if task.answer_known and task.answer is not None else ""
-        if said and re.search(_GIVEAWAY + re.escape(said) + r"(?!\w)", text, re.IGNORECASE):
+        if gives_away(text, task):
             search.add(row, "leak", 1.0, "the input says the answer itself")
 
 

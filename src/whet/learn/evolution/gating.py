@@ -6,7 +6,7 @@ repository is read and never imported.  An agent that takes an instruction is ju
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...judge import Reward
+from ...prove.power import power_in_words
 from ...record.rows import numbered
 from ...record.store import Store
 from ...record.tasks import tasks
@@ -68,6 +69,7 @@ async def gate_rows(
     rewards: Sequence[Reward],
     store: Store,
     seed: int = 0,
+    say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
     """Compare two Bundles on rows of a function, pair by pair, as `Experiment.gate`.
@@ -76,6 +78,7 @@ async def gate_rows(
         entry: the function that is called, by its name or as module:function.
         rows: the Tasks of `recorded_rows`, or where rows are. Of a file that names no splits all rows count; those
             that a Version was searched on are left out.
+        say: told what so many rows can prove, before anything is run.
         options: of `Experiment.gate`.
 
     Raises:
@@ -89,6 +92,9 @@ async def gate_rows(
     agent = RepositoryAgent(repository, targets, entry)
     assert agent.entry is not None
     judged = _of_gate(agent, rows, seed) if isinstance(rows, Path) else list(rows)
+    if say is not None:
+        groups = len({row.group or row.id for row in judged})
+        say(power_in_words(len(judged), groups, regime=options.get("regime", "new-group")))
     texts = [text for callee in agent.callees.values() for text in callee.files.values()]
     warm = modules_of(text for text in texts if isinstance(text, str))
     async with AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ The same for every format. Nothing is guessed that decides: of several metrics o
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ class ReadAs:
     """The column of a table that names the task."""
     range: tuple[float, float] | None = None
     """The worst and the best score there is; 0 and 1 where none is given."""
+    guards: Sequence[str] = ()
+    """Scores or fields that must not get worse, whatever their range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,11 @@ def read_sides(paths: Sequence[Path], how: ReadAs, variants: Sequence[str] | Non
     return [_outcomes(path, reading, metric, how) for path, reading in zip(paths, readings, strict=True)]
 
 
-def of_rows(rows: Sequence[Mapping[str, object]], name: str) -> Outcomes:
+def of_rows(rows: Sequence[Mapping[str, object]], name: str, guards: Sequence[str] = ()) -> Outcomes:
     """Rows of whet's own form that are in memory.
+
+    Args:
+        guards: as in `ReadAs`.
 
     Raises:
         InputError: as of a file of them.
@@ -81,7 +87,7 @@ def of_rows(rows: Sequence[Mapping[str, object]], name: str) -> Outcomes:
     bodies = ((f"row {number}", msgspec.json.encode(fields)) for number, fields in enumerate(rows, 1))
     reading = Reading("whet", primary="success").take(bodies, row)
     _refuse_broken(Path(name), reading)
-    return _outcomes(Path(name), reading, "success", ReadAs())
+    return _outcomes(Path(name), reading, "success", ReadAs(guards=guards))
 
 
 def _refuse_broken(path: Path, reading: Reading) -> None:
@@ -164,7 +170,11 @@ def _outcomes(path: Path, reading: Reading, metric: str, how: ReadAs) -> Outcome
     for row, value in usable:
         by_task[row.task].append(row)
         scores[row.task].append(value if value is None else _scaled(value, how.range))
-    results = [_result(path, task, rows, scores[task], metric, how.group) for task, rows in by_task.items()]
+    for guard in how.guards:
+        if all(_guarded(row, guard) is None for row, _ in usable):
+            held = ", ".join(map(str, [*_metrics(reading), *usable[0][0].fields][:_SHOWN])) if usable else ""
+            raise InputError(f"{path} says nothing of {guard!r}, which must not get worse: it has {held}")
+    results = [_result(path, task, rows, scores[task], metric, how) for task, rows in by_task.items()]
     notes = _notes(path, reading, metric, by_task)
     return Outcomes(str(path), reading.format, metric, results, len(reading.unread) + reading.skipped, notes)
 
@@ -222,9 +232,10 @@ def _scaled(value: float, range: tuple[float, float] | None) -> float:
 
 
 def _result(
-    path: Path, task: str, rows: Sequence[Row], scores: Sequence[float | None], metric: str, group: str
+    path: Path, task: str, rows: Sequence[Row], scores: Sequence[float | None], metric: str, how: ReadAs
 ) -> TaskResult:
     """Runs of one task as one: the mean over those that no machine broke, None where one of them has no score."""
+    group = how.group
     groups = {as_text(_field(row, group), group) if group else _shared(row) for row in rows}
     if len(groups) > 1:
         raise InputError(
@@ -244,7 +255,27 @@ def _result(
     costs = [row.cost for row, _ in unbroken if row.cost is not None]
     if costs:
         held["cost"] = sum(costs) / len(costs)
+    for guard in how.guards:
+        amounts = [amount for row, _ in unbroken if (amount := _guarded(row, guard)) is not None]
+        if guard != metric:
+            held[guard] = sum(amounts) / len(amounts) if amounts else None
     return TaskResult(task=task, group=named, scores=held)
+
+
+def _guarded(row: Row, name: str) -> float | None:
+    """What a row says of something that must not get worse; None where it says nothing that is a number."""
+    if name == "cost" and row.cost is not None:
+        return row.cost
+    try:
+        value = row.scores[name] if name in row.scores else _field(row, name)
+    except InputError:
+        return None
+    try:
+        amount = float(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    known = isinstance(amount, int | float) and math.isfinite(amount)  # True and False are 1 and 0
+    return float(amount) if known else None
 
 
 def _value(row: Row, score: float | None, metric: str) -> float | None:

@@ -69,8 +69,13 @@ def encode(noun: Task | Trajectory | Version | Feedback | Preference | Verdict) 
     """The body of a noun.
 
     Raises:
-        InputError: a value in it has no JSON form.
+        InputError: a value in it has no JSON form, or a step's usage lacks a count.
     """
+    if isinstance(noun, Trajectory) and (step := _uncounted(noun)) is not None:
+        raise InputError(
+            f"Trajectory {noun.id} cannot be stored: the usage of its step {step} is {noun.steps[step].usage}. Give "
+            "whole numbers, or no Usage where they are not known."
+        )
     try:
         return _encoder.encode(noun)
     except (TypeError, ValueError, OverflowError, RecursionError) as exception:
@@ -81,12 +86,28 @@ def encode(noun: Task | Trajectory | Version | Feedback | Preference | Verdict) 
         ) from exception
 
 
+def _uncounted(trajectory: Trajectory) -> int | None:
+    """The first step whose usage lacks a count, which would be written as null and could not be read again."""
+    for place, step in enumerate(trajectory.steps):
+        usage = step.usage
+        # Not by type: a scalar of numpy counts as well as an int.
+        if usage is not None and (
+            usage.prompt_tokens is None or usage.output_tokens is None or usage.calls is None
+        ):
+            return place
+    return None
+
+
 def recordable(trajectory: Trajectory) -> Trajectory:
     """A trajectory that the record can hold, whatever the agent answered.
 
-    It is the given one as a rule; halves of characters become U+FFFD; where something else has no JSON form, it is
-    the agent's failure, without its steps and output.
+    It is the given one as a rule; halves of characters become U+FFFD; usage that lacks a count is unknown; where
+    something else has no JSON form, it is the agent's failure, without its steps and output.
     """
+    while (place := _uncounted(trajectory)) is not None:
+        steps = list(trajectory.steps)
+        steps[place] = replace(steps[place], usage=None)
+        trajectory = replace(trajectory, steps=tuple(steps))
     try:
         encode(trajectory)
         return trajectory
@@ -200,7 +221,7 @@ def _settle(trajectory: Trajectory) -> None:
 
 
 def _lenient(body: bytes, noun: type[Noun]) -> Noun:
-    """Read a body with null where a number is required: a float that was not finite."""
+    """Read a body with null where a number is required: a float that was not finite, or usage that lacks a count."""
     try:
         raw = msgspec.json.decode(body)
         if noun is Trajectory:
@@ -210,6 +231,11 @@ def _lenient(body: bytes, noun: type[Noun]) -> Noun:
                     tokens["logprobs"] = [math.nan if p is None else p for p in tokens["logprobs"]]
                 if usage and usage.get("dollars") is None:
                     usage["dollars"] = math.nan
+                # As an earlier version recorded it.
+                if usage and any(
+                    usage.get(name, 0) is None for name in ("prompt_tokens", "output_tokens", "calls")
+                ):
+                    step["usage"] = None
         if noun is Verdict and raw.get("e_value") is None:
             raw["e_value"] = math.inf  # evidence beyond what a float holds
         return msgspec.convert(raw, noun)

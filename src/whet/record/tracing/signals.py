@@ -26,7 +26,11 @@ from ..store import Store
 from ..store.schema import LISTED, listed
 
 ALIKE = 0.5
-"""Share of content words from which a message repeats an earlier one."""
+"""Share of the shorter one's content words from which a message may repeat an earlier one."""
+OVERLAP = 0.35
+"""Share of the content words of both that must stand in both, for it to repeat the other."""
+APART = 1 / 3
+"""Share of its content words from which on a message is too like an earlier one to be about something else."""
 LEFT_AFTER = 1800.0
 """Seconds without a word after which a user is taken to have left."""
 IMPLICIT = "implicit."
@@ -139,8 +143,8 @@ class _Questions:
         self._words.append(words)
 
     def alike(self, words: set[str]) -> bool:
-        """True if one of the messages has `ALIKE` of these words."""
-        most = math.ceil(ALIKE * len(words))
+        """True if one of the messages has `APART` of these words."""
+        most = math.ceil(APART * len(words))
         # A message with so many of them has one of the rarest: those with none of these need not be looked at.
         rarest = sorted((self._with.get(word, []) for word in words), key=len)[: len(words) - most + 1]
         return any(
@@ -328,7 +332,7 @@ def _negated(words: str, text: str) -> bool:
     return re.search(r"(?:\b(?:not|nothing|never|hardly)|n't) (?:\w+ )?" + re.escape(words), text) is not None
 
 
-_STOP = frozenset(
+STOP_WORDS = frozenset(
     """
     a an the is are was were be been do does did can could will would shall should may might must have has had
     i you he she it we they me my your his her our their this that these those of to in on at for from by with about
@@ -337,6 +341,7 @@ _STOP = frozenset(
     looking instead
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
+"""Words that say little of what a message is about."""
 _AGAIN = re.compile(
     r"\b(?:i mean|i meant|what i (?:mean|meant|want|wanted|am asking|was asking)|let me rephrase|in other words|"
     r"to be clear|again[,:]|once more|rather|no,|i(?:'m| am) asking|to clarify|put differently|my question (?:was|is))"
@@ -345,10 +350,11 @@ _NEXT = re.compile(r"^(?:and|what about|how about|also|now|next|another|ok(?:ay)
 
 
 def _words(text: str) -> set[str]:
-    return {_stem(word) for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _STOP}
+    return {stem(word) for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in STOP_WORDS}
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
+    """A lower-case English word without its most frequent endings."""
     for end in ("ing", "ies", "ed", "es", "s", "ly"):
         if word.endswith(end) and len(word) - len(end) >= 3:
             return word[: -len(end)]
@@ -363,7 +369,8 @@ def _rephrased(index: int, before: str, after: str) -> Signal | None:
     marked = bool(_AGAIN.search(after.lower()))
     # "And for Lisbon?" swaps one thing for another: words of its own that the first question lacks, in few words.
     swapped = bool(_NEXT.match(after.lower())) or _names(after) - _names(before)
-    if (share >= ALIKE and not swapped) or (marked and share > 0 and share >= ALIKE / 2):
+    repeats = share >= ALIKE and len(old & new) >= OVERLAP * len(old | new)
+    if (repeats and not swapped) or (marked and share > 0 and share >= ALIKE / 2):
         return Signal("rephrased", -1.0, index, f"{share:.0%} of its words were in the question before")
     return None
 
