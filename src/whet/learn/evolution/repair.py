@@ -46,7 +46,7 @@ from .networked import Networked
 from .pieces import Piece, patch
 from .proposers import Proposer
 from .reflecting import Reflect, ReflectOptions
-from .suspects import Learner, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
+from .suspects import PieceKind, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
 from .texts import Texts
 from .thumbed import (
     LIKED,
@@ -426,14 +426,14 @@ class Repair:
 
     async def _learn(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """What one learner makes of its piece, and how many variants it tried."""
-        if suspect.learner in (Learner.PROMPT, Learner.CODE):
+        if suspect.learner in (PieceKind.PROMPT, PieceKind.CODE):
             return await self._search(suspect, rollouts)
         values, tried = None, 0
         if len(self._neighbours(suspect)) > 1:
             values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
-            if self.model is None or suspect.learner is Learner.KNOB or values.bundle != self.start:
+            if self.model is None or suspect.learner is PieceKind.KNOB or values.bundle != self.start:
                 return values, tried
-        if self.model is None or suspect.learner is Learner.KNOB:
+        if self.model is None or suspect.learner is PieceKind.KNOB:
             raise TrainingRefused("it has no other value to try")
         searched, more = await self._search(suspect, rollouts // (1 if values is None else 2))
         return searched, tried + more
@@ -447,7 +447,7 @@ class Repair:
         resource, settings = self.names[suspect.name], self.plan.settings
         proposals = max(LEAST_VARIANTS, settings.proposals // len(self.plan.suspects))
         optimizer: Reflect | CodeSearch
-        if suspect.learner is Learner.PROMPT:
+        if suspect.learner is PieceKind.PROMPT:
             if self.model is None:
                 raise TrainingRefused("no model proposes texts (--model)")
             options = ReflectOptions(
@@ -455,7 +455,7 @@ class Repair:
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
-            code = suspect.learner is not Learner.DATA
+            code = suspect.learner is not PieceKind.DATA
             optimizer = CodeSearch(
                 resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
             )

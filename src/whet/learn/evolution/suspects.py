@@ -31,7 +31,7 @@ _SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
 """Names of files of values that are turned and not written."""
 
 
-class Learner(StrEnum):
+class PieceKind(StrEnum):
     """What fits a piece."""
 
     PROMPT = "prompt"
@@ -67,7 +67,7 @@ class Suspect:
 
     name: str
     """`module:NAME`."""
-    learner: Learner
+    learner: PieceKind
 
 
 def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
@@ -79,7 +79,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
-    fits = _FITTING.get(part.component, tuple(Learner))
+    fits = _FITTING.get(part.component, tuple(PieceKind))
     words = telling_words(part, runs)
 
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
@@ -100,17 +100,17 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
     chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))[:MOST_PIECES]
     if part.component == "prompt":
-        chosen.sort(key=lambda suspect: suspect.learner is not Learner.PROMPT)
+        chosen.sort(key=lambda suspect: suspect.learner is not PieceKind.PROMPT)
     return chosen
 
 
-_FITTING: dict[str, tuple[Learner, ...]] = {
-    "prompt": (Learner.PROMPT, Learner.TABLE),
-    "tool": (Learner.CODE, Learner.DATA, Learner.KNOB, Learner.TABLE),
-    "route": (Learner.TABLE, Learner.CODE, Learner.DATA, Learner.KNOB),
-    "memory": (Learner.KNOB, Learner.DATA, Learner.TABLE, Learner.CODE),
-    "data": (Learner.DATA, Learner.TABLE, Learner.CODE, Learner.KNOB),
-    "model": (Learner.DATA, Learner.KNOB, Learner.TABLE, Learner.PROMPT),
+_FITTING: dict[str, tuple[PieceKind, ...]] = {
+    "prompt": (PieceKind.PROMPT, PieceKind.TABLE),
+    "tool": (PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE),
+    "route": (PieceKind.TABLE, PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB),
+    "memory": (PieceKind.KNOB, PieceKind.DATA, PieceKind.TABLE, PieceKind.CODE),
+    "data": (PieceKind.DATA, PieceKind.TABLE, PieceKind.CODE, PieceKind.KNOB),
+    "model": (PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE, PieceKind.PROMPT),
 }
 """Component → the learners of pieces that may be at fault."""
 
@@ -120,15 +120,15 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
     for piece in [*changeable(root), *functions(root)]:
         module = ".".join(Path(piece.path).with_suffix("").parts).removeprefix("src.")
         name = f"{module}:{piece.name}"
-        learner = {"prompt": Learner.PROMPT, "function": Learner.CODE}.get(piece.kind)
+        learner = {"prompt": PieceKind.PROMPT, "function": PieceKind.CODE}.get(piece.kind)
         if learner is None:
-            learner = Learner.KNOB if piece.why.startswith("a number") else Learner.TABLE
+            learner = PieceKind.KNOB if piece.why.startswith("a number") else PieceKind.TABLE
         yield Suspect(name, learner), f"{piece.name} {_text(root / piece.path, piece.line)}"
     for path in sorted(root.rglob("*")):
         inside = path.relative_to(root).as_posix()
         skipped = any(part in SKIPPED or part.startswith(".") for part in path.relative_to(root).parts)
         if path.suffix in DATA_FILES and not skipped and path.stat().st_size <= _LARGEST:
-            learner = Learner.KNOB if _SETTINGS.search(path.stem) else Learner.DATA
+            learner = PieceKind.KNOB if _SETTINGS.search(path.stem) else PieceKind.DATA
             yield (
                 Suspect(inside, learner),
                 f"{path.stem} {path.read_text(encoding='utf-8', errors='replace')}",

@@ -59,7 +59,7 @@ _VALUE = re.compile(r"\d+(?:\.\d+)?|\b[A-Z][\w-]{2,}\b|\b[a-z]{5,}\b")
 
 
 @dataclass(slots=True)
-class Suspect:
+class WeakPartGuess:
     """The part that a slice is put down to."""
 
     component: Component
@@ -96,13 +96,13 @@ class SliceEvidence:
         }
 
 
-def weak_part(evidence: SliceEvidence) -> Suspect:
+def weak_part(evidence: SliceEvidence) -> WeakPartGuess:
     """The part of the agent that a slice is put down to."""
     for look in (_by_error, _by_version, _by_model, _by_load, _by_value, _by_memory, _by_route, _by_tool):
         suspect = look(evidence)
         if suspect is not None:
             return suspect
-    return Suspect(
+    return WeakPartGuess(
         Component.PROMPT,
         certainty=0.3,
         because=["nothing else sets these runs apart but what they are asked"],
@@ -121,7 +121,7 @@ def _shared(evidence: SliceEvidence, kind: str, least: float = 0.6) -> list[tupl
     )
 
 
-def _by_error(evidence: SliceEvidence) -> Suspect | None:
+def _by_error(evidence: SliceEvidence) -> WeakPartGuess | None:
     own = (
         [evidence.mark]
         if evidence.mark.kind in (ERROR, ENDED)
@@ -132,20 +132,22 @@ def _by_error(evidence: SliceEvidence) -> Suspect | None:
     tool, _, error = own[0].value.partition(": ") if own[0].kind == ERROR else ("", "", own[0].value)
     name = f"the tool {tool}" if tool else "the run"
     if _UNREACHED.search(error):
-        return Suspect(Component.UPSTREAM, tool, 0.9, [f"{name} could not be reached: {error}"])
+        return WeakPartGuess(Component.UPSTREAM, tool, 0.9, [f"{name} could not be reached: {error}"])
     values = _told_by_values(evidence, tool)
     if values:
-        return Suspect(
+        return WeakPartGuess(
             Component.DATA, tool, 0.7, [f"{name} fails with {error} for some values alone: {values}"]
         )
     if evidence.timing.began is not None:
-        return Suspect(
+        return WeakPartGuess(
             Component.UPSTREAM,
             tool,
             0.7,
             [f"{name} went well until it began to fail with {error}, under the same versions"],
         )
-    return Suspect(Component.TOOL, tool, 0.85, [f"{name} fails with {error}, whatever it is called with"])
+    return WeakPartGuess(
+        Component.TOOL, tool, 0.85, [f"{name} fails with {error}, whatever it is called with"]
+    )
 
 
 def _told_by_values(evidence: SliceEvidence, tool: str) -> str:
@@ -164,11 +166,11 @@ def _told_by_values(evidence: SliceEvidence, tool: str) -> str:
     return ""
 
 
-def _by_version(evidence: SliceEvidence) -> Suspect | None:
+def _by_version(evidence: SliceEvidence) -> WeakPartGuess | None:
     for mark in evidence.alike:
         if mark.kind == VERSION:
             resource = mark.value.partition("=")[0]
-            return Suspect(
+            return WeakPartGuess(
                 KINDS.get(resource.rpartition(".")[2], Component.PROMPT),
                 resource,
                 0.8,
@@ -177,41 +179,41 @@ def _by_version(evidence: SliceEvidence) -> Suspect | None:
     return None
 
 
-def _by_model(evidence: SliceEvidence) -> Suspect | None:
+def _by_model(evidence: SliceEvidence) -> WeakPartGuess | None:
     if stopped := _shared(evidence, STOPPED):
         reason = stopped[0][0].value
-        return Suspect(
+        return WeakPartGuess(
             Component.MODEL, reason, 0.75, [f"the model stopped by {reason!r}, and seldom does elsewhere"]
         )
     for mark in evidence.alike:
         if mark.kind in (MODEL, STOPPED):
-            return Suspect(Component.MODEL, mark.value, 0.7, [f"only runs with {mark} fail so"])
+            return WeakPartGuess(Component.MODEL, mark.value, 0.7, [f"only runs with {mark} fail so"])
     return None
 
 
-def _by_load(evidence: SliceEvidence) -> Suspect | None:
+def _by_load(evidence: SliceEvidence) -> WeakPartGuess | None:
     if evidence.measure in (SECONDS, TOKENS):
         part = Component.UPSTREAM if evidence.measure == SECONDS else Component.MODEL
-        return Suspect(
+        return WeakPartGuess(
             part, evidence.mark.value, 0.4, [f"runs with the same tools took less {evidence.measure} before"]
         )
     if evidence.measure == BLOCKED:
-        return Suspect(
+        return WeakPartGuess(
             Component.PROMPT, evidence.mark.value, 0.3, ["a guardrail stops what the agent tries here"]
         )
     return None
 
 
-def _by_value(evidence: SliceEvidence) -> Suspect | None:
+def _by_value(evidence: SliceEvidence) -> WeakPartGuess | None:
     if evidence.mark.kind not in (ARGUMENT, RESULT):
         return None
     tool = evidence.mark.value.partition(" ")[0]
-    return Suspect(
+    return WeakPartGuess(
         Component.DATA, tool, 0.6, [f"other values of {tool} go well: {evidence.mark.value} does not"]
     )
 
 
-def _by_memory(evidence: SliceEvidence) -> Suspect | None:
+def _by_memory(evidence: SliceEvidence) -> WeakPartGuess | None:
     lines = [
         (inside, mark)
         for mark, (inside, outside) in evidence.shares.items()
@@ -222,7 +224,7 @@ def _by_memory(evidence: SliceEvidence) -> Suspect | None:
         any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines()) for run in evidence.failed
     )
     if lines and without_tools >= 0.6 and remembered >= 0.6 * len(evidence.failed):
-        return Suspect(
+        return WeakPartGuess(
             Component.MEMORY, "", 0.6, ["the agent answers from what it remembers, without a tool"]
         )
     return None
@@ -239,10 +241,10 @@ def _system(run: Trajectory) -> str:
     return ""
 
 
-def _by_route(evidence: SliceEvidence) -> Suspect | None:
+def _by_route(evidence: SliceEvidence) -> WeakPartGuess | None:
     inside, outside = evidence.shares.get(RunMark(TOOL_MARK, NO_TOOL), (0.0, 0.0))
     if inside >= 0.8 and outside <= 0.5:
-        return Suspect(
+        return WeakPartGuess(
             Component.ROUTE,
             "",
             0.5,
@@ -251,13 +253,13 @@ def _by_route(evidence: SliceEvidence) -> Suspect | None:
     if evidence.mark.kind in (AGENT, CHOICE) or (
         evidence.mark.kind == SYSTEM and _ROUTED.search(evidence.mark.value)
     ):
-        return Suspect(
+        return WeakPartGuess(
             Component.ROUTE, evidence.mark.value, 0.4, [f"they are those that went to {evidence.mark.value}"]
         )
     return None
 
 
-def _by_tool(evidence: SliceEvidence) -> Suspect | None:
+def _by_tool(evidence: SliceEvidence) -> WeakPartGuess | None:
     tools = [
         mark for mark, (inside, _) in evidence.shares.items() if mark.kind == TOOL_MARK and inside >= 0.6
     ]
@@ -269,26 +271,26 @@ def _by_tool(evidence: SliceEvidence) -> Suspect | None:
     name = ", ".join(mark.value for mark in tools)
     if len(elsewhere) == len(tools) and all(share < 0.5 * evidence.rate for _, share in elsewhere):
         if grounded >= 0.5:
-            return Suspect(
+            return WeakPartGuess(
                 Component.PROMPT,
                 "",
                 0.5,
                 [f"{name} goes well elsewhere, and the answers repeat what it gave"],
             )
-        return Suspect(
+        return WeakPartGuess(
             Component.ROUTE,
             name,
             0.5,
             [f"{name} goes well elsewhere, and the answers say what it did not give: a step is missing"],
         )
     if evidence.rate >= 0.78 and grounded >= 0.3:
-        return Suspect(
+        return WeakPartGuess(
             Component.TOOL,
             name,
             0.45,
             [f"nearly all fail that call {name}, and the answers repeat what it gave"],
         )
-    return Suspect(
+    return WeakPartGuess(
         Component.PROMPT,
         "",
         0.45,
