@@ -173,7 +173,7 @@ def plan_repair(
     agreed = agreement(thumbs) if measured else None
     sentences = [
         f"in this part of the traffic {evidence.sentence}",
-        "may change: " + (", ".join(f"{each.name} ({each.learner})" for each in suspects) or "nothing"),
+        "may change: " + (", ".join(f"{each.name} ({each.kind})" for each in suspects) or "nothing"),
     ]
     if agreed is not None:
         sentences.append(agreed.sentence)
@@ -392,7 +392,7 @@ class Repair:
             try:
                 improvement, variants = await self._learn(suspect, max(8, share))
             except (TrainingRefused, InputError, BudgetExceeded) as error:
-                failed.append(f"{suspect.name} ({suspect.learner}): {error}")
+                failed.append(f"{suspect.name} ({suspect.kind}): {error}")
                 continue
             tried += variants
             changed = self.changed(improvement.bundle)
@@ -402,7 +402,7 @@ class Repair:
                 name=suspect.name, bundle=improvement.bundle, entered=True, reason=improvement.reason
             )
             if harm := await self.harmless(improvement.bundle):
-                failed.append(f"{suspect.name} ({suspect.learner}): {harm}")
+                failed.append(f"{suspect.name} ({suspect.kind}): {harm}")
                 del better[suspect.name]
                 continue
             best = improvement.metrics[-1].get("best", 0.0) if improvement.metrics else 0.0
@@ -426,14 +426,14 @@ class Repair:
 
     async def _learn(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
         """What one learner makes of its piece, and how many variants it tried."""
-        if suspect.learner in (PieceKind.PROMPT, PieceKind.CODE):
+        if suspect.kind in (PieceKind.PROMPT, PieceKind.CODE):
             return await self._search(suspect, rollouts)
         values, tried = None, 0
         if len(self._neighbours(suspect)) > 1:
             values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
-            if self.model is None or suspect.learner is PieceKind.KNOB or values.bundle != self.start:
+            if self.model is None or suspect.kind is PieceKind.KNOB or values.bundle != self.start:
                 return values, tried
-        if self.model is None or suspect.learner is PieceKind.KNOB:
+        if self.model is None or suspect.kind is PieceKind.KNOB:
             raise TrainingRefused("it has no other value to try")
         searched, more = await self._search(suspect, rollouts // (1 if values is None else 2))
         return searched, tried + more
@@ -447,7 +447,7 @@ class Repair:
         resource, settings = self.names[suspect.name], self.plan.settings
         proposals = max(LEAST_VARIANTS, settings.proposals // len(self.plan.suspects))
         optimizer: Reflect | CodeSearch
-        if suspect.learner is PieceKind.PROMPT:
+        if suspect.kind is PieceKind.PROMPT:
             if self.model is None:
                 raise TrainingRefused("no model proposes texts (--model)")
             options = ReflectOptions(
@@ -455,7 +455,7 @@ class Repair:
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
-            code = suspect.learner is not PieceKind.DATA
+            code = suspect.kind is not PieceKind.DATA
             optimizer = CodeSearch(
                 resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
             )
@@ -463,7 +463,7 @@ class Repair:
             optimizer,
             bundle=self.start,
             rounds=1,
-            label=f"{suspect.learner}-{digest(suspect.name, 8)}",
+            label=f"{suspect.kind}-{digest(suspect.name, 8)}",
             budget=Budget(rollouts=rollouts),
             watch=lambda number, metrics: None,
         )

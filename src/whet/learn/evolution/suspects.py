@@ -91,16 +91,16 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
         return told + 100 * called
 
     ranked = sorted(
-        ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.learner in fits),
+        ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.kind in fits),
         key=lambda each: (each[0], fits.index(each[1].learner)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
-    first = {(suspect.learner, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
+    first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
     chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))[:MOST_PIECES]
     if part.component == "prompt":
-        chosen.sort(key=lambda suspect: suspect.learner is not PieceKind.PROMPT)
+        chosen.sort(key=lambda suspect: suspect.kind is not PieceKind.PROMPT)
     return chosen
 
 
