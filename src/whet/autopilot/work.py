@@ -118,7 +118,7 @@ class Workshop:
         return Stepped(
             "; ".join(plan.sentences),
             {**work, "stage": "diagnosed", "source": plan.source, "fitted": plan.fitted},
-            {"suspects": [f"{each.name} ({each.learner})" for each in plan.suspects]},
+            {"suspects": [f"{each.name} ({each.kind})" for each in plan.suspects]},
         )
 
     async def propose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
@@ -150,7 +150,7 @@ class Workshop:
         failed: list[str],
     ) -> Stepped:
         patch, changed = repair.patch(improvement.bundle), repair.changed(improvement.bundle)
-        learners = {repair.names[suspect.name]: suspect.learner.value for suspect in repair.plan.suspects}
+        learners = {repair.names[suspect.name]: suspect.kind.value for suspect in repair.plan.suspects}
         learner = learners[changed[0].resource]
         folder = repair.plan.settings.output
         (folder / "proposal.patch").write_text(patch, encoding="utf-8")

@@ -67,7 +67,7 @@ class Suspect:
 
     name: str
     """`module:NAME`."""
-    learner: PieceKind
+    kind: PieceKind
 
 
 def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
