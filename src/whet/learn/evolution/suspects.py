@@ -32,7 +32,7 @@ _SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
 
 
 class PieceKind(StrEnum):
-    """What fits a piece."""
+    """What a piece is, and so what may change it."""
 
     PROMPT = "prompt"
     """Reflection and rules (`Reflect`)."""
@@ -92,7 +92,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
 
     ranked = sorted(
         ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.kind in fits),
-        key=lambda each: (each[0], fits.index(each[1].learner)),
+        key=lambda each: (each[0], fits.index(each[1].kind)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
     first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
