@@ -10,6 +10,7 @@ import pytest
 from processes import whet as whet_command
 
 import whet
+from whet.cli import app
 from whet.errors import InputError, NotFoundError
 from whet.models.prices import bundled, known_prices, price_for, read_prices
 from whet.models.spending import Price
@@ -200,3 +201,24 @@ def test_what_no_run_fits_says_what_to_do(tmp_path: Path) -> None:
     assert "whet show versions" in nothing.stderr
     none = whet_command("report", "--store", "runs.db", "--session", "z", folder=tmp_path)
     assert "omit --since" in none.stderr
+
+
+def test_what_a_search_tried_is_no_run_of_the_agent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "runs.db"
+    with whet.Store(record) as store:
+        store.put(*runs(0, 9), experiment="evolve/gate")
+    command = ["report", "--store", str(record)]
+    app(command, result_action="return_value")
+    searched = capsys.readouterr().out
+    assert "0 of 9" in searched or "0.0%" in searched, "a record of a search alone is reported"
+    assert "left out" not in searched
+    with whet.Store(record) as store:
+        store.put(*runs(6, 2))
+    app(command, result_action="return_value")
+    served = capsys.readouterr().out
+    assert "75.0%" in served
+    assert "9 runs of experiments left out (evolve/gate); --experiment NAME reports on one" in served
+    app([*command, "--experiment", "evolve/gate"], result_action="return_value")
+    assert "0.0%" in capsys.readouterr().out

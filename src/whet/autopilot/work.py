@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..judge.drift import is_traffic
 from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair
 from ..learn.evolution.suspects import WeakPart
 from ..learn.improvement import Improvement
@@ -63,9 +64,7 @@ class Workshop:
         now = (self.store.newest(), self.store.count("feedback"))
         if now not in self._read:
             self._read.clear()
-            self._read[now] = [
-                run for run in self.store.trajectories() if "function" not in run.task.initial_state
-            ]
+            self._read[now] = [run for run in self.store.trajectories(served=True) if is_traffic(run)]
         return self._read[now]
 
     def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,6 +45,8 @@ def report(
 ) -> int:
     """Report what runs came to and what they cost: success, thumbs, scores, steps, tokens, time and dollars.
 
+    What searches, gates and baselines tried is left out where there is anything else; --experiment reports on it.
+
     The interval of the success rate is Wilson's 95 % one. With --versus a second column beside it, and the change of
     the error rate; the two are of different tasks, so this proves nothing: whet gate does.
 
@@ -85,11 +88,12 @@ def report(
     from ..prove.report import report as report_on
 
     known = known_prices(prices)
+    left_out = Counter[str]()
     rewards = named_rewards(reward)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
-        for run in current(_runs(store, data, picked), rewards):
+        for run in current(_runs(store, data, picked, left_out), rewards):
             if id is None or _under(run, id):
                 yield run
 
@@ -117,6 +121,10 @@ def report(
         print(f"{'':26}{(version or 'all runs')[:32]:>34}{(versus or '')[:32]:>34}")
     for line in table([ours] if theirs is None else [ours, theirs]):
         print(line)
+    if left_out:
+        names = ", ".join(sorted(left_out)[:3]) + (", ..." if len(left_out) > 3 else "")
+        count = counted(left_out.total(), "run")
+        print(f"{count} of experiments left out ({names}); --experiment NAME reports on one")
     if change is not None:
         low, high = change[1]
         print(
@@ -186,8 +194,13 @@ def _nothing(id: str | None) -> str:
     return f"no run was recorded under the Version {id!r}; whet show versions lists them"
 
 
-def _runs(store: Path | None, data: Path | None, picked: Mapping[str, Any]) -> Iterator[Trajectory]:
+def _runs(
+    store: Path | None, data: Path | None, picked: Mapping[str, Any], left_out: Counter[str]
+) -> Iterator[Trajectory]:
     """Runs of a file or a store, one after another: a record may be larger than memory.
+
+    Args:
+        left_out: gets the experiments whose runs are left out, with their number.
 
     Raises:
         InputError: a file was given together with what only a store can look for.
@@ -202,7 +215,11 @@ def _runs(store: Path | None, data: Path | None, picked: Mapping[str, Any]) -> I
     from ..record.store import Store
 
     with Store(existing(named_store(store))) as opened:
-        yield from opened.trajectories(**picked)
+        tried = opened.experiments() if picked["experiment"] is None else {}
+        # A record of nothing but a baseline or a search is what is asked about.
+        served = bool(tried) and sum(tried.values()) < opened.count("trajectories")
+        left_out.update(tried if served and not left_out else {})
+        yield from opened.trajectories(**picked, served=served)
 
 
 def _under(run: Trajectory, id: str) -> bool:

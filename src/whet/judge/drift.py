@@ -104,7 +104,7 @@ def windows(
     if since is None:
         log = store.history(last=1)
         since = log[0].at if log else 0.0
-    traffic = (run for run in store.trajectories(since=since) if is_traffic(run))
+    traffic = (run for run in store.trajectories(served=True, since=since) if is_traffic(run))
     runs = list(itertools.islice(traffic, reference + current))
     return runs[:reference], runs[reference:]
 

@@ -25,6 +25,8 @@ def read_trajectories(
     ids: Sequence[str] | None,
     since: float | None,
     limit: int | None,
+    *,
+    served: bool = False,
 ) -> Iterator[Trajectory]:
     """See `Store.trajectories`; `equal` is a column with its comparison → a value, None for any."""
     where = ["seq > ?"]
@@ -34,6 +36,8 @@ def read_trajectories(
         if value is not None:
             where.append(f"{column} ?")
             values.append(value)
+    if served:
+        where.append("experiment IS NULL")
     if since is not None:
         # The index of times says where to begin; from there on the order of commit is the cheaper way, and the
         # plus keeps SQLite from using the index again.

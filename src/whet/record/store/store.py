@@ -251,6 +251,7 @@ class Store:
         self,
         *,
         experiment: str | None = None,
+        served: bool = False,
         ids: Sequence[str] | None = None,
         since: float | None = None,
         outcome: Outcome | None = None,
@@ -263,6 +264,7 @@ class Store:
         """Trajectories in the order in which they were recorded, decoded as they are asked for.
 
         Args:
+            served: leave out what experiments tried: a search, a gate, a baseline.
             ids: of trajectories, or of runs, whose trajectories come all; of a run of `whet run` also those
                 of the runs that its program opened itself.
             since: Unix time in seconds; only what started then or later.
@@ -281,7 +283,14 @@ class Store:
             "seq >": after,
             "seq <=": upto,
         }
-        return read_trajectories(self.database, equal, ids, since, limit)
+        return read_trajectories(self.database, equal, ids, since, limit, served=served)
+
+    def experiments(self) -> dict[str, int]:
+        """Name of each experiment with trajectories here → how many."""
+        rows = self.database.rows(
+            "SELECT experiment, count(*) FROM trajectories WHERE experiment IS NOT NULL GROUP BY experiment"
+        )
+        return {name: int(count) for name, count in rows}
 
     def newest(self) -> int:
         """The number of the newest trajectory in the order of recording, 0 without any; a revision keeps it."""

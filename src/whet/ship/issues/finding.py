@@ -78,7 +78,7 @@ def find_issues(
     """
     hear(store, now=now)
     after = max(0, store.newest() - newest)
-    served = (run for run in store.trajectories(after=after, since=since) if is_traffic(run))
+    served = (run for run in store.trajectories(served=True, after=after, since=since) if is_traffic(run))
     return update(store, scan(served, score=score), now=now)
 
 
