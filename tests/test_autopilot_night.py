@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,29 @@ def test_the_thumbs_of_both_arms_prove_what_people_like_better_and_files_repeat_
     assert verdict(live, candidate, regime="exchangeable", watched=True).e_value == judged.e_value
     unserved = LiveArms.of(worse, versions=set())
     assert unserved.verdict("candidate", 0.01) is None
+
+
+def test_one_person_with_much_traffic_decides_no_trial() -> None:
+    def thumb(number: int, person: str, liked: bool, version: str) -> Trajectory:
+        feedback = [Feedback(value=1.0 if liked else -1.0, at=float(number))]
+        return Trajectory(
+            task=Task(instruction=f"q{number}"),
+            started=float(number),
+            subject=person,
+            versions={"prompt": version},
+            feedback=feedback,
+        )
+
+    honest = [
+        thumb(n, f"p{n % 20}", n % 3 > 0 if n % 2 else n % 9 > 0, "new" if n % 2 else "old")
+        for n in range(200)
+    ]
+    hostile = [thumb(200 + n, "troll", bool(n % 2), "new" if n % 2 else "old") for n in range(400)]
+    bought = [replace(run, subject=f"troll{n}") for n, run in enumerate(hostile)]
+    alone, beside, many = (
+        LiveArms.of(runs, versions={"new"}) for runs in (honest, honest + hostile, honest + bought)
+    )
+    assert beside.pairs - alone.pairs == 10
+    assert many.pairs - alone.pairs == 200, "the control: the same thumbs of as many people count"
+    again = LiveArms.of(honest + hostile[:300], versions={"new"})
+    assert again.rows("candidate") == beside.rows("candidate"), "a pair that was looked at stays what it was"

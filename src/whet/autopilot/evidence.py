@@ -7,6 +7,7 @@ each of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,13 @@ import msgspec
 
 from ..learn.datasets.thumbs import Scale
 from ..prove.verdict import verdict
+from ..record.influence import InfluenceLimits, person_of
 from ..record.tracing.signals import IMPLICIT
 from ..stats import BettingProcess
 from ..types import Json, Trajectory, Verdict
+
+MOST_OF_ONE = InfluenceLimits().at_least
+"""Thumbs of one person on one arm that count for a repair: traffic buys no influence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class LiveArms:
             versions: ids of the candidate's Versions; a run under one of them is of its arm.
         """
         scale, live, candidate = Scale(ones=False), list[tuple[str, bool]](), list[tuple[str, bool]]()
+        counted = Counter[tuple[str, bool]]()
         own = failed = 0
         for run in sorted(runs, key=lambda run: (run.started, run.id)):
             tried = not {*run.versions.values()}.isdisjoint(versions)
@@ -51,7 +57,12 @@ class LiveArms:
                 if note.value is not None and note.step is None and not note.kind.startswith(IMPLICIT)
             ]
             liked = scale.up(max(notes, key=lambda note: note.at)) if notes else None
-            if liked is not None:
+            if liked is None:
+                continue
+            person = person_of(run)
+            counted[person, tried] += 1
+            # The first ones, so that a pair which was looked at stays what it was.
+            if not person or counted[person, tried] <= MOST_OF_ONE:
                 (candidate if tried else live).append((run.id, liked))
         return cls(live, candidate, own, failed)
 

@@ -15,12 +15,15 @@ from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened,
 from ..learn.evolution.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
+from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
 from ..types import Bundle, Json, Trajectory
 from .night import Night
 from .slices import PartOfTraffic
 
+PEOPLE = InfluenceLimits(people=5)
+"""Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
 _BEYOND = (Component.UPSTREAM, Component.NONE)
 """Components that no change of the agent repairs."""
 
@@ -75,7 +78,8 @@ class Workshop:
 
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
-        runs = self.runs(work["as_of"])
+        influence = weighed(self.runs(work["as_of"]), PEOPLE)
+        runs = influence.runs
         part = self.slice(work, runs)
         weak = WeakPart(
             issue=issue.id,
@@ -91,7 +95,8 @@ class Workshop:
             seed=self.settings.seed + int(work["attempt"]),
             output=self.settings.output / issue.id[:12],
         )
-        return plan_repair(weak, settings, runs, unseen=unseen, fitted=work.get("fitted"))
+        plan = plan_repair(weak, settings, runs, unseen=unseen, fitted=work.get("fitted"))
+        return replace(plan, refused=influence.refused, waits=True) if influence.refused else plan
 
     def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Choose what may change and who judges it."""
