@@ -107,8 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     unattended.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
     unattended.add_argument("--world", type=Path, help="a folder with another world, as night_world")
     unattended.add_argument(
-        "--only", default="", choices=("", "repairs", "kills", "relapse", "shuffled"), help="this part alone"
+        "--only",
+        default="",
+        choices=("", "issues", "repairs", "kills", "relapse", "shuffled"),
+        help="this part alone",
     )
+    unattended.add_argument("--first", type=int, default=0, help="the first of --seeds")
     unfooled = command("no-false-win", "What is not better must not win: gate, judges, rewards and data.")
     unfooled.add_argument("--lines", default="", help="these alone, with commas between")
     unfooled.add_argument("--data", type=Path, default=DATA, help="the folder of the data sets")
@@ -218,8 +222,15 @@ def main() -> int:
         case "night":
             from night import nights
 
-            seeds = range(options.seeds) if options.seed is None else [options.seed]
-            return int(not nights(folder, seeds, world=options.world, only=options.only))
+            seeds = range(options.first, options.first + options.seeds)
+            return int(
+                not nights(
+                    folder,
+                    seeds if options.seed is None else [options.seed],
+                    world=options.world,
+                    only=options.only,
+                )
+            )
         case "newcomers":
             from newcomers import TRIALS, newcomers
 

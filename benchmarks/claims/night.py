@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from night_issues import night_issues
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
@@ -414,6 +415,10 @@ def _missed(outcome: Outcome, *, shuffled: bool, relapse: bool, kills: int) -> I
 def nights(folder: Path, seeds: Sequence[int], *, world: Path | None, only: str) -> bool:
     """The nights of these seeds, a table of them; True if no line was missed."""
     passed = True
+    if only in ("", "issues"):
+        passed = night_issues(seeds, world=world, page=world is None and len(seeds) > 1)
+    if only == "issues":
+        return passed
     heads = "seed night repaired learners shipped in-vain issues kills agent-calls model-calls switch-s journal minutes"
     print(" | ".join(heads.split()), flush=True)
     parts = [only] if only else ["repairs", "shuffled"]

@@ -145,9 +145,3 @@ def _row(seed: int, score: Scored) -> list[str]:
     found = f"{len(score.found)} of {score.faults}"
     cells = [str(seed), score.name, str(score.standing), str(score.right), found, str(score.placed)]
     return [*cells, str(score.closed), f"{score.rate:,.0f}"]
-
-
-if __name__ == "__main__":
-    import sys
-
-    raise SystemExit(not night_issues(range(int(sys.argv[1]) if len(sys.argv) > 1 else 3)))
