@@ -51,11 +51,18 @@ class Ended(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = "taken back"
 
 
+class VersionChange(msgspec.Struct):
+    """Ids of a resource's Versions in two states of the agent; null where it has none."""
+
+    before: str | None
+    after: str | None
+
+
 class Differences(msgspec.Struct):
     """What differs between two states of the agent."""
 
-    changed: dict[str, tuple[str | None, str | None]]
-    """Resource name → the ids of its Versions on both sides."""
+    changed: dict[str, VersionChange]
+    """By resource name."""
     diff: str
     """A unified diff of the readable contents."""
 
@@ -209,7 +216,12 @@ class ReleasesPart(Passive):
     async def _diff(self, request: Request) -> Response:
         a, b = (request.parameter(name, str) or "live" for name in ("a", "b"))
         before, after = await asyncio.to_thread(lambda: (whole_of(self._store, a), whole_of(self._store, b)))
-        return answer(Differences(changed(before, after), diff(before, after)))
+        return answer(
+            Differences(
+                {name: VersionChange(*ids) for name, ids in changed(before, after).items()},
+                diff(before, after),
+            )
+        )
 
     async def _retire(self, request: Request) -> Response:
         sent = await request.json(Ended)
