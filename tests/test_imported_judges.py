@@ -20,8 +20,9 @@ from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
 from whet.record.rows import row
+from whet.record.store import Store
 from whet.sandbox import Pool
-from whet.types import Trajectory
+from whet.types import Bundle, Trajectory, Version
 
 FILES = Path(__file__).parent / "fixtures" / "judges"
 CAPITALS = ["Lima", "Paris", "Rome", "Oslo"]
@@ -199,6 +200,42 @@ def test_an_exported_eval_is_audited_and_the_report_says_which_grader_to_trust(
     assert (tmp_path / "cards" / "labelled.badge.svg").exists()
     unasked = whet(*audit[:-1], folder=tmp_path)
     assert re.search(r"scored +not measured: its model was not asked", unasked.stdout)
+
+
+def test_a_gate_decides_by_an_imported_grader_whose_card_admits_it_and_by_no_other(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    evals = str(FILES / "openai_eval.json")
+    (tmp_path / "shop.py").write_text(
+        "import whet\n\nwords = whet.resource('words', default='Not ')\n\n\n"
+        "@whet.trace\ndef reply(question: str) -> str:\n    return words.get() + question.split()[1]\n"
+    )
+    tasks = [
+        {
+            "instruction": f"Capital {CAPITALS[n % 4]} {n}?",
+            "group": f"{n}",
+            "answer": CAPITALS[n % 4],
+        }
+        for n in range(150)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
+    better = Bundle([Version(resource="words", content="")])
+    with Store(tmp_path / "runs.db") as store:
+        store.put_bundle(better)
+    gate = ["gate", "none", better.id, "--entry", "shop:reply", "--store", "runs.db", "--data", "tasks.jsonl"]
+    gate += ["--base-url", server.base_url, "--reward"]
+    several = whet(*gate, evals, folder=tmp_path)
+    assert "has to name one judge" in several.stderr
+    assert f"{evals}:labelled" in several.stderr
+    refused = whet(*gate, f"{evals}:labelled", folder=tmp_path)
+    assert "has no reliability card: it may steer, and promotes nothing" in refused.stderr
+    labels(tmp_path / "labels.jsonl")
+    audit = ("audit", evals, "--labels", "labels.jsonl", "--store", "runs.db", "--model", "scripted")
+    assert whet(*audit, "--base-url", server.base_url, folder=tmp_path).returncode == 0
+    assert "present may steer and not promote: " in whet(*gate, f"{evals}:present", folder=tmp_path).stderr
+    for judge in ("labelled", "code"):
+        decided = whet(*gate, f"{evals}:{judge}", folder=tmp_path)
+        assert "PROMOTE: shown to be better" in decided.stdout, decided.stdout + decided.stderr
 
 
 def test_recorded_results_of_a_run_are_measured_without_asking_anybody(tmp_path: Path) -> None:

@@ -246,7 +246,8 @@ def gate(
     sandbox.
 
     --reward rubric has a judge mark the answers by the rubric that whet label --rubric proved and recorded in --store,
-    asked at --base-url.
+    asked at --base-url; --reward FILE.json:JUDGE one that OpenAI Evals, MLflow, Langfuse or Phoenix defined, once
+    whet audit FILE.json --labels FILE --store RECORD has admitted it.
     """
     from ..judge import name_of
     from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows

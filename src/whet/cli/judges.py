@@ -156,6 +156,7 @@ def read_by_panel(path: Path, options: JudgeAudit) -> int:
 
 def audit_imported(path: Path, options: JudgeAudit) -> int:
     """A card for each judge that another product's files define or recorded; 0 if one of them may be believed."""
+    from ..judge.card import save_card
     from ..judge.imported import read_judges
     from ..judge.imported_audit import audit_graders, labelled_items
     from ..record.store import Store
@@ -184,7 +185,12 @@ def audit_imported(path: Path, options: JudgeAudit) -> int:
                     asked, store, options.base_url, stack, key_variable=options.api_key_env
                 )
 
-            return await audit_graders(judges, items, model_of=model_of, pool=pool)
+            audited = await audit_graders(judges, items, model_of=model_of, pool=pool)
+            defined = {spec.version for spec in judges.specs}
+            for card in audited.cards:
+                if card.evaluator in defined:  # a result without a definition cannot be asked at a gate
+                    save_card(store, card.evaluator, card)
+            return audited
 
     audited = asyncio.run(measured())
     _write(options.output, audited.cards)

@@ -24,6 +24,8 @@ RUBRIC = "rubric"
 """Name of the reward that reads the record's rubric."""
 RUBRICS = (".md", ".txt")
 """Endings of a file that holds a rubric."""
+GRADERS = (".json", ".jsonl")
+"""Endings of a file in which another product defines judges."""
 ASKED = ("grounded", "factual")
 """Names of the rewards that ask a model about each statement of an answer."""
 AT_ONCE = 16
@@ -90,7 +92,8 @@ async def opened_rewards(
     *,
     judge_model: str | None = None,
 ) -> list[Reward]:
-    """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, and files of rubrics.
+    """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, files of rubrics, and judges of
+    other products' files.
 
     Args:
         judge_model: whom `grounded` and `factual` ask.
@@ -127,9 +130,48 @@ async def opened_rewards(
             asked = await recorded_model(judge_model, store, base_url, stack)
             sources = recorded_sources if name == "grounded" else right_answer
             rewards.append(Grounded(asked, sources, name=name))
+        elif is_grader_file(name):
+            rewards.append(await _imported(name, store, base_url, stack))
         else:
             rewards += named_rewards([name])
     return rewards
+
+
+def is_grader_file(name: str) -> bool:
+    """True for a file of another product's judges, or one judge of it, as FILE:JUDGE."""
+    return any(Path(part).suffix.lower() in GRADERS for part in (name, name.partition(":")[0]))
+
+
+async def _imported(name: str, store: Store, base_url: str | None, stack: AsyncExitStack) -> Reward:
+    """A judge that another product's file defines, which a card admits.
+
+    Raises:
+        InputError: the file defines none of that name, or several; or no card admits it.
+    """
+    from ..judge.card import recorded_card
+    from ..judge.graders import ImportedGrader
+    from ..judge.imported import read_judges
+    from ..sandbox import Pool
+
+    file, _, chosen = name.partition(":")
+    specs = read_judges(Path(file)).specs
+    matching = [spec for spec in specs if chosen in ("", spec.name)]
+    if len(matching) != 1:
+        names = ", ".join(f"{file}:{spec.name}" for spec in specs) or "none"
+        raise InputError(f"--reward {name} has to name one judge; {file} defines: {names}")
+    (spec,) = matching
+    card = recorded_card(store, spec.version)
+    if card is None:
+        raise InputError(
+            f"{file}:{spec.name} has no reliability card: it may steer, and promotes nothing. Measure it on labelled "
+            f"answers: whet audit {file} --labels FILE --store {store.path}"
+            + (" --model NAME --base-url URL" if spec.asks else "")
+        )
+    if not card.admitted:
+        raise InputError(card.refusal)
+    model = await recorded_model(card.model, store, base_url, stack) if spec.asks else None
+    pool = await stack.enter_async_context(Pool()) if spec.runs_code else None
+    return ImportedGrader(spec, model=model, pool=pool, card=card)
 
 
 def is_rubric(name: str) -> bool:

@@ -23,6 +23,7 @@ from ..models import Model
 from ..record.rows import as_text
 from ..sandbox import Pool
 from ..types import UNCALIBRATED, Fault, Json, Score, Trajectory, Usage, digest
+from .card import MARKS, ReliabilityCard
 from .judge import AskedModel
 from .shown import fenced, without_injections
 
@@ -87,14 +88,23 @@ class ImportedGrader:
     Args:
         model: asked by graders that ask one; None leaves their Scores missing.
         pool: where Python runs; None leaves its Scores missing.
+        card: of this very definition; one that admits it lets its Scores promote.
     """
 
     is_async = True
 
-    def __init__(self, spec: GraderSpec, *, model: Model | None = None, pool: Pool | None = None) -> None:
+    def __init__(
+        self,
+        spec: GraderSpec,
+        *,
+        model: Model | None = None,
+        pool: Pool | None = None,
+        card: ReliabilityCard | None = None,
+    ) -> None:
         self.name, self.spec = spec.name, spec
         # What a product's file says of a grader proves as little as a person's word for it: a card does.
-        self.version = f"{UNCALIBRATED}{spec.version}"
+        cleared = card is not None and card.clears(spec.version, MARKS)
+        self.version = spec.version if cleared else f"{UNCALIBRATED}{spec.version}"
         self.asked = None if model is None else AskedModel(model)
         self._model, self._pool = model, pool
 
@@ -207,9 +217,13 @@ def _variable(path: str, run: Trajectory) -> Json:
         sample: dict[str, Json] = {"output_text": run.output_text, "output_json": _as_json(run.output_text)}
         return _inside(sample, names[1:], path)
     if names[0] == "item":
-        return _inside(dict(item), names[1:], path)
-    if path in item:
-        return item[path]
+        # A task of ours has an input and an answer, whatever the columns of the row that a grader was written for.
+        own = len(names) != 2 or names[1] in item or names[1] in _SYNONYMS["outputs"]
+        return _inside(dict(item), names[1:], path) if own else _by_synonym(names[1], run, item)
+    return item[path] if path in item else _by_synonym(path, run, item)
+
+
+def _by_synonym(path: str, run: Trajectory, item: Mapping[str, Json]) -> Json:
     for common, others in _SYNONYMS.items():
         if path == common or path in others:
             if common == "outputs":
