@@ -136,10 +136,10 @@ def test_a_word_counts_until_its_units_time_is_over_and_for_the_arm_that_was_ser
 
 def test_runs_that_were_served_otherwise_than_assigned_are_counted_and_left_out(store: Store) -> None:
     release = canary(store)
-    traffic(store, 400, effect=0.0, wrong=0.5)
+    traffic(store, 1200, effect=0.0, wrong=0.5)
     seen = look(store, release, now=later())
-    assert 60 <= seen.mismatched <= 140
-    assert seen.units == 400 - seen.mismatched
+    assert 220 <= seen.mismatched <= 380
+    assert seen.units == 1200 - seen.mismatched
     assert "left out" in seen.sentence
     # What is left is no longer what was drawn.
     assert "sample-ratio mismatch" in seen.decision.reason
