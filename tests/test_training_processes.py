@@ -75,8 +75,8 @@ def answered(path):
     return path
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(dtype, tmp_path, capsys):
+@pytest.mark.parametrize(("dtype", "ways"), [("float32", ("fsdp", "copies")), ("bfloat16", ("fsdp",))])
+def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(dtype, ways, tmp_path, capsys):
     pytest.importorskip("torch", minversion="2.8")
     base = downloaded(tmp_path / "m", seed=1)
     data = answered(tmp_path / "data.jsonl")
@@ -98,26 +98,27 @@ def test_processes_that_share_a_transformers_model_train_to_the_weights_of_one(d
     # In bfloat16 each process recomputes as well, and what layers gather is rounded from shares in float32.
     words += ["--dtype", dtype, *(["--recompute"] if dtype == "bfloat16" else [])]
     assert run(*words, "--output", tmp_path / "one") == 0
-    file = tmp_path / "launch.yaml"
-    assert run("parallel", "fsdp", "--cpu", "--output", file, "--model", base) == 0
-    assert "GiB a process" in capsys.readouterr().out
-    done = spread(file, *words, "--output", tmp_path / "two")
-    assert done.returncode == 0, done.stderr[-3000:]
-    one, two, start = (
-        tensors(tmp_path / "one"),
-        tensors(tmp_path / "two"),
-        load_file(base / "model.safetensors"),
-    )
-    assert set(one) == set(two) == set(start)
-    moved = max(float((one[name] - start[name]).abs().max()) for name in one)
-    apart = max(float((one[name] - two[name]).abs().max()) for name in one)
-    assert moved > 1e-2
-    if dtype == "float32":
-        assert apart < 1e-3 * moved
-    else:  # a gradient that rounds to the other sign moves a weight as far the other way
-        ways = [torch.cat([(end[name] - start[name]).flatten() for name in one]) for end in (one, two)]
-        assert float(torch.cosine_similarity(*ways, dim=0)) > 0.9
-    assert done.stdout.count("sft: ") == 1, "only one process may speak"
+    for how in ways:
+        file = tmp_path / f"{how}.yaml"
+        assert run("parallel", how, "--cpu", "--output", file, "--model", base) == 0
+        assert "GiB a process" in capsys.readouterr().out
+        done = spread(file, *words, "--output", tmp_path / how)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.stdout.count("sft: ") == 1, "only one process may speak"
+        one, two, start = (
+            tensors(tmp_path / "one"),
+            tensors(tmp_path / how),
+            load_file(base / "model.safetensors"),
+        )
+        assert set(one) == set(two) == set(start)
+        moved = max(float((one[name] - start[name]).abs().max()) for name in one)
+        apart = max(float((one[name] - two[name]).abs().max()) for name in one)
+        assert moved > 1e-2
+        if dtype == "float32":
+            assert apart < 1e-3 * moved
+        else:  # a gradient that rounds to the other sign moves a weight as far the other way
+            moves = [torch.cat([(end[name] - start[name]).flatten() for name in one]) for end in (one, two)]
+            assert float(torch.cosine_similarity(*moves, dim=0)) > 0.9
 
 
 SHARED_OUT = """

@@ -188,10 +188,12 @@ class TrialLook:
                 f"canary {release.trial} waits for {self.waits_for}, which is on trial for the same resource"
             )
         parts = [
-            f"canary {release.trial} at {release.share:.0%} by {release.unit}: {decision.n:,} judged of "
-            f"{self.units:,} units, {decision.candidate:,} of them the candidate's; {decision.action.value}, as "
+            f"canary {release.trial} at {release.share:.0%} by {release.unit}: {self.units:,} drawn, {decision.n:,} "
+            f"of them judged, {decision.candidate:,} of those the candidate's; {decision.action.value}, as "
             f"{decision.reason}"
         ]
+        if decision.n < self.units:
+            parts.append(f"a word counts once its {release.unit} is {self.plan.settle / 60:g} minutes old")
         if decision.next_look is not None:
             parts.append(f"next step at about {decision.next_look:,} judged units")
         if self.mismatched:

@@ -88,10 +88,6 @@ class Draft(msgspec.Struct, frozen=True):
     realistic: float = 1.0
 
 
-class _Drafts(msgspec.Struct):
-    questions: list[Draft]
-
-
 class _Reading(msgspec.Struct):
     answer: str
     passage: str

@@ -46,6 +46,7 @@ def main() -> int:
 
 
 def _write(clerk: Clerk, folder: Path, count: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "prompt.txt").write_text(clerk.prompt, encoding="utf-8")
     rows = clerk.rows(count, people=max(1, count // 4))
     with (folder / "examples.csv").open("w", newline="", encoding="utf-8") as file:

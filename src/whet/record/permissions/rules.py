@@ -89,7 +89,7 @@ class Permissions:
     """Ordered rules with their default.
 
     >>> rules = [PermissionRule(decision="allow", tool="read_file", reason="reading the project is what it is for")]
-    >>> Permissions(rules=rules, root="/work/project").decide("read_file", {"path": "../secret"}).decision
+    >>> Permissions(rules=rules, root="/srv/project").decide("read_file", {"path": "../secret"}).decision
     'deny'
     """
 
