@@ -145,10 +145,10 @@ class Autopilot:
     def _next(self) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
         """The step that is due; the trial first, for people are served by it."""
         runs = self.store.count("trajectories") + self.store.count("feedback")
-        seen = dict(self.store.state(f"{self.night.prefix}/seen") or {})
-        if self._trials.standing() and seen.get("look") != runs:
+        runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
+        if self._trials.standing() and runs_at_last.get("look") != runs:
             return "look", None, {"runs": runs}
-        if not seen.get("find") or runs >= _FRESH * seen["find"]:
+        if not runs_at_last.get("find") or runs >= _FRESH * runs_at_last["find"]:
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         for issue, work in works:
@@ -275,8 +275,8 @@ class Autopilot:
     async def _found(self, runs: int) -> None:
         """Look for issues, and for those that have come back."""
         before = {issue.id: issue.status for issue in self.store.issues.read()}
-        found = await asyncio.to_thread(self.find, self.store)
-        new = [issue for issue in found if issue.id not in before and not issue.over]
+        issues = await asyncio.to_thread(self.find, self.store)
+        new = [issue for issue in issues if issue.id not in before and not issue.over]
         back = [
             issue
             for issue in self.store.issues.read(IssueStatus.REOPENED)
@@ -292,20 +292,20 @@ class Autopilot:
         self._write("find", f"{len(new)} new issues, {len(back)} came back" + (f": {names}" if names else ""))
         self._note("find", runs)
 
-    def _note(self, what: str, runs: int) -> None:
+    def _note(self, subject: str, runs: int) -> None:
         key = f"{self.night.prefix}/seen"
-        self.store.put_state(key, {**dict(self.store.state(key) or {}), what: max(1, runs)})
+        self.store.put_state(key, {**dict(self.store.state(key) or {}), subject: max(1, runs)})
 
-    def _allowed(self, what: str) -> bool:
+    def _allowed(self, subject: str) -> bool:
         """True if a thing that touches the live traffic may be done."""
         if self.options.mode is Mode.ACT:
             return True
-        if self.store.state(f"autopilot/approve/{what}"):
+        if self.store.state(f"autopilot/approve/{subject}"):
             return True
-        asked = f"{self.night.prefix}/asked/{what}"
-        if not self.store.state(asked):
-            self.store.put_state(asked, True)
-            self._write("ask", f"waits for whet autopilot approve {what}", subject=what)
+        asked_key = f"{self.night.prefix}/asked/{subject}"
+        if not self.store.state(asked_key):
+            self.store.put_state(asked_key, True)
+            self._write("ask", f"waits for whet autopilot approve {subject}", subject=subject)
         return False
 
     def _row(self, name: str, stepped: Stepped, issue: str) -> None:
@@ -328,9 +328,9 @@ class Autopilot:
         return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
 
 
-def approve(store: Store, what: str) -> None:
+def approve(store: Store, subject: str) -> None:
     """Let an autopilot that asks go on."""
-    store.put_state(f"autopilot/approve/{what}", True)
+    store.put_state(f"autopilot/approve/{subject}", True)
 
 
 def settings_of(agent: Path, **changes: Any) -> RepairSettings:

@@ -49,13 +49,13 @@ def board(store: Store, root: Path, folder: Path, works: Mapping[str, dict[str, 
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns(".git", ".whet", "__pycache__", folder.parent.name, "*.db*")
     shutil.copytree(root, folder, ignore=ignored)
-    taken, left, pieces = list[str](), list[str](), dict[str, tuple[Mark, str | None]]()
+    boarded, unfit, pieces = list[str](), list[str](), dict[str, tuple[Mark, str | None]]()
     for issue, work in works.items():
         changed = merge(store, folder, work)
         if changed is None:
-            left.append(issue)
+            unfit.append(issue)
             continue
-        taken.append(issue)
+        boarded.append(issue)
         for path, text in changed.items():
             (folder / path).write_text(text, encoding="utf-8")
         for resource, version in bundle_of(store, work).items():
@@ -64,7 +64,7 @@ def board(store: Store, root: Path, folder: Path, works: Mapping[str, dict[str, 
         Version(resource=resource, content=_text(folder, mark), kind=PROGRAM, parent=parent)
         for resource, (mark, parent) in pieces.items()
     ]
-    return Boarded(Bundle(versions), folder, taken, left)
+    return Boarded(Bundle(versions), folder, boarded, unfit)
 
 
 def merge(store: Store, root: Path, work: Mapping[str, Any]) -> dict[str, str] | None:

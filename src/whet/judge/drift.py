@@ -235,10 +235,10 @@ class RankMartingale:
 
     def add(self, value: float) -> float:
         """Rank a value among all before it, bet, and return the e-value now."""
-        place = bisect.bisect_left(self._sorted, value)
-        equal = bisect.bisect_right(self._sorted, value, lo=place) - place
+        below = bisect.bisect_left(self._sorted, value)
+        equal = bisect.bisect_right(self._sorted, value, lo=below) - below
         # Smoothed: without the chance ties would make the ranks of a rate anything but uniform.
-        rank = (place + self._chance.random() * (equal + 1)) / (len(self._sorted) + 1)
+        rank = (below + self._chance.random() * (equal + 1)) / (len(self._sorted) + 1)
         surprise = self._surprise(rank)
         bisect.insort(self._sorted, value)
         share = _JUMP * self.value / len(_BETS)

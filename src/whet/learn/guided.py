@@ -125,7 +125,7 @@ def _guide_of(task: Task, parts: Sequence[Document], index: DocumentIndex) -> Do
         if own is not None:
             return own
     fits = index.fitting(task.instruction)
-    best = max(fits, key=lambda place: (fits[place], -place), default=None)
+    best = max(fits, key=lambda item: (fits[item], -item), default=None)
     return parts[best] if best is not None and fits[best] >= FITS else None
 
 

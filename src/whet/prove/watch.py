@@ -131,7 +131,7 @@ class _Unit:
             share=self.share,
             value=fmean(values) if values else None,
             broken=fmean(run.failed for run in runs),
-            amounts={name: fmean(known) for name, known in amounts.items() if known},
+            amounts={name: fmean(values) for name, values in amounts.items() if values},
             others={trial: arm for trial, arm in self.others.items() if trial in older},
         )
 
@@ -235,7 +235,7 @@ def expectation(store: Store, unit: str) -> tuple[float, float]:
             units[named].append(bool(telling(run.feedback)) or run.outcome.counts)
     if not units:
         return 1.0, 1.0
-    return fmean(any(known) for known in units.values()), fmean(len(known) for known in units.values())
+    return fmean(map(any, units.values())), fmean(map(len, units.values()))
 
 
 def look(store: Store, release: Release, *, now: float | None = None) -> TrialLook:
@@ -250,7 +250,7 @@ def look(store: Store, release: Release, *, now: float | None = None) -> TrialLo
     waits_for = Trials(standing, live).waiting.get(release.trial)
     entries = store.release_log(release.name)
     began = min((entry.at for entry in entries if entry.trial == release.trial), default=release.at)
-    older = {other.trial for other in standing if other.stage is Stage.CANARY and other.trial < release.trial}
+    older = {trial.trial for trial in standing if trial.stage is Stage.CANARY and trial.trial < release.trial}
     gathered = _gather(store, began, release.trial, changes(release, live))
     evidence = CanaryEvidence(plan)
     for _, _, tell in sorted(
@@ -295,21 +295,21 @@ def _gather(store: Store, since: float, trial: str, changed: Sequence[Version]) 
             continue
         candidate = arm.arm == "candidate"
         others = {
-            other: (other_arm.arm == "candidate", other_arm.share)
-            for other, other_arm in arms.items()
-            if other != trial and other_arm.arm != "mixed"
+            id: (arm.arm == "candidate", arm.share)
+            for id, arm in arms.items()
+            if id != trial and arm.arm != "mixed"
         }
         unit = gathered.units.setdefault(arm.unit, _Unit(arm.unit, candidate, arm.share, others))
         if unit.candidate is not candidate:
             gathered.crossed += 1
             continue
-        known = _Run(session, started, Outcome(outcome), bool(failed), seconds, dollars)
-        unit.runs.append(known)
-        by_id[id] = known
+        drawn = _Run(session, started, Outcome(outcome), bool(failed), seconds, dollars)
+        unit.runs.append(drawn)
+        by_id[id] = drawn
         if run:
-            by_id.setdefault(run, known)
+            by_id.setdefault(run, drawn)
         if session:
-            by_session[session].append(known)
+            by_session[session].append(drawn)
     _add_words(store, by_id, by_session)
     return gathered
 

@@ -106,7 +106,7 @@ def generator_bias(
     groups = [_group(task) for task in (*real, *synthetic)]
     lengths = [float(len(normalised(text).split())) for text in texts]
     halves = _halves([_group(task) for task in real], seed)
-    told, weights = _told(texts, own, groups, seed)
+    separation, weights = _told(texts, own, groups, seed)
     among_real, _ = _told(texts[: len(real)], halves, groups[: len(real)], seed)
     words = [Counter(word for _, word in terms(text)) for text in texts]
     before, after = _sum(words[: len(real)]), _sum(words[len(real) :])
@@ -120,7 +120,7 @@ def generator_bias(
         answers=_answers(real, synthetic),
         subjects=subjects,
         lacking=lacking,
-        auc=told,
+        auc=separation,
         # Whichever half is called the first.
         chance=max(among_real, 1 - among_real),
         telling=weights,
@@ -155,13 +155,13 @@ def _told(
     fold_of = {group: rng.randrange(FOLDS) for group in sorted(set(groups))}
     scores = [0.0] * len(texts)
     for fold in range(FOLDS):
-        inside = [place for place, group in enumerate(groups) if fold_of[group] != fold]
-        odds = _odds([features[place] for place in inside], [own[place] for place in inside])
-        for place, group in enumerate(groups):
+        inside = [item for item, group in enumerate(groups) if fold_of[group] != fold]
+        odds = _odds([features[item] for item in inside], [own[item] for item in inside])
+        for item, group in enumerate(groups):
             if fold_of[group] == fold:
                 # The mean, not the sum: a long text is not more surely anything.
-                known = [odds[word] for word in features[place] if word in odds]
-                scores[place] = sum(known) / len(known) if known else 0.0
+                word_odds = [odds[word] for word in features[item] if word in odds]
+                scores[item] = sum(word_odds) / len(word_odds) if word_odds else 0.0
     value = auc(scores, own)
     odds = _odds(features, own)
     counts = Counter(word for held in features for word in held)
@@ -196,8 +196,8 @@ def _sum(counters: Sequence[Counter[str]]) -> Counter[str]:
     return total
 
 
-def _unseen(words: Counter[str], other: Counter[str]) -> float:
-    return sum(count for word, count in words.items() if word not in other) / max(1, words.total())
+def _unseen(words: Counter[str], reference: Counter[str]) -> float:
+    return sum(count for word, count in words.items() if word not in reference) / max(1, words.total())
 
 
 def answer_kind(task: Task) -> str:

@@ -79,10 +79,10 @@ def clustered(texts: Sequence[str], *, count: int | None = None, seed: int = 0) 
     weights = rarity([*counted])
     vectors = [unit_vector(counts, weights) for counts in counted]
     rng = random.Random(f"clusters:{seed}")
-    worded = [place for place, vector in enumerate(vectors) if vector]
+    worded = [item for item, vector in enumerate(vectors) if vector]
     fitted = sorted(rng.sample(worded, _FITTED)) if len(worded) > _FITTED else worded
-    wanted = count or max(1, min(MOST_CLUSTERS, round(math.sqrt(len(fitted) / 2))))
-    centres = _fitted([vectors[place] for place in fitted], min(wanted, len(fitted)), rng)
+    most_clusters = count or max(1, min(MOST_CLUSTERS, round(math.sqrt(len(fitted) / 2))))
+    centres = _fitted([vectors[item] for item in fitted], min(most_clusters, len(fitted)), rng)
     places = _assigned(vectors, centres)
     if count is None:
         centres = _joined(vectors, places, centres)
@@ -127,12 +127,12 @@ def _begun(vectors: Sequence[Vector], count: int, rng: random.Random) -> list[Ve
         if not any(distances):
             break
         drawn = rng.choices(range(len(vectors)), distances, k=_STARTS)
-        likenesses = {place: [cosine(vectors[place], vector) for vector in vectors] for place in drawn}
+        likenesses = {item: [cosine(vectors[item], vector) for vector in vectors] for item in drawn}
         best = max(
             likenesses.values(),
             key=lambda row: sum(max(0.0, to - so_far) for to, so_far in zip(row, nearest, strict=True)),
         )
-        centres.append(vectors[next(place for place, row in likenesses.items() if row is best)])
+        centres.append(vectors[next(item for item, row in likenesses.items() if row is best)])
         nearest = [min(1.0, max(pair)) for pair in zip(best, nearest, strict=True)]
     return centres
 
@@ -147,8 +147,8 @@ def _assigned(vectors: Sequence[Vector], centres: Sequence[Vector]) -> list[int]
     for vector in vectors:
         likeness = [0.0] * len(centres)
         for word, weight in vector.items():
-            for number, other in holders.get(word, ()):
-                likeness[number] += weight * other
+            for number, centre_weight in holders.get(word, ()):
+                likeness[number] += weight * centre_weight
         best = max(likeness, default=0.0)
         places.append(likeness.index(best) if best > 0 else len(centres))
     return places
@@ -156,9 +156,9 @@ def _assigned(vectors: Sequence[Vector], centres: Sequence[Vector]) -> list[int]
 
 def _means(vectors: Sequence[Vector], places: Sequence[int], count: int) -> list[Vector]:
     sums: list[defaultdict[str, float]] = [defaultdict(float) for _ in range(count + 1)]
-    for vector, place in zip(vectors, places, strict=True):
+    for vector, cluster in zip(vectors, places, strict=True):
         for word, weight in vector.items():
-            sums[place][word] += weight
+            sums[cluster][word] += weight
     return [
         scaled(dict(sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:_CENTRE_WORDS]))
         for total in sums[:count]
@@ -173,17 +173,17 @@ def _joined(vectors: Sequence[Vector], places: Sequence[int], centres: Sequence[
     standing = standing or list(range(len(centres)))
     remaining = [(centres[number], sizes[number]) for number in standing]
     while len(remaining) > 1:
-        alike, one, other = max(
+        alike, left, right = max(
             (cosine(remaining[i][0], remaining[j][0]), i, j) for i in range(len(remaining)) for j in range(i)
         )
         if alike < _ALIKE:
             break
-        (first, size), (second, more) = remaining[one], remaining[other]
+        (first, size), (second, more) = remaining[left], remaining[right]
         total: dict[str, float] = defaultdict(float)
         for vector, weight in ((first, size), (second, more)):
             for word, value in vector.items():
                 total[word] += value * weight
-        remaining = [pair for number, pair in enumerate(remaining) if number not in (one, other)]
+        remaining = [pair for number, pair in enumerate(remaining) if number not in (left, right)]
         remaining.append((scaled(total), size + more))
     return [centre for centre, _ in remaining]
 
@@ -196,8 +196,8 @@ def _ordered(
     weights: Mapping[str, float],
 ) -> Clustering:
     members: dict[int, list[int]] = defaultdict(list)
-    for place, number in enumerate(places):
-        members[number].append(place)
+    for item, number in enumerate(places):
+        members[number].append(item)
     order = sorted(members, key=lambda number: (number == len(centres), -len(members[number]), number))
     spelled: dict[str, Counter[str]] = defaultdict(Counter)
     for text in texts:

@@ -96,7 +96,7 @@ def coverage(
     total, inside = max(1, traffic.runs - traffic.wordless), sum(home is not None for home in homes)
     lines = []
     for number, cluster in enumerate(clustering.clusters):
-        own = [demands[place] for place in cluster.members]
+        own = [demands[item] for item in cluster.members]
         lines.append(_line(cluster.name, own, by_cluster[number], total, inside))
     wrong = sum(line.wrong for line in lines)
     return CoverageMap(
@@ -141,7 +141,7 @@ def tools_of(tasks: Sequence[Task], demands: Sequence[Demand]) -> list[set[str]]
         names |= {str(tool) for tool in task.meta.get("tools") or ()}
         if not names:
             near = sorted(index.of(normalised(text_of(task))), key=lambda pair: -pair[1])[:1]
-            names = {tool for place, _ in near for tool in demands[place].tools}
+            names = {tool for item, _ in near for tool in demands[item].tools}
         exercised.append(names)
     return exercised
 
@@ -174,8 +174,8 @@ def _likeness(demands: Sequence[Demand], clustering: Clustering, tasks: Sequence
     index = _Likeness(clustering.vectors)
     nearest = [0.0] * len(demands)
     for task in tasks:
-        for place, likeness in index.of(clustering.vector(text_of(task))).items():
-            nearest[place] = max(nearest[place], likeness)
+        for item, likeness in index.of(clustering.vector(text_of(task))).items():
+            nearest[item] = max(nearest[item], likeness)
     total = sum(demand.runs for demand in demands)
     return sum(demand.runs * near for demand, near in zip(demands, nearest, strict=True)) / max(1, total)
 
@@ -185,17 +185,17 @@ class _Likeness:
 
     def __init__(self, vectors: Sequence[Vector]) -> None:
         self._holders: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for place, vector in enumerate(vectors):
+        for item, vector in enumerate(vectors):
             for word, weight in _telling(vector):
-                self._holders[word].append((place, weight))
+                self._holders[word].append((item, weight))
 
     def of(self, vector: Vector) -> dict[int, float]:
         """Place → cosine, at most 1."""
         likeness: defaultdict[int, float] = defaultdict(float)
         for word, weight in _telling(vector):
-            for place, other in self._holders.get(word, ()):
-                likeness[place] += weight * other
-        return {place: min(1.0, value) for place, value in likeness.items()}
+            for item, own in self._holders.get(word, ()):
+                likeness[item] += weight * own
+        return {item: min(1.0, value) for item, value in likeness.items()}
 
 
 def _telling(vector: Vector) -> list[tuple[str, float]]:
@@ -212,7 +212,7 @@ def chosen(traffic: AskedTraffic, count: int, clustering: Clustering, *, seed: i
     candidates = list(range(len(demands)))
     if len(candidates) > _CANDIDATES:
         rng = random.Random(f"chosen:{seed}")
-        drawn = sorted(candidates, key=lambda place: rng.random() ** (1 / weights[place]), reverse=True)
+        drawn = sorted(candidates, key=lambda item: rng.random() ** (1 / weights[item]), reverse=True)
         candidates = drawn[:_CANDIDATES]
     total = sum(weights)
     runs = sum(demand.runs for demand in demands)
@@ -221,28 +221,28 @@ def chosen(traffic: AskedTraffic, count: int, clustering: Clustering, *, seed: i
         tool_runs.update(demand.tools)
     index, nearest, used = _Likeness(clustering.vectors), [0.0] * len(demands), set[str]()
 
-    def gain(place: int) -> float:
-        likeness = index.of(clustering.vectors[place])
+    def gain(item: int) -> float:
+        likeness = index.of(clustering.vectors[item])
         better = sum(
-            weights[other] * (near - nearest[other])
-            for other, near in likeness.items()
-            if near > nearest[other]
+            weights[neighbour] * (near - nearest[neighbour])
+            for neighbour, near in likeness.items()
+            if near > nearest[neighbour]
         )
-        tools = sum(tool_runs[tool] for tool in demands[place].tools if tool not in used)
+        tools = sum(tool_runs[tool] for tool in demands[item].tools if tool not in used)
         return better / total + _TOOL * tools / runs
 
     # Lazily (Minoux 1978): what a task adds only shrinks, so an old figure is a bound.
-    heap = [(-gain(place), place) for place in candidates]
+    heap = [(-gain(item), item) for item in candidates]
     heapq.heapify(heap)
     picked: list[int] = []
     while heap and len(picked) < count:
-        _, place = heapq.heappop(heap)
-        fresh = gain(place)
+        _, item = heapq.heappop(heap)
+        fresh = gain(item)
         if heap and fresh < -heap[0][0] - 1e-12:
-            heapq.heappush(heap, (-fresh, place))
+            heapq.heappush(heap, (-fresh, item))
             continue
-        picked.append(place)
-        used.update(demands[place].tools)
-        for other, near in index.of(clustering.vectors[place]).items():
-            nearest[other] = max(nearest[other], near)
+        picked.append(item)
+        used.update(demands[item].tools)
+        for neighbour, near in index.of(clustering.vectors[item]).items():
+            nearest[neighbour] = max(nearest[neighbour], near)
     return picked

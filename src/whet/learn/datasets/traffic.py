@@ -99,11 +99,11 @@ class AskedTraffic:
     @property
     def successes(self) -> dict[str, Sequence[bool]]:
         """Id of a task, asked or synthetic → whether each of its judged runs succeeded."""
-        asked = {
+        of_asked = {
             demand.task.id: [True] * (demand.judged - demand.wrong) + [False] * demand.wrong
             for demand in self.demands
         }
-        return {**asked, **self.synthetic}
+        return {**of_asked, **self.synthetic}
 
     @property
     def giveaways(self) -> list[Demand]:
@@ -179,32 +179,36 @@ def traffic(
 
 def _demand(task: Task, facts: Mapping[str, _RunFacts]) -> Demand:
     runs = [facts[id] for id in task.meta["trajectories"]]
-    known = [run.wrong for run in runs if run.wrong is not None]
+    judged = [run.wrong for run in runs if run.wrong is not None]
     tools = Counter(chain.from_iterable(run.tools for run in runs))
-    return Demand(task, text_of(task), len(runs), len(known), sum(known), tools)
+    return Demand(task, text_of(task), len(runs), len(judged), sum(judged), tools)
 
 
 def _joined(demands: Sequence[Demand]) -> list[Demand]:
     """Near-duplicates that nothing tells apart as one, which is the one with an answer, else the most frequent."""
     order = sorted(
         range(len(demands)),
-        key=lambda place: (not demands[place].task.answer_known, -demands[place].runs, place),
+        key=lambda item: (not demands[item].task.answer_known, -demands[item].runs, item),
     )
     index = Near([normalised(demand.text) for demand in demands], SAME)
     kinds = [_kind(demand) for demand in demands]
-    taken: set[int] = set()
+    joined_items: set[int] = set()
     joined: list[Demand] = []
-    for place in order:
-        if place in taken:
+    for item in order:
+        if item in joined_items:
             continue
-        taken.add(place)
-        whole = demands[place]
-        for other, _ in index.of(normalised(whole.text)):
-            if other in taken or kinds[other] != kinds[place] or not _agree(whole.task, demands[other].task):
+        joined_items.add(item)
+        demand = demands[item]
+        for neighbour, _ in index.of(normalised(demand.text)):
+            if (
+                neighbour in joined_items
+                or kinds[neighbour] != kinds[item]
+                or not _agree(demand.task, demands[neighbour].task)
+            ):
                 continue
-            taken.add(other)
-            whole = _together(whole, demands[other])
-        joined.append(whole)
+            joined_items.add(neighbour)
+            demand = _together(demand, demands[neighbour])
+        joined.append(demand)
     return joined
 
 
@@ -216,22 +220,22 @@ def _kind(demand: Demand) -> Hashable:
     return canonical(start), demand.task.success_checker, tuple(_NUMBER.findall(demand.text))
 
 
-def _agree(task: Task, other: Task) -> bool:
-    if not (task.answer_known and other.answer_known):
+def _agree(task: Task, neighbour: Task) -> bool:
+    if not (task.answer_known and neighbour.answer_known):
         return True
-    return normalised(as_text(task.answer)) == normalised(as_text(other.answer))
+    return normalised(as_text(task.answer)) == normalised(as_text(neighbour.answer))
 
 
-def _together(whole: Demand, other: Demand) -> Demand:
-    ids = [*whole.task.meta["trajectories"], *other.task.meta["trajectories"]]
+def _together(demand: Demand, neighbour: Demand) -> Demand:
+    ids = [*demand.task.meta["trajectories"], *neighbour.task.meta["trajectories"]]
     return replace(
-        whole,
-        task=replace(whole.task, meta={**whole.task.meta, "trajectories": ids}),
-        runs=whole.runs + other.runs,
-        judged=whole.judged + other.judged,
-        wrong=whole.wrong + other.wrong,
-        tools=Counter(whole.tools) + Counter(other.tools),
-        joined=[*whole.joined, other.task.id],
+        demand,
+        task=replace(demand.task, meta={**demand.task.meta, "trajectories": ids}),
+        runs=demand.runs + neighbour.runs,
+        judged=demand.judged + neighbour.judged,
+        wrong=demand.wrong + neighbour.wrong,
+        tools=Counter(demand.tools) + Counter(neighbour.tools),
+        joined=[*demand.joined, neighbour.task.id],
     )
 
 

@@ -158,7 +158,7 @@ async def write_questions(
     for start in range(0, len(order), BATCH):
         if len(questions) >= count or (batches is not None and account.batches >= batches):
             break
-        batch = [documents[place] for place in order[start : start + BATCH]]
+        batch = [documents[item] for item in order[start : start + BATCH]]
         account.batches += 1
         drafts = _drafts(await asking.ask(_prompt(batch, seeds, each)), account)
         drafts = _fresh(drafts, [task.instruction for task in questions], account)
@@ -188,7 +188,7 @@ class QuestionFilter:
     def __init__(self, documents: Sequence[Document], reader: Model | None) -> None:
         self.documents = documents
         self.index = DocumentIndex(documents)
-        self._places = {document.id: place for place, document in enumerate(documents)}
+        self._places = {document.id: item for item, document in enumerate(documents)}
         self._reader = AskedModel(reader) if reader is not None else None
 
     @property
@@ -226,7 +226,7 @@ class QuestionFilter:
             return why
         fits = self.index.fitting(draft.question)
         own = fits.get(self._places[draft.document], 0.0)
-        others = sum(fit >= own for place, fit in fits.items() if place != self._places[draft.document])
+        others = sum(fit >= own for item, fit in fits.items() if item != self._places[draft.document])
         if not own:
             return "it names nothing by which its document could be found"
         if others >= SHOWN_TO_READER:
@@ -235,9 +235,9 @@ class QuestionFilter:
 
     async def _read(self, reader: AskedModel, draft: Draft, fits: Mapping[int, float]) -> str:
         """Whether a reader who does not know the answer finds it, and no other."""
-        best = sorted(fits, key=lambda place: (-fits[place], place))[:SHOWN_TO_READER]
+        best = sorted(fits, key=lambda item: (-fits[item], item))[:SHOWN_TO_READER]
         # Its own document is among them, and not always first: the order of the documents is that of their ids' hash.
-        shown = sorted((self.documents[place] for place in best), key=lambda document: digest(document.id))
+        shown = sorted((self.documents[item] for item in best), key=lambda document: digest(document.id))
         prompt = _READ.format(
             documents=_listed(shown), question=fenced(without_injections(draft.question)[0])
         )
@@ -283,11 +283,11 @@ def _order(documents: Sequence[Document], index: DocumentIndex, seeds: Sequence[
     rng = random.Random(f"written:{seed}")
     fits: dict[int, float] = {}
     for text in seeds:
-        for place, fit in index.fitting(text).items():
-            fits[place] = max(fits.get(place, 0.0), fit)
-    drawn = {place: rng.random() for place in range(len(documents))}
+        for item, fit in index.fitting(text).items():
+            fits[item] = max(fits.get(item, 0.0), fit)
+    drawn = {item: rng.random() for item in range(len(documents))}
     # Partly by chance, so that one seed does not choose all documents.
-    return sorted(drawn, key=lambda place: (-(2 * fits.get(place, 0.0) + drawn[place]), place))
+    return sorted(drawn, key=lambda item: (-(2 * fits.get(item, 0.0) + drawn[item]), item))
 
 
 def _listed(documents: Sequence[Document]) -> str:
@@ -296,8 +296,8 @@ def _listed(documents: Sequence[Document]) -> str:
 
 
 def _prompt(documents: Sequence[Document], seeds: Sequence[str], each: int) -> str:
-    told = _SEEDS.format(seeds=fenced(without_injections(list(seeds))[0])) if seeds else ""
-    return _WRITE.format(documents=_listed(documents), seeds=told, each=each)
+    seed_text = _SEEDS.format(seeds=fenced(without_injections(list(seeds))[0])) if seeds else ""
+    return _WRITE.format(documents=_listed(documents), seeds=seed_text, each=each)
 
 
 def _drafts(reply: str, account: WritingAccount) -> list[Draft]:
@@ -316,16 +316,16 @@ def _drafts(reply: str, account: WritingAccount) -> list[Draft]:
     return drafts
 
 
-def _fresh(drafts: Sequence[Draft], asked: Sequence[str], account: WritingAccount) -> list[Draft]:
+def _fresh(drafts: Sequence[Draft], earlier: Sequence[str], account: WritingAccount) -> list[Draft]:
     """Those that repeat neither what is kept already nor each other."""
-    texts = [*map(normalised, asked), *(normalised(draft.question) for draft in drafts)]
+    texts = [*map(normalised, earlier), *(normalised(draft.question) for draft in drafts)]
     index, repeats = Near(texts, SAME), set[int]()
-    for place in range(len(texts)):
-        if place not in repeats:
-            repeats.update(other for other, _ in index.after(place))
+    for item in range(len(texts)):
+        if item not in repeats:
+            repeats.update(repeat for repeat, _ in index.after(item))
     fresh: list[Draft] = []
-    for place, draft in enumerate(drafts, len(asked)):
-        if place in repeats:
+    for item, draft in enumerate(drafts, len(earlier)):
+        if item in repeats:
             account.refuse("it nearly repeats an earlier one", draft.question)
         else:
             fresh.append(draft)
@@ -338,8 +338,8 @@ def json_object(reply: str) -> str:
 
 
 def _holds(text: str, answer: str) -> bool:
-    wanted = plain(answer)
-    return bool(wanted) and f" {wanted} " in f" {plain(text)} "
+    words = plain(answer)
+    return bool(words) and f" {words} " in f" {plain(text)} "
 
 
 def _same(first: str, second: str) -> bool:

@@ -364,12 +364,12 @@ def _find(words: list[str], shell: ShellState, uses: tuple[PathUse, ...]) -> Non
         for start in starts:
             if any(holds_links(os.path.join(folder, start)) for folder in shell.folders):
                 raise NotUnderstood(f"find {start!r:.60} comes upon links, which its program would follow")
-            place = len(shell.parts)
+            first = len(shell.parts)
             _program([start if text == "{}" else text for text in inner], shell, ())
             # What lies below, as far as it is there now.
-            shell.parts[place:] = [
+            shell.parts[first:] = [
                 replace(part, paths=tuple(replace(use, recursive=True) for use in part.paths))
-                for part in shell.parts[place:]
+                for part in shell.parts[first:]
             ]
 
 

@@ -124,9 +124,9 @@ def archiver(words: Sequence[str], shell: ShellState, uses: Sequence[PathUse]) -
 
 def _targets(operands: Sequence[str], shell: ShellState) -> Iterator[PathUse]:
     """What new links point to, seen from where they lie."""
-    place = operands[-1] if len(operands) > 1 else "."
+    target = operands[-1] if len(operands) > 1 else "."
     for target in operands[:-1] or operands:
-        for folder in (os.path.dirname(place) or ".", place):
+        for folder in (os.path.dirname(target) or ".", target):
             yield use_of(os.path.join(folder, target), "write", shell)
 
 
@@ -168,13 +168,13 @@ def _letters(
     program: KnownProgram, name: str, word: str, rest: list[str], files: list[str], scripts: list[str]
 ) -> set[str]:
     letters: set[str] = set()
-    for place, letter in enumerate(word[1:], start=1):
+    for index, letter in enumerate(word[1:], start=1):
         if letter in program.flags:
             letters.add(letter)
             continue
         if letter not in program.valued + program.files:
             raise NotUnderstood(f"{name} with {word!r:.60} is not known to be harmless")
-        value = word[place + 1 :]
+        value = word[index + 1 :]
         if not value:
             if not rest:
                 raise NotUnderstood(f"{name} {word} has no value")
@@ -248,9 +248,9 @@ def downloader(name: str, words: list[str], shell: ShellState, uses: Sequence[Pa
             elif word not in long_flags:
                 raise NotUnderstood(f"{name} with {word!r:.40} is not known to be harmless")
         elif word.startswith("-") and len(word) > 1:
-            for place, letter in enumerate(word[1:], start=1):
+            for index, letter in enumerate(word[1:], start=1):
                 if letter in valued:
-                    value(f"-{letter}", word[place + 1 :] or (rest.pop(0) if rest else ""))
+                    value(f"-{letter}", word[index + 1 :] or (rest.pop(0) if rest else ""))
                     break
                 if letter not in flags:
                     raise NotUnderstood(f"{name} with {word!r:.40} is not known to be harmless")
@@ -327,9 +327,9 @@ def makes_links(part: CallPart, shell: ShellState) -> bool:
 def holds_links(folder: str) -> bool:
     if not os.path.isdir(folder):
         return False
-    for number, (place, folders, files) in enumerate(os.walk(folder)):
+    for number, (parent, folders, files) in enumerate(os.walk(folder)):
         if number > MOST_MATCHES or any(
-            os.path.islink(os.path.join(place, name)) for name in (*folders, *files)
+            os.path.islink(os.path.join(parent, name)) for name in (*folders, *files)
         ):
             return True
     return False

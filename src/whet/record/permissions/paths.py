@@ -61,7 +61,7 @@ def path_use(
             name = _absolute(reading, folder)
             names[os.path.normpath(name)] = None
             places[resolved(name)] = None
-    if access != "read" and any(_shared(place) for place in places):
+    if access != "read" and any(_shared(location) for location in places):
         raise NotUnderstood(f"{text!r:.80} is a hard link: it may be a file that lies elsewhere too")
     return PathUse(text, access, tuple(places), tuple(names), recursive)
 
@@ -121,40 +121,40 @@ def resolved(name: str) -> str:
         NotUnderstood: it leads through a process's own links, or through too many.
     """
     rest = [piece for piece in reversed(name.split("/")) if piece]
-    place, links = "/", 0
+    location, links = "/", 0
     while rest:
         piece = rest.pop()
         if piece == ".":
             continue
         if piece == "..":
-            place = os.path.dirname(place)
+            location = os.path.dirname(location)
             continue
-        place = os.path.join(place, piece)
-        if place == "/proc":
+        location = os.path.join(location, piece)
+        if location == "/proc":
             if len(rest) != 1 or os.path.islink(f"/proc/{rest[0]}") or rest[0].isdigit():
                 raise NotUnderstood(f"{name!r:.80} leads through /proc")
             continue
         try:
-            target = os.readlink(place)
+            target = os.readlink(location)
         except (OSError, ValueError):
             continue
         links += 1
         if links > _LINKS:
             raise NotUnderstood(f"{name!r:.80} leads through too many links")
         # A harmless name stays what it is: /dev/stdout is a link into /proc.
-        if place in HARMLESS and not rest:
-            return place
+        if location in HARMLESS and not rest:
+            return location
         rest += [piece for piece in reversed(target.split("/")) if piece]
-        place = "/" if target.startswith("/") else os.path.dirname(place)
-    return place
+        location = "/" if target.startswith("/") else os.path.dirname(location)
+    return location
 
 
-def _shared(place: str) -> bool:
+def _shared(location: str) -> bool:
     try:
-        status = os.lstat(place)
+        status = os.lstat(location)
     except (OSError, ValueError):
         return False
-    return status.st_nlink > 1 and os.path.isfile(place)
+    return status.st_nlink > 1 and os.path.isfile(location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +172,21 @@ class PathPattern:
     def covers(self, use: PathUse) -> bool:
         """True if every place that the path may mean matches: what an allow rule needs."""
         return bool(use.places) and all(
-            any(expression.fullmatch(place) for expression in self.expressions) for place in use.places
+            any(expression.fullmatch(location) for expression in self.expressions) for location in use.places
         )
 
     def touches(self, use: PathUse) -> bool:
         """True if any place that the path may mean matches, or what lies below it: what a deny rule needs."""
         reached = dict.fromkeys((*use.places, *use.names))
-        if any(expression.fullmatch(place) for place in reached for expression in self.loose):
+        if any(expression.fullmatch(location) for location in reached for expression in self.loose):
             return True
         if not use.recursive:
             return False
-        return any(self._below(place) for place in use.places)
+        return any(self._below(location) for location in use.places)
 
-    def _below(self, place: str) -> bool:
+    def _below(self, location: str) -> bool:
         number = 0
-        for folder, folders, files in os.walk(place):
+        for folder, folders, files in os.walk(location):
             for name in (*folders, *files):
                 number += 1
                 path = os.path.join(folder, name)
@@ -198,14 +198,14 @@ class PathPattern:
 @lru_cache(maxsize=1_000)
 def path_pattern(text: str, root: str) -> PathPattern:
     """A pattern, relative ones from `root` on."""
-    whole = os.path.expanduser(text)
-    if not whole.startswith(("/", "**")):
-        whole = os.path.join(root, whole)
-    fixed, rest = whole, ""
-    match = re.search(r"[*?\[]", whole)
+    absolute = os.path.expanduser(text)
+    if not absolute.startswith(("/", "**")):
+        absolute = os.path.join(root, absolute)
+    fixed, rest = absolute, ""
+    match = re.search(r"[*?\[]", absolute)
     if match is not None:
-        cut = whole.rfind("/", 0, match.start()) + 1
-        fixed, rest = whole[:cut], whole[cut:]
+        cut = absolute.rfind("/", 0, match.start()) + 1
+        fixed, rest = absolute[:cut], absolute[cut:]
     starts = {os.path.normpath(fixed), resolved(fixed)} if fixed else {""}
     expressions = []
     for start in sorted(starts):

@@ -189,7 +189,7 @@ class Permissions:
             return False
         if rule.action and not part.actions <= set(rule.action):
             return False
-        if not all(_argument(arguments, name, wanted) is True for name, wanted in rule.arguments.items()):
+        if not all(_argument(arguments, name, expected) is True for name, expected in rule.arguments.items()):
             return False
         # A redirection without a program has no words that a pattern could match.
         if (part.words is None) != (not rule.command):
@@ -221,7 +221,7 @@ class Permissions:
             return False
         if rule.action and not part.actions & set(rule.action):
             return False
-        if any(_argument(arguments, name, wanted) is False for name, wanted in rule.arguments.items()):
+        if any(_argument(arguments, name, expected) is False for name, expected in rule.arguments.items()):
             return False
         if rule.command and not (
             part.words and any(_runs(pattern, part.words, loosely=True) for pattern in rule.command)
@@ -240,10 +240,10 @@ def _several(names: str | Sequence[str]) -> Sequence[str]:
     return (names,) if isinstance(names, str) else names
 
 
-def _argument(arguments: Json, name: str, wanted: Json) -> bool | None:
+def _argument(arguments: Json, name: str, expected: Json) -> bool | None:
     if not isinstance(arguments, Mapping):
         return None
-    return fulfils(arguments[name], wanted) if name in arguments else False
+    return fulfils(arguments[name], expected) if name in arguments else False
 
 
 def _reaches(pattern: str, url: str) -> bool:
@@ -255,25 +255,27 @@ def _reaches(pattern: str, url: str) -> bool:
 
 def _runs(pattern: str, words: Sequence[str], *, loosely: bool = False) -> bool:
     """True if a program with its words is one that a pattern names: word for word, a last `*` any further ones."""
-    wanted = pattern.split()
-    open_end = bool(wanted) and wanted[-1] == "*" and len(wanted) > 1
+    expected_words = pattern.split()
+    open_end = bool(expected_words) and expected_words[-1] == "*" and len(expected_words) > 1
     if open_end:
-        wanted = wanted[:-1]
+        expected_words = expected_words[:-1]
     if (
-        not wanted
-        or len(words) < len(wanted)
-        or (len(words) > len(wanted) and not open_end and wanted != ["*"])
+        not expected_words
+        or len(words) < len(expected_words)
+        or (len(words) > len(expected_words) and not open_end and expected_words != ["*"])
     ):
         return False
     program, folder = os.path.basename(words[0]), os.path.dirname(words[0])
     if loosely:
         names = {words[0].casefold(), program.casefold()}
-        first = any(fnmatchcase(name, wanted[0].casefold()) for name in names)
+        first = any(fnmatchcase(name, expected_words[0].casefold()) for name in names)
     else:
-        first = fnmatchcase(words[0], wanted[0]) or (folder in _SYSTEM and fnmatchcase(program, wanted[0]))
+        first = fnmatchcase(words[0], expected_words[0]) or (
+            folder in _SYSTEM and fnmatchcase(program, expected_words[0])
+        )
     return first and all(
         fnmatchcase(word.casefold() if loosely else word, part.casefold() if loosely else part)
-        for word, part in zip(words[1:], wanted[1:], strict=False)
+        for word, part in zip(words[1:], expected_words[1:], strict=False)
     )
 
 

@@ -113,7 +113,7 @@ def _number(host: str) -> int | None:
     *leading, final = values
     if any(value > 255 for value in leading) or final >= 256 ** (5 - len(values)):
         return None
-    return sum(value << (8 * (3 - place)) for place, value in enumerate(leading)) + final
+    return sum(value << (8 * (3 - byte)) for byte, value in enumerate(leading)) + final
 
 
 def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> tuple[str, bool]:

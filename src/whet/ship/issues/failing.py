@@ -49,7 +49,7 @@ def word_of(feedback: Iterable[Feedback]) -> Word:
     """What people said of a run last, and the signs that they gave."""
     thumb: bool | None = None
     signs: list[tuple[str, bool]] = []
-    for opinion in sorted(feedback, key=lambda each: each.at):
+    for opinion in sorted(feedback, key=lambda note: note.at):
         if opinion.kind in ("correction", "demonstration"):
             thumb = True
         elif opinion.value is None:
@@ -113,9 +113,9 @@ def _judged(run: Trajectory, score: str | None) -> bool | None:
     if run.outcome is Outcome.INFRASTRUCTURE_ERROR:
         return None
     if score is not None:
-        given = run.scores.get(score)
+        value = run.scores.get(score)
         return (
-            None if given is None or (given.value is None and not given.broke) else (given.value or 0.0) < 0.5
+            None if value is None or (value.value is None and not value.broke) else (value.value or 0.0) < 0.5
         )
     if run.outcome in (Outcome.UNKNOWN, Outcome.BLOCKED):
         return None

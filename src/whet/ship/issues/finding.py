@@ -86,10 +86,10 @@ def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> lis
     """Bring the issues of a record up to date with what was scanned in it."""
     table = scanned.table
     if table.ids:
-        known = store.issues.read()
-        seen = [_issue(store, table, each, known) for each in seen_in(scanned)]
-        store.issues.put(*{issue.id: issue for issue in seen}.values(), at=now)
-        for issue in seen:
+        recorded = store.issues.read()
+        issues = [_issue(store, table, failing, recorded) for failing in seen_in(scanned)]
+        store.issues.put(*{issue.id: issue for issue in issues}.values(), at=now)
+        for issue in issues:
             _diagnosed(store, issue, now)
         for issue in store.issues.read(IssueStatus.CLOSED, IssueStatus.SHIPPED):
             _followed(store, table, issue, now)
@@ -103,37 +103,39 @@ def seen_in(scanned: IssueScan) -> list[_Seen]:
     measures = [measure for measure in MEASURES if measure in table.labels]
     tests = looked_at(table, (measure for measure in measures if measure not in _DIRECT))
     groups = [*_errors(table, ERROR, TOOL_ERRORS), *_errors(table, ENDED, ERRORS)]
-    found = [_Seen(each, table.runs_with(each.mark), _timing(clock, table, each)) for each in groups]
+    findings = [
+        _Seen(failing, table.runs_with(failing.mark), _timing(clock, table, failing)) for failing in groups
+    ]
     for measure in measures:
         if measure in _DIRECT:
             continue
-        for each in slices_of(table, measure, tests=tests):
-            explaining = _explaining(each, found)
+        for failing in slices_of(table, measure, tests=tests):
+            explaining = _explaining(failing, findings)
             if explaining is None:
-                found.append(_Seen(each, table.runs_with(each.mark), _timing(clock, table, each)))
+                findings.append(_Seen(failing, table.runs_with(failing.mark), _timing(clock, table, failing)))
             elif explaining:
-                explaining[0].others.append(each)
-    return found
+                explaining[0].others.append(failing)
+    return findings
 
 
-def _timing(clock: TrafficClock, table: RunTable, each: TrafficSlice) -> Timing:
+def _timing(clock: TrafficClock, table: RunTable, failing: TrafficSlice) -> Timing:
     runs = (
-        table.runs_with(RunMark(TOOL_MARK, each.mark.value.partition(": ")[0]))
-        if each.mark.kind == ERROR
+        table.runs_with(RunMark(TOOL_MARK, failing.mark.value.partition(": ")[0]))
+        if failing.mark.kind == ERROR
         else ()
     )
-    runs = runs or table.runs_with(each.mark)
-    return clock.timing([table.started[run] for run in runs], [table.started[run] for run in each.failed])
+    runs = runs or table.runs_with(failing.mark)
+    return clock.timing([table.started[run] for run in runs], [table.started[run] for run in failing.failed])
 
 
-def _explaining(each: TrafficSlice, found: Sequence[_Seen]) -> list[_Seen] | None:
+def _explaining(failing: TrafficSlice, findings: Sequence[_Seen]) -> list[_Seen] | None:
     """What explains a slice, the one that explains most first; None where nothing does."""
-    failed, explained = set(each.failed), set[int]()
+    failed, explained = set(failing.failed), set[int]()
     shares: list[tuple[int, _Seen]] = []
-    for other in found:
-        both = failed.intersection(other.runs)
+    for beside in findings:
+        both = failed.intersection(beside.runs)
         explained |= both
-        shares.append((len(both), other))
+        shares.append((len(both), beside))
     if len(explained) < _EXPLAINED * len(failed):
         return None
     share, most = max(shares, key=lambda pair: pair[0])
@@ -143,14 +145,14 @@ def _explaining(each: TrafficSlice, found: Sequence[_Seen]) -> list[_Seen] | Non
 def _errors(table: RunTable, kind: str, measure: str) -> list[TrafficSlice]:
     """Errors by tool and kind, where they are more than a few of a tool's calls, and of more than a few people."""
     groups: list[TrafficSlice] = []
-    for place, mark in enumerate(table.marks):
-        failed = list(table.holders[place])
+    for column, mark in enumerate(table.marks):
+        failed = list(table.holders[column])
         people = len({table.clusters[run] for run in failed})
         if mark.kind != kind or len(failed) < FEWEST_RUNS or people < FEWEST_PEOPLE:
             continue
         calls = _calls(table, mark)
-        begun = min(table.started[run] for run in failed)
-        judged = [run for run in calls if table.started[run] >= begun] or failed
+        onset = min(table.started[run] for run in failed)
+        judged = [run for run in calls if table.started[run] >= onset] or failed
         ended = max(table.started[run] for run in failed)
         while_it_lasts = [run for run in judged if table.started[run] <= ended]
         if wilson(len(failed), len(while_it_lasts))[0] < LEAST_GAP:
@@ -163,24 +165,24 @@ def _errors(table: RunTable, kind: str, measure: str) -> list[TrafficSlice]:
 # -- an issue of what was seen ------------------------------------------------------------------------
 
 
-def _issue(store: Store, table: RunTable, seen: _Seen, known: Iterable[AgentIssue]) -> AgentIssue:
-    own = seen.slice
+def _issue(store: Store, table: RunTable, finding: _Seen, recorded: Iterable[AgentIssue]) -> AgentIssue:
+    own = finding.slice
     newest_first = sorted(own.failed, key=lambda run: -table.started[run])
     shown = [table.ids[run] for run in newest_first[:MOST_RUNS]]
-    suspect = weak_part(_evidence(table, seen, list(store.trajectories(ids=shown))))
-    because = [*suspect.because, *(_besides(other) for other in seen.others)]
+    suspect = weak_part(_evidence(table, finding, list(store.trajectories(ids=shown))))
+    because = [*suspect.because, *(_besides(beside) for beside in finding.others)]
     status, reason = IssueStatus.OPEN, _numbers(own)
     component, resource, certainty = suspect.component, suspect.resource, suspect.certainty
-    if seen.timing.traffic_burst:
+    if finding.timing.traffic_burst:
         component, resource, certainty = Component.NONE, "", 0.8
         because.insert(0, "they came in a burst: hardly anybody asked so before or after")
-        if seen.timing.over:
+        if finding.timing.over:
             status = IssueStatus.CLOSED
             reason = "no defect: a burst of questions that the agent cannot answer, and it is over"
-    elif seen.timing.failure_burst:
+    elif finding.timing.failure_burst:
         component, certainty = Component.UPSTREAM, 0.8
         because.insert(0, "they failed in a burst, and went well before")
-        if seen.timing.over:
+        if finding.timing.over:
             status, reason = (
                 IssueStatus.CLOSED,
                 "nothing to repair: it went by itself, and they go well since",
@@ -192,13 +194,13 @@ def _issue(store: Store, table: RunTable, seen: _Seen, known: Iterable[AgentIssu
         if mark.kind == "version"
     }
     return AgentIssue(
-        id=_id(own, marks, known),
+        id=_id(own, marks, recorded),
         name=f"{_subject(own)}: {SAID[own.measure]}",
         component=component,
         resource=resource,
         runs=shown,
         affected=len(own.failed),
-        traffic=len(seen.runs) / len(table.ids),
+        traffic=len(finding.runs) / len(table.ids),
         first_seen=min(table.started[run] for run in own.failed),
         last_seen=max(table.started[run] for run in own.failed),
         certainty=min(certainty, 1 - own.p),
@@ -215,43 +217,43 @@ def _issue(store: Store, table: RunTable, seen: _Seen, known: Iterable[AgentIssu
     )
 
 
-def _id(own: TrafficSlice, marks: Sequence[str], known: Iterable[AgentIssue]) -> str:
+def _id(own: TrafficSlice, marks: Sequence[str], recorded: Iterable[AgentIssue]) -> str:
     """The id of the issue that this slice was before, or one of its own."""
-    for issue in known:
+    for issue in recorded:
         # Of marks of nearly the same runs another one may be the closest by tomorrow.
         if set(marks) & set(issue.marks) and (str(own.mark) in issue.marks or issue.marks[0] in marks):
             return issue.id
     return digest([own.mark.kind, own.mark.value], 12)
 
 
-def _evidence(table: RunTable, seen: _Seen, failed: Sequence[Trajectory]) -> SliceEvidence:
-    own = seen.slice
-    inside_runs = set(seen.runs)
+def _evidence(table: RunTable, finding: _Seen, failed: Sequence[Trajectory]) -> SliceEvidence:
+    own = finding.slice
+    inside_runs = set(finding.runs)
     inside: dict[int, int] = {}
     for run in own.failed:
-        for place in table.marks_of[run]:
-            inside[place] = inside.get(place, 0) + 1
+        for column in table.marks_of[run]:
+            inside[column] = inside.get(column, 0) + 1
     in_slice: dict[int, int] = {}
     for run in inside_runs:
-        for place in table.marks_of[run]:
-            in_slice[place] = in_slice.get(place, 0) + 1
+        for column in table.marks_of[run]:
+            in_slice[column] = in_slice.get(column, 0) + 1
     places = set(inside) | {n for n, mark in enumerate(table.marks) if mark.kind == "tool argument"}
     counts = {
-        table.marks[place]: (inside.get(place, 0), len(table.holders[place]) - in_slice.get(place, 0))
-        for place in places
+        table.marks[column]: (inside.get(column, 0), len(table.holders[column]) - in_slice.get(column, 0))
+        for column in places
     }
     labels = table.labels.get(own.measure, bytearray())
 
     def fine(mark: RunMark) -> float | None:
-        known = [labels[run] for run in table.runs_with(mark) if run not in inside_runs and labels[run]]
-        return known.count(BAD) / len(known) if len(known) >= FEWEST_RUNS else None
+        judged = [labels[run] for run in table.runs_with(mark) if run not in inside_runs and labels[run]]
+        return judged.count(BAD) / len(judged) if len(judged) >= FEWEST_RUNS else None
 
     return SliceEvidence(
         own.mark,
         own.alike,
         own.measure,
         own.rate,
-        seen.timing,
+        finding.timing,
         counts,
         len(own.failed),
         len(table.ids) - len(inside_runs),
@@ -288,20 +290,20 @@ def _numbers(own: TrafficSlice) -> str:
     )
 
 
-def _besides(other: TrafficSlice) -> str:
-    how = {PEOPLE: "people's word", RETURNS: "people who come back"}.get(other.measure, other.measure)
-    return f"also by {how}: {_numbers(other)}"
+def _besides(beside: TrafficSlice) -> str:
+    how = {PEOPLE: "people's word", RETURNS: "people who come back"}.get(beside.measure, beside.measure)
+    return f"also by {how}: {_numbers(beside)}"
 
 
 # -- its life -----------------------------------------------------------------------------------------
 
 
-def _diagnosed(store: Store, seen: AgentIssue, at: float | None) -> None:
+def _diagnosed(store: Store, finding: AgentIssue, at: float | None) -> None:
     """An issue whose part is plain from the record needs nobody to look."""
-    stands = store.issues.get(seen.id).status
-    if stands in (IssueStatus.OPEN, IssueStatus.REOPENED) and seen.certainty >= _SURE:
-        reason = f"put down to {seen.component} {seen.resource}".strip() + f": {seen.because[0]}"
-        store.issues.move(seen.id, IssueStatus.DIAGNOSED, reason=reason, after=stands, at=at)
+    stands = store.issues.get(finding.id).status
+    if stands in (IssueStatus.OPEN, IssueStatus.REOPENED) and finding.certainty >= _SURE:
+        reason = f"put down to {finding.component} {finding.resource}".strip() + f": {finding.because[0]}"
+        store.issues.move(finding.id, IssueStatus.DIAGNOSED, reason=reason, after=stands, at=at)
 
 
 def _followed(store: Store, table: RunTable, issue: AgentIssue, now: float | None) -> None:
@@ -309,9 +311,9 @@ def _followed(store: Store, table: RunTable, issue: AgentIssue, now: float | Non
     at = store.issues.history(issue.id)[-1].at
     kind, value = next(iter(issue.where.items()))
     look = _errors_since if kind in (ERROR, ENDED) else _failures_since
-    told = look(table, issue, RunMark(kind, value), at)
-    if told is not None and told[0] is not issue.status:
-        store.issues.move(issue.id, told[0], reason=told[1], after=issue.status, at=now)
+    step = look(table, issue, RunMark(kind, value), at)
+    if step is not None and step[0] is not issue.status:
+        store.issues.move(issue.id, step[0], reason=step[1], after=issue.status, at=now)
 
 
 def _failures_since(

@@ -69,12 +69,12 @@ class RunTable:
         self.started.append(started)
         self.clusters.append(self._people.setdefault(person, len(self._people)))
         for mark in marks:
-            place = self._numbers.get(mark)
-            if place is None:
-                place = self._numbers[mark] = len(self.marks)
+            column = self._numbers.get(mark)
+            if column is None:
+                column = self._numbers[mark] = len(self.marks)
                 self.marks.append(mark)
                 self.holders.append(array("l"))
-            self.holders[place].append(number)
+            self.holders[column].append(number)
         return number
 
     def label(self, measure: str, run: int, failed: bool | None) -> None:
@@ -86,15 +86,15 @@ class RunTable:
 
     def prune(self, fewest: int) -> None:
         """Drop marks that hardly any run has: they can never be told from chance."""
-        kept = [place for place, holders in enumerate(self.holders) if len(holders) >= fewest]
-        self.marks = [self.marks[place] for place in kept]
-        self.holders = [self.holders[place] for place in kept]
-        self._numbers = {mark: place for place, mark in enumerate(self.marks)}
+        columns = [column for column, holders in enumerate(self.holders) if len(holders) >= fewest]
+        self.marks = [self.marks[column] for column in columns]
+        self.holders = [self.holders[column] for column in columns]
+        self._numbers = {mark: column for column, mark in enumerate(self.marks)}
 
     def runs_with(self, mark: RunMark) -> array[int]:
         """The runs of a slice, ascending."""
-        place = self._numbers.get(mark)
-        return array("l") if place is None else self.holders[place]
+        column = self._numbers.get(mark)
+        return array("l") if column is None else self.holders[column]
 
     def finish(self) -> None:
         """Give each measure a label of each run, and find the marks that only repeat a value."""
@@ -235,9 +235,9 @@ class Remaining:
             self._n[person] -= 1
             self._bad[person] -= bad
             self.n, self.failed = self.n - 1, self.failed - bad
-            for place in marks_of[number]:
-                count, failed = self.counts[place]
-                self.counts[place] = (count - 1, failed - bad)
+            for column in marks_of[number]:
+                count, failed = self.counts[column]
+                self.counts[column] = (count - 1, failed - bad)
 
 
 def _gain(n: int, bad: int, usual: float) -> float:
@@ -267,12 +267,12 @@ def slices_of(
     if remaining.failed < FEWEST_PEOPLE:
         return []
     marks_of = table.marks_of
-    usable = [place for place in table.unlike if table.marks[place].kind not in without]
+    usable = [column for column in table.unlike if table.marks[column].kind not in without]
     level = ALPHA / max(1, tests)
     named: list[TrafficSlice] = []
 
-    def proven(place: int, apart: frozenset[int] = frozenset()) -> Contrast | None:
-        own = table.holders[place]
+    def proven(column: int, apart: frozenset[int] = frozenset()) -> Contrast | None:
+        own = table.holders[column]
         contrast = remaining.contrast(own, apart.difference(own) if apart else ())
         enough = contrast.n >= FEWEST_RUNS and contrast.people >= FEWEST_PEOPLE
         return (
@@ -283,16 +283,16 @@ def slices_of(
 
     while len(named) < _MOST_SLICES:
         standing_out = _standing_out(remaining, usable)
-        candidates = [(contrast, place) for place in standing_out if (contrast := proven(place))]
+        candidates = [(contrast, column) for column in standing_out if (contrast := proven(column))]
         if not candidates:
             return named
-        place = _one(remaining, candidates, usable, proven)
-        place = _widened(remaining, place, usable, proven)
-        contrast = remaining.contrast(table.holders[place])
-        judged = remaining.runs(table.holders[place])
+        column = _one(remaining, candidates, usable, proven)
+        column = _widened(remaining, column, usable, proven)
+        contrast = remaining.contrast(table.holders[column])
+        judged = remaining.runs(table.holders[column])
         named.append(
             TrafficSlice(
-                table.marks[place],
+                table.marks[column],
                 measure,
                 judged,
                 remaining.failures(judged),
@@ -300,7 +300,7 @@ def slices_of(
                 contrast.usual,
                 contrast.people,
                 contrast.p,
-                _alike(table, place, marks_of),
+                _alike(table, column, marks_of),
             )
         )
         remaining.take_out(judged, marks_of)
@@ -317,72 +317,79 @@ def _one(
 
     Its parts are held against the rest without it: against each other none of them stands out.
     """
-    place = max(candidates, key=lambda each: (each[0].surely, each[0].n, -each[1]))[1]
+    column = max(candidates, key=lambda entry: (entry[0].surely, entry[0].n, -entry[1]))[1]
     for _ in range(_DEEPEST):
-        whole = frozenset(remaining.table.holders[place])
-        bad = set(remaining.failures(whole))
-        alone = _alone(remaining, whole, bad, [other for other in usable if other != place], proven)
-        parts = _parts_of(remaining, bad, list(alone), whole=_WHOLE)
+        slice_runs = frozenset(remaining.table.holders[column])
+        bad = set(remaining.failures(slice_runs))
+        alone = _alone(
+            remaining, slice_runs, bad, [neighbour for neighbour in usable if neighbour != column], proven
+        )
+        parts = _parts_of(remaining, bad, list(alone), most=_WHOLE)
         if sum(len(part) for part in parts.values()) < _MADE_UP * len(bad):
             break
-        place = max(parts, key=lambda part: (alone[part].surely, -part))
-    return place
+        column = max(parts, key=lambda part: (alone[part].surely, -part))
+    return column
 
 
 def _alone(
-    remaining: Remaining, whole: frozenset[int], bad: set[int], usable: Sequence[int], proven: Proven
+    remaining: Remaining, slice_runs: frozenset[int], bad: set[int], usable: Sequence[int], proven: Proven
 ) -> dict[int, Contrast]:
     """Slices inside a wider one that hold a part of these failures and fail more than what is outside of it."""
     alone: dict[int, Contrast] = {}
-    for place in usable:
-        n, failed = remaining.counts[place]
+    for column in usable:
+        n, failed = remaining.counts[column]
         if n >= FEWEST_RUNS and failed >= max(FEWEST_PEOPLE, _PART * len(bad)):
             # By its runs and not by its failures: where one tool alone fails, all failures of any word are its.
-            inside = len(whole.intersection(remaining.runs(remaining.table.holders[place])))
-            if inside >= _INSIDE * n and (contrast := proven(place, whole)):
-                alone[place] = contrast
+            inside = len(slice_runs.intersection(remaining.runs(remaining.table.holders[column])))
+            if inside >= _INSIDE * n and (contrast := proven(column, slice_runs)):
+                alone[column] = contrast
     return alone
 
 
 def _parts_of(
-    remaining: Remaining, bad: set[int], proven: Sequence[int], *, whole: float
+    remaining: Remaining, bad: set[int], proven: Sequence[int], *, most: float
 ) -> dict[int, set[int]]:
     """Slices that stand alone and hold a part of these failures each, and hardly one in common; the largest first."""
-    table, parts, taken = remaining.table, dict[int, set[int]](), set[int]()
-    inside = {place: bad & set(table.holders[place]) for place in proven}
+    table, parts, claimed = remaining.table, dict[int, set[int]](), set[int]()
+    inside = {column: bad & set(table.holders[column]) for column in proven}
     # The largest first: two halves are told apart before a piece of either.
-    for place in sorted(proven, key=lambda place: -len(inside[place])):
-        own = inside[place]
-        if not _PART * len(bad) <= len(own) <= whole * len(bad) or len(own & taken) > (1 - _INSIDE) * len(
+    for column in sorted(proven, key=lambda column: -len(inside[column])):
+        own = inside[column]
+        if not _PART * len(bad) <= len(own) <= most * len(bad) or len(own & claimed) > (1 - _INSIDE) * len(
             own
         ):
             continue
         # The values of one argument are no parts: a tool that fails fails for each of them.
-        if table.marks[place].kind in (ARGUMENT, RESULT) or place in table.values:
+        if table.marks[column].kind in (ARGUMENT, RESULT) or column in table.values:
             continue
-        parts[place] = own
-        taken |= own
+        parts[column] = own
+        claimed |= own
     return parts
 
 
-def _widened(remaining: Remaining, place: int, usable: Sequence[int], proven: Proven) -> int:
+def _widened(remaining: Remaining, column: int, usable: Sequence[int], proven: Proven) -> int:
     """The widest slice around a slice of which the rest fails about as often: what was picked may be its worst part.
 
     Not where what it adds is made up of slices that stand alone: then it is several, and not one.
     """
     holders, considered = remaining.table.holders, set(usable)
-    own = set(remaining.runs(remaining.table.holders[place]))
+    own = set(remaining.runs(remaining.table.holders[column]))
     bad = len(remaining.failures(own))
     shared: dict[int, int] = {}
     for number in own:
-        for other in remaining.table.marks_of[number]:
-            shared[other] = shared.get(other, 0) + 1
-    widest, most = place, bad
-    for other, both in shared.items():
-        n, failed = remaining.counts[other]
-        if other not in considered or both < _INSIDE * len(own) or n - both < FEWEST_PEOPLE or failed <= most:
+        for neighbour in remaining.table.marks_of[number]:
+            shared[neighbour] = shared.get(neighbour, 0) + 1
+    widest, most = column, bad
+    for neighbour, both in shared.items():
+        n, failed = remaining.counts[neighbour]
+        if (
+            neighbour not in considered
+            or both < _INSIDE * len(own)
+            or n - both < FEWEST_PEOPLE
+            or failed <= most
+        ):
             continue
-        added = set(remaining.runs(holders[other])) - own
+        added = set(remaining.runs(holders[neighbour])) - own
         added_bad = set(remaining.failures(added))
         # As often as the slice itself, as far as so few runs can tell.
         share = len(added_bad) / len(added)
@@ -390,11 +397,11 @@ def _widened(remaining: Remaining, place: int, usable: Sequence[int], proven: Pr
             own
         ):
             continue
-        outside = [part for part in usable if part != other and own.isdisjoint(holders[part])]
-        alone = _alone(remaining, frozenset(holders[other]), added_bad, outside, proven)
-        parts = _parts_of(remaining, added_bad, list(alone), whole=1.0)
+        outside = [part for part in usable if part != neighbour and own.isdisjoint(holders[part])]
+        alone = _alone(remaining, frozenset(holders[neighbour]), added_bad, outside, proven)
+        parts = _parts_of(remaining, added_bad, list(alone), most=1.0)
         if sum(len(part) for part in parts.values()) < _MADE_UP * len(added_bad):
-            widest, most = other, failed
+            widest, most = neighbour, failed
     return widest
 
 
@@ -402,29 +409,29 @@ def _standing_out(remaining: Remaining, usable: Sequence[int]) -> list[int]:
     """The marks whose runs stand out when they are just counted: the others need no closer look."""
     usual = remaining.failed / remaining.n if remaining.n else 0.0
     gains = []
-    for place in usable:
-        n, bad = remaining.counts[place]
+    for column in usable:
+        n, bad = remaining.counts[column]
         if n >= FEWEST_RUNS and bad >= FEWEST_PEOPLE and bad / n > usual:
             rest = (remaining.failed - bad + 0.5) / (remaining.n - n + 1)
-            gains.append((_gain(n, bad, rest), place))
-    gains.sort(key=lambda each: (-each[0], each[1]))
-    return [place for _, place in gains[:_LOOKED_AT]]
+            gains.append((_gain(n, bad, rest), column))
+    gains.sort(key=lambda entry: (-entry[0], entry[1]))
+    return [column for _, column in gains[:_LOOKED_AT]]
 
 
-def _alike(table: RunTable, place: int, marks_of: Sequence[Sequence[int]]) -> list[RunMark]:
+def _alike(table: RunTable, column: int, marks_of: Sequence[Sequence[int]]) -> list[RunMark]:
     """Marks that nearly the same runs have, the slice's own first, then the closest."""
-    own = set(table.holders[place])
+    own = set(table.holders[column])
     shared: dict[int, int] = {}
     for number in own:
-        for other in marks_of[number]:
-            shared[other] = shared.get(other, 0) + 1
+        for neighbour in marks_of[number]:
+            shared[neighbour] = shared.get(neighbour, 0) + 1
     near = []
-    for other, both in shared.items():
-        union = len(own) + len(table.holders[other]) - both
-        if other != place and both / union >= 0.8:
-            near.append((both / union, table.marks[other]))
-    near.sort(key=lambda each: (-each[0], each[1]))
-    return [table.marks[place], *(mark for _, mark in near[:12])]
+    for neighbour, both in shared.items():
+        union = len(own) + len(table.holders[neighbour]) - both
+        if neighbour != column and both / union >= 0.8:
+            near.append((both / union, table.marks[neighbour]))
+    near.sort(key=lambda entry: (-entry[0], entry[1]))
+    return [table.marks[column], *(mark for _, mark in near[:12])]
 
 
 def looked_at(table: RunTable, measures: Iterable[str]) -> int:
@@ -433,14 +440,14 @@ def looked_at(table: RunTable, measures: Iterable[str]) -> int:
     Marks of the very same runs are one slice.
     """
     tests = 0
-    unique = [table.holders[place] for place in table.unlike]
+    unique = [table.holders[column] for column in table.unlike]
     for measure in measures:
         labels = table.labels[measure]
         for holders in unique:
-            known = 0
+            labelled = 0
             for number in holders:
-                known += labels[number] != UNKNOWN
-                if known >= FEWEST_RUNS:
+                labelled += labels[number] != UNKNOWN
+                if labelled >= FEWEST_RUNS:
                     tests += 1
                     break
     return tests

@@ -117,7 +117,7 @@ def _shared(evidence: SliceEvidence, kind: str, least: float = 0.6) -> list[tupl
             for mark, (inside, outside) in evidence.shares.items()
             if mark.kind == kind and inside >= least and inside > 3 * outside
         ),
-        key=lambda each: (-each[1], each[0]),
+        key=lambda fact: (-fact[1], fact[0]),
     )
 
 
@@ -300,9 +300,9 @@ def _by_tool(evidence: SliceEvidence) -> WeakPartGuess | None:
 
 def _grounded(run: Trajectory) -> bool:
     """True if the answer repeats a value that a tool gave and the question did not have."""
-    told = " ".join(str(call.result) for call in tool_calls(run)).lower()
-    asked = run.task.instruction.lower()
+    results = " ".join(str(call.result) for call in tool_calls(run)).lower()
+    question = run.task.instruction.lower()
     values = {value.lower() for value in _VALUE.findall(run.output_text)}
     numbers = {value for value in values if value[0].isdigit()}
-    own = {value for value in (numbers or values) if value not in asked}
-    return any(value in told or value.removesuffix(".00").removesuffix("0") in told for value in own)
+    own = {value for value in (numbers or values) if value not in question}
+    return any(value in results or value.removesuffix(".00").removesuffix("0") in results for value in own)
