@@ -17,11 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...judge.hacking import detect, gold_before, traits
 from ...judge.metrics import SCORE, JudgeMetric, Metric
 from ...models.base import Model
 from ...prove.gate import compare
 from ...record.store import Store
-from ...ship.releasing import record
+from ...ship.releasing import record, with_findings
 from ...types import Budget, Bundle, Group, Sampling, Split, Task, Verdict
 from ..datasets.folds import apart_from
 from ..experiment import Experiment
@@ -173,6 +174,8 @@ class _Folding:
         self.work, self.folds, self.share, self.reflections = work, folds, share, reflections
         self.wrong: dict[str, bool] = {}
         """Row → whether the prompt as it stands has it wrong."""
+        self.values: set[float | None] = set()
+        """Marks of the prompt as it stands."""
         self.before: list[Group] = []
         self.after: list[Group] = []
         """Pairs so far, before and after, each of a row out of fold."""
@@ -189,6 +192,7 @@ class _Folding:
             refuse_unanswered(baselines[-1])
         for group in (group for groups in baselines for group in groups):
             value = value_of(group.trajectories[0], SCORE)
+            self.values.add(value)
             self.wrong[group.task.id] = value is None or value < self.work.metric.right
         rows = len(self.wrong)
         if not any(self.wrong.values()):
@@ -253,7 +257,20 @@ class _Folding:
             regime=work.regime,
         )
         verdict = replace(verdict, candidate=improvement.bundle.id, baseline=work.start.id)
-        verdict = record(work.store, verdict, (work.start, improvement.bundle), experiment=work.name)
+        findings = detect(
+            [traits(run) for group in self.before for run in group.trajectories],
+            [traits(run) for group in self.after for run in group.trajectories],
+            metric=SCORE,
+            gold=gold_before(SCORE, [work.metric]),
+        )
+        verdict = record(
+            work.store,
+            with_findings(verdict, findings),
+            (work.start, improvement.bundle),
+            experiment=work.name,
+            findings=findings,
+            rewards=[work.metric],
+        )
         gate = (means(self.before).get(SCORE, 0.0), means(self.after).get(SCORE, 0.0))
         reason = (
             f"{len(self.folds)} searches, each without the fold that it is judged on, found "
@@ -305,7 +322,7 @@ class _Folding:
             rows or len(self.wrong),
             causes=self.causes,
             folds=len(self.folds),
-            spread=float(len(set(self.wrong.values())) > 1),
+            spread=float(len(self.values) > 1),
         )
 
 
