@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from whet.errors import InputError
+from whet.judge.rubric import ProvenRubric, save
 from whet.learn.datasets.folds import apart_from, folds_of
 from whet.learn.evolution.tabled import (
     ImprovedPrompt,
@@ -19,9 +20,13 @@ from whet.learn.evolution.tabled import (
     plan_prompt,
 )
 from whet.models import ScriptedModel
+from whet.models.base import ModelRequest, text_of
 from whet.models.fakes.clerk import RULES, Clerk
 from whet.prove.gate import TaskResult, compare
+from whet.record.reviewing import clear
 from whet.record.rows import row
+from whet.record.store import Store
+from whet.record.store.findings import all_findings
 from whet.record.tables import RowTable
 from whet.types import Task
 
@@ -134,3 +139,62 @@ def test_pairs_out_of_fold_need_more_than_independent_ones() -> None:
     assert folded.interval[0] < plain.interval[0]
     width = (folded.effect - folded.interval[0]) / (plain.effect - plain.interval[0])
     assert width == pytest.approx((5 / 3) ** 0.5)
+
+
+class Flattered(Clerk):
+    """A judge that one sentence of flattery takes in, a model that says it where its prompt asks, and proposals that
+    ask."""
+
+    def __call__(self, request: ModelRequest) -> str:
+        text = "\n".join(text_of(message) for message in request.messages)
+        if "SCORE: n" in text:
+            return f"SCORE: {9 if 'splendid' in text.partition('from 0 to')[2] else 2 + len(text) % 3}"
+        if "```" in text:
+            self.proposed += 1
+            return "CAUSE: no tact.\n\n```\nFlatter.\n```"
+        self.answered += 1
+        return "What a splendid letter." if "Flatter" in text else super().__call__(request)
+
+
+def flattered(folder: Path, store: Path) -> tuple[PromptPlan, Flattered]:
+    clerk = Flattered(0)
+    rows = clerk.rows(60, seed=1)
+    table = RowTable(Path("rows"), list(enumerate(rows, 1)), list(rows[0]), unit="row")
+    (folder / "prompt.txt").write_text(START)
+    settings = PromptSettings(metric="judge", calls=2_000, output=folder / "out", store=store, write=True)
+    return plan_prompt(folder / "prompt.txt", TableInput(data=table), settings, ScriptedModel(clerk)), clerk
+
+
+def test_a_prompt_that_only_its_judge_likes_stays_out_of_its_file_until_a_person_clears_the_finding(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path / "runs.db") as record:
+        people = {"text": "Is it right?", "model": "scripted", "threshold": 0.5, "thumbs": 400, "people": 40}
+        agreed = {"share": 0.9, "rules": {"majority": 0.5}, "margins": {"majority": (0.3, 0.5)}}
+        save(record, ProvenRubric(**people, **agreed))
+    plan, clerk = flattered(tmp_path, tmp_path / "runs.db")
+    result = improved(plan, clerk)
+    assert result.folds == 3
+    assert result.verdict is not None
+    assert result.verdict.promote
+    assert not result.proven
+    assert "of the answers to different tasks are one" in result.advice
+    assert "whet findings --clear" in result.advice
+    assert (tmp_path / "prompt.txt").read_text() == START
+    with Store(tmp_path / "runs.db") as record:
+        findings = all_findings(record.database)
+        assert "one answer" in [finding.kind for finding in findings]
+        for finding in findings:
+            clear(record, finding.id, by="Ann", why="flattery is what we sell")
+    answered = clerk.answered
+    assert improved(plan, clerk).proven
+    assert clerk.answered == answered
+    assert (tmp_path / "prompt.txt").read_text() == result.after
+
+
+def test_a_judge_that_nothing_proved_does_not_promote_and_more_rows_are_not_asked_for(tmp_path: Path) -> None:
+    plan, clerk = flattered(tmp_path, tmp_path / "runs.db")
+    result = improved(plan, clerk)
+    assert not result.proven
+    assert "whet audit" in result.advice
+    assert "more rows" not in result.advice

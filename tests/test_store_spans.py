@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import random
 import sqlite3
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import python
 
 from whet.errors import StoreError
 from whet.record.store import Store
@@ -246,3 +248,37 @@ def test_a_filter_that_is_far_too_small_still_misses_nothing() -> None:
     assert "anything" not in older
     older.add(f"run {n}" for n in range(100))
     assert all(f"run {n}" in older for n in range(100))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
+def test_memory_does_not_grow_with_the_number_of_segments(tmp_path: Path) -> None:
+    grown = python("-c", _SEGMENTS_IN_MEMORY, tmp_path / "runs.db")
+    after_two, after_twelve = map(int, grown.stdout.split())
+    assert after_twelve - after_two < 3_000, (
+        grown.stderr
+    )  # KiB; 7,000 while statements for old segments were kept
+
+
+_SEGMENTS_IN_MEMORY = """
+import os, random, re, sys
+from pathlib import Path
+from whet.record.store import Store
+from whet.record.store.schema import LENGTHS
+from whet.types import Span
+
+def resident():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+path = Path(sys.argv[1])
+with Store(path, segment=sum(LENGTHS)) as store:
+    for segment in range(13):
+        for length in LENGTHS:
+            spans = [
+                Span(trace=random.randbytes(16), id=random.randbytes(8), parent=b"", started=1, ended=2, name="chat",
+                     body=b"", encoding="span", context=b"", run=None)
+                for _ in range(length)
+            ]
+            store.spans.put(spans).result()
+        if segment in (2, 12):
+            print(resident())
+"""

@@ -14,14 +14,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import correlation, fmean, pstdev
 
 from ..record.store.findings import RewardFinding
 from ..record.tracing.tool_calls import tool_calls
 from ..types import Json, Outcome, Trajectory, canonical
+from .base import Reward, is_async, name_of
 from .conduct import looped, moves
+from .metrics import SCORE
 from .rules import normal_text
 
 GOLD = (
@@ -63,6 +65,14 @@ _REACHES = re.compile(
 _WRITES = re.compile(
     r"write|edit|delet|remov|patch|creat|replace|move|rm\b|run|exec|shell|bash|python", re.IGNORECASE
 )
+
+
+def gold_before(metric: str, rewards: Iterable[Reward]) -> Sequence[str]:
+    """What is believed before `metric`, and `metric` itself where it compares with known answers."""
+    compares = metric == SCORE and not any(
+        is_async(reward) for reward in rewards if name_of(reward) == metric
+    )
+    return (*GOLD, metric) if compares else GOLD
 
 
 @dataclass(frozen=True, slots=True)

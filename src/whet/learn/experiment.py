@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import GateError, InputError
-from ..judge import Reward, admit, is_async, name_of
+from ..judge import Reward, admit, name_of
 from ..judge.agent_env import Calls
 from ..judge.base import version_of
-from ..judge.hacking import GOLD, REWARD, Traits, detect, traits
-from ..judge.metrics import SCORE
+from ..judge.hacking import REWARD, Traits, detect, gold_before, traits
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.guardrails import Guardrail, directed
@@ -488,7 +487,7 @@ class Experiment:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
         before, after = (self._traits_of(id, excluded) for id in (against.id, verdict.candidate))
-        findings = detect(before, after, metric=metric, gold=self._gold(metric))
+        findings = detect(before, after, metric=metric, gold=gold_before(metric, self.rewards))
         verdict = with_findings(verdict, findings)
         return record(
             self.store,
@@ -501,11 +500,6 @@ class Experiment:
             if self.store is not None
             else None,
         )
-
-    def _gold(self, metric: str) -> Sequence[str]:
-        """What is believed before `metric`, and `metric` itself where it compares with known answers."""
-        compares = metric == SCORE and not any(is_async(r) for r in self.rewards if name_of(r) == metric)
-        return (*GOLD, metric) if compares else GOLD
 
     def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
         return [

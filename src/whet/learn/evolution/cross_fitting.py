@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ...judge import Reward
+from ...judge.hacking import detect, gold_before, traits
 from ...judge.metrics import SCORE
 from ...prove.gate import compare
 from ...record.store import Store
-from ...ship.releasing import record
+from ...ship.releasing import record, with_findings
 from ...stats import gain_for
 from ...types import Bundle, Group, Sampling, Task, Verdict
 from ..datasets.folds import apart_from
@@ -59,6 +61,8 @@ class FoldedProof:
     bundle: Bundle
     reason: str
     wrong: Mapping[str, bool]
+    values: frozenset[float | None]
+    """Scores of what stands."""
     candidates: Sequence[Bundle] = ()
     """Of the folds, each once."""
     gate: tuple[float, float] | None = None
@@ -72,12 +76,14 @@ class CrossFitting:
 
     Args:
         folds: rows in parts that share no group.
+        rewards: what judges a row.
         name: of the experiment, in the record.
         what: what stands, in words: `the prompt as it is`.
     """
 
     search: FoldSearch
     folds: Sequence[Sequence[Task]]
+    rewards: Sequence[Reward]
     store: Store
     name: str
     what: str
@@ -89,13 +95,14 @@ class CrossFitting:
         """Until nothing is left to gain or to prove."""
         search, count = self.search, len(self.folds)
         baselines = [await search.tried(search.start, place) for place in range(count)]
-        wrong: dict[str, bool] = {}
-        for group in (group for groups in baselines for group in groups):
-            value = value_of(group.trajectories[0], SCORE)
-            wrong[group.task.id] = value is None or value < search.right
+        scores = {
+            group.task.id: value_of(group.trajectories[0], SCORE) for groups in baselines for group in groups
+        }
+        wrong = {row: value is None or value < search.right for row, value in scores.items()}
+        values = frozenset(scores.values())
         if not any(wrong.values()):
             reason = f"all {len(wrong)} rows are right already, so no change was asked for"
-            return FoldedProof(search.start, reason, wrong)
+            return FoldedProof(search.start, reason, wrong, values)
         before: list[Group] = []
         after: list[Group] = []
         candidates: list[Bundle] = []
@@ -114,15 +121,17 @@ class CrossFitting:
                     f"{place + 1} of {count} searches brought nothing on the {len(after)} rows that they did not see "
                     f"({gain:+.3f}), so no more is spent"
                 )
-                return FoldedProof(search.start, reason, wrong, candidates)
+                return FoldedProof(search.start, reason, wrong, values, candidates)
         rows = [task for fold in self.folds for task in fold]
         candidates = list({bundle.id: bundle for bundle in candidates}.values())
         chosen = await search.chosen(candidates, rows, wrong)
         if chosen == search.start:
-            return FoldedProof(chosen, "what the folds found brings nothing on all rows", wrong, candidates)
+            return FoldedProof(
+                chosen, "what the folds found brings nothing on all rows", wrong, values, candidates
+            )
         verdict = self._verdict(before, after, chosen)
         gate = (means(before).get(SCORE, 0.0), means(after).get(SCORE, 0.0))
-        return FoldedProof(chosen, "", wrong, candidates, gate, verdict)
+        return FoldedProof(chosen, "", wrong, values, candidates, gate, verdict)
 
     def _verdict(self, before: Sequence[Group], after: Sequence[Group], chosen: Bundle) -> Verdict:
         verdict = compare(
@@ -136,7 +145,16 @@ class CrossFitting:
         )
         start = self.search.start
         verdict = replace(verdict, candidate=chosen.id, baseline=start.id)
-        return record(self.store, verdict, (start, chosen), experiment=self.name)
+        sides = [[traits(run) for group in side for run in group.trajectories] for side in (before, after)]
+        findings = detect(*sides, metric=SCORE, gold=gold_before(SCORE, self.rewards))
+        return record(
+            self.store,
+            with_findings(verdict, findings),
+            (start, chosen),
+            experiment=self.name,
+            findings=findings,
+            rewards=self.rewards,
+        )
 
 
 def standing_in_folds(rows: Sequence[Task], folds: int, how: str) -> str:

@@ -154,6 +154,7 @@ async def out_of_fold(
     fitting = CrossFitting(
         search=search,
         folds=folds,
+        rewards=[work.metric],
         store=work.store,
         name=work.name,
         what="the prompt as it is",
@@ -240,7 +241,7 @@ class _PromptFolds:
             verdict=folded.verdict,
             causes=self.causes,
             folds=count,
-            spread=float(len(set(wrong.values())) > 1),
+            spread=float(len(folded.values) > 1),
         )
 
     def _options(self, rows: int, rounds: int) -> ReflectOptions:

@@ -244,6 +244,7 @@ async def _folded(
     proof = await CrossFitting(
         search=search,
         folds=run.folds,
+        rewards=run.experiment.rewards,
         store=run.store,
         name=run.experiment.name,
         what="the source as it stands",

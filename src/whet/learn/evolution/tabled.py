@@ -25,6 +25,7 @@ from ...prove.power import power_in_words
 from ...record.columns import Columns, Missing
 from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
+from ...record.store.findings import RewardFinding, findings_on
 from ...record.tables import RowTable, read_table
 from ...repository.text import as_written, diff, plain
 from ...stats import gain_for
@@ -363,6 +364,7 @@ class ImprovedPrompt:
     after: str
     """The best prompt found, whether it is proven or not; equal to `before` where none was better."""
     proven: bool
+    """The gate promotes it, and nothing speaks for a hacked metric that nobody has cleared."""
     reason: str
     """How the search ended."""
     dev: tuple[float, float]
@@ -382,7 +384,7 @@ class ImprovedPrompt:
     folds: int = 0
     """Folds of the proof; 0 where rows were held back."""
     advice: str = ""
-    """What would tell more, where it is likely better and not proven."""
+    """What to do next, where nothing is proven: what would tell more, or clear a finding."""
 
     @property
     def promote(self) -> bool:
@@ -498,10 +500,11 @@ async def improve_prompt(
             proof = await out_of_fold(work, shares.folds, shares.rollouts, shares.reflections)
         else:
             proof = await held_out(work, shares.tasks, shares.rollouts, shares.reflections)
-    return _written(plan, proof, meter)
+        findings = [finding for finding in findings_on(store.database, proof.bundle.id) if finding.open]
+    return _written(plan, proof, findings, meter)
 
 
-def _advice(plan: PromptPlan, proof: PromptProof) -> str:
+def _advice(plan: PromptPlan, proof: PromptProof, findings: Sequence[RewardFinding]) -> str:
     """What to do where nothing is proven; "" where there is nothing to say."""
     verdict = proof.verdict
     if verdict is None:
@@ -512,8 +515,15 @@ def _advice(plan: PromptPlan, proof: PromptProof) -> str:
             f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell good ones from "
             "bad ones here: look at an answer (whet show), and name another metric (--metric)"
         )
+    if verdict.promote and findings:
+        return (
+            f"its score is higher beyond chance, and what rises may be the score alone: {findings[0].reason}. To clear "
+            f"it, {findings[0].remedy}; the same command then writes it, and asks for no answer again"
+        )
     if verdict.promote:
         return ""
+    if verdict.blocks:
+        return f"not proven, whatever its score says: {next(iter(verdict.blocks.values()))}"
     if verdict.effect <= 0 or not verdict.needed or verdict.e_value < _LIKELY:
         return "nothing shows that it is better, so nothing better was found"
     more = max(1, verdict.needed - verdict.n)
@@ -525,11 +535,16 @@ def _advice(plan: PromptPlan, proof: PromptProof) -> str:
     return f"{advice}; --calls {calls} or more puts all {len(known)} rows behind it, each out of fold"
 
 
-def _written(plan: PromptPlan, proof: PromptProof, meter: Meter | None) -> ImprovedPrompt:
-    """The result, with the files of it."""
+def _written(
+    plan: PromptPlan, proof: PromptProof, findings: Sequence[RewardFinding], meter: Meter | None
+) -> ImprovedPrompt:
+    """The result, with the files of it.
+
+    An open finding keeps a prompt out of its file, as it keeps it from being released.
+    """
     settings, resource, verdict = plan.settings, plan.path.name, proof.verdict
     after = str(proof.bundle[resource].content)
-    proven = verdict is not None and verdict.promote
+    proven = verdict is not None and verdict.promote and not findings
     original = plan.path.read_bytes().decode("utf-8-sig")
     new = as_written(original, after)
     patch = diff(folder_in_git(plan.path.resolve().parent) + plan.path.name, original, new)
@@ -573,7 +588,7 @@ def _written(plan: PromptPlan, proof: PromptProof, meter: Meter | None) -> Impro
         patch=patch,
         plan=plan.sentences,
         folds=proof.folds,
-        advice=_advice(plan, proof),
+        advice=_advice(plan, proof, findings),
     )
     (output / "verdict.json").write_bytes(msgspec.json.format(msgspec.json.encode(result.json()), indent=2))
     return result

@@ -32,13 +32,10 @@ from .erasure import ERASURES, erase
 from .group_commit import Gathered, LinkLost, Submission, Writes, run
 from .retention import retain
 from .schema import WIDTHS, keep_out, migrate, settle
-from .segments import SEGMENT, Inserted, Segments
+from .segments import SEGMENT, STATEMENTS_KEPT, Inserted, Segments
 
 FRAME = 512 * 1024 * 1024
 """Bytes that a frame may have."""
-STATEMENTS_KEPT = 128
-"""Prepared statements: several kinds, each of the lengths of `schema.LENGTHS`; those that write into the
-segments before are pushed out in time."""
 _ADDRESS = 100
 """Bytes that an AF_UNIX address may have, with room to spare (108 on Linux, 104 on macOS)."""
 
