@@ -115,4 +115,4 @@ def test_the_shell_says_what_it_recorded_and_of_what(
         "correction",
         "comment",
     ]
-    assert "not recorded yet" in told
+    assert "the feedback is kept and joins it when it arrives" in told

@@ -122,3 +122,17 @@ def test_zero_is_no_trap(path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "unknown" in run(capsys, "show", "trajectories", "--store", path).splitlines()[0]
     with Store(path) as store:
         assert thumbs(store.trajectory("a")) is None
+
+
+def test_a_thumb_on_a_run_that_is_not_there_is_kept_and_says_so(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = run(capsys, "feedback", "late", "down", "--store", path)
+    assert "no run late is recorded" in told
+    assert "whet show trajectories lists those that are there" in told
+    assert json.loads(run(capsys, "feedback", "late", "up", "--store", path, "--json"))["recorded"] is False
+    assert json.loads(run(capsys, "feedback", "a", "up", "--store", path, "--json"))["recorded"] is True
+    with Store(path) as store:
+        store.put(Trajectory(id="late", task=Task(instruction="Is it late?"), output="Yes."))
+        (joined,) = store.trajectories(ids=["late"])
+    assert [entry.value for entry in joined.feedback] == [-1.0, 1.0]

@@ -122,7 +122,9 @@ def test_offline_it_names_a_model_as_the_next_step(folder: Path) -> None:
 def test_a_dry_run_and_what_is_missing(folder: Path) -> None:
     plan = improve(folder, "--dry-run")
     assert plan.returncode == 0, plan.stderr
-    assert "behind the gate 40 pairs" in plan.stdout
+    assert "200 rows in 200 groups, all of them behind the proof" in plan.stdout
+    held = improve(folder, "--dry-run", "--folds", "0")
+    assert "behind the gate 40 pairs" in held.stdout
     assert not (folder / "whet_output").exists()
     assert "is for a prompt" in improve(folder, "--metric", "exact").stderr
     assert "it has line, amount" in improve(folder, "--input", "text").stderr
@@ -148,7 +150,9 @@ def test_whole_numbers_of_a_function_that_gives_floats_are_floats(folder: Path) 
     (folder / "half.csv").write_text("n,half\n" + "".join(f"{2 * n},{n}\n" for n in range(60)))
     done = whet_command("improve", "half:half", "--data", "half.csv", folder=folder)
     assert "expected: half = 0.0" in done.stdout
-    assert "1.000 → 1.000" in done.stdout
+    assert "on all 60 rows: 1.000 → 1.000" in done.stdout
+    assert "right already" in done.stdout
+    assert "a model is the next step" not in done.stdout
 
 
 def test_python_has_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

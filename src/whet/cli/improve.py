@@ -150,6 +150,12 @@ def improve(
     """
     by_thumbs = is_thumbed(agent, setup.data, setup.reward)
     by_table = not by_thumbs and is_tabled(agent, setup.data, setup.reward)
+    if setup.data is not None and not setup.reward and agent.endswith(".py") and ":" not in agent:
+        module = agent.removesuffix(".py").replace("/", ".")
+        raise InputError(
+            f"{agent} --data {setup.data}: a table is for one function of the file: name it, as {module}:FUNCTION; "
+            "without --data the file's prompt is improved by the thumbs of --store"
+        )
     if (by_thumbs or by_table) and (comparison.not_lower or comparison.not_higher):
         raise InputError(
             "--not-lower and --not-higher guard the scores of an agent that rewards judge: give --reward, or leave "

@@ -98,9 +98,14 @@ def feedback(
             batch.add_feedback(entry)
         recorded = run is None or bool(next(opened.trajectories(ids=[run], limit=1), None))
     if json:
-        print_json(entry)
+        print_json({**msgspec.to_builtins(entry), "recorded": recorded})
         return 0
-    late = "" if recorded else "; that run is not recorded yet: the feedback is joined to it when it arrives"
+    late = (
+        ""
+        if recorded
+        else f"; no run {run} is recorded in {store} yet: the feedback is kept and joins it when it arrives. If the id "
+        "is mistyped, whet show trajectories lists those that are there"
+    )
     print(f"{store}: {spoken(entry)} on {run or session} ({entry.id}){late}")
     say_redacted(batch.redacted)
     return 0

@@ -43,8 +43,9 @@ class TableOptions:
     calls: int = 200
     """Most model calls: to search, to propose, to judge and to prove together."""
     folds: int | None = None
-    """Parts of the table, each tried with a prompt that was searched on the others, so that every row is behind the
-    proof of a prompt; 0 holds a fifth of the rows back instead. If omitted, 4 where --calls allow it, else 0."""
+    """Parts of the table, each tried with what was searched on the others, so that every row is behind the proof; 0
+    holds a fifth of the rows back instead. If omitted, 3: for a prompt where --calls allow it, for a function where a
+    fifth of the rows would prove little; else 0."""
     price: tuple[float, float] | None = None
     """Dollars per million prompt tokens, and per million output tokens. If omitted, the model's public price."""
     temperature: float | None = None
@@ -168,7 +169,6 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
         ("--metric", options.metric),
         ("--write", options.write),
         ("--rubric", options.rubric),
-        ("--folds", options.folds),
     ):
         if given:
             raise InputError(
@@ -176,7 +176,7 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
             )
     asks = bool(run.model or options.proposer_model)
     settings = function_settings(options.calls, options.output, run.seed, asks, run.store)
-    settings = replace(settings, regime=run.regime)
+    settings = replace(settings, regime=run.regime, alpha=run.alpha)
     meter = Meter()
     proposals = settings.config.iterations
     with LiveLine(meter, calls=settings.calls, proposals=proposals, quiet=run.json) as line:
@@ -189,6 +189,7 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
             progress=line.proposal,
             meter=meter,
             dry_run=run.dry_run,
+            folds=options.folds,
         )
     if not isinstance(report, EvolutionReport):
         _plan(run, report.sentences)

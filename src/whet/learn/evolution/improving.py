@@ -70,6 +70,7 @@ class Pieces(Searching):
             training rows is set aside for it.
         progress: called with every committed record, and the function that it is about.
         notice: called with the reason for which a search begins anew.
+        chosen_on: ids of rows that the result is chosen on beyond those that are searched.
     """
 
     agent: RepositoryAgent
@@ -81,6 +82,7 @@ class Pieces(Searching):
     shown: Mapping[str, Sequence[Demonstration]] = field(default_factory=dict)
     progress: Callable[[str, ProposalRecord], None] | None = None
     notice: Callable[[str], None] | None = None
+    chosen_on: Sequence[str] = ()
 
     name = "pieces"
 
@@ -129,7 +131,8 @@ class Pieces(Searching):
 
     def _learned(self) -> Bundle:
         """The result, which names the rows that it was searched on: a later gate leaves them out."""
-        searched = sorted(task.id for task in (*self._context.train, *self._context.validation))
+        tasks = (*self._context.train, *self._context.validation)
+        searched = sorted({*self.chosen_on, *(task.id for task in tasks)})
         versions = self.env.form.bundle(self._program).values()
         return Bundle([replace(version, meta={**version.meta, "rows": searched}) for version in versions])
 

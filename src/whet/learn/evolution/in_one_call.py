@@ -23,15 +23,18 @@ from ...models.base import Model
 from ...models.budget import Meter
 from ...models.prices import known_prices, price_for
 from ...models.trial import trial_address
+from ...prove.power import power_in_words
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
 from .agent import RepositoryAgent
+from .cross_fitting import standing_in_folds
+from .function_proof import folds_wanted, function_folds
 from .live import LiveLine
 from .openevolve import Config
-from .records import ProposalRecord
+from .records import SearchProgress
 from .reports import EvolutionReport, flips
 from .repositories import evolve_targets
 from .settings import RepositoryInput, Settings
@@ -156,13 +159,18 @@ class FunctionPlan:
     target: str
     intake: Intake
     sentences: Sequence[str]
+    folds: int = 0
+    """Of the proof; 0 where rows are held back."""
 
 
-def plan_function(target: str, source: TableInput, settings: Settings, asked: str = "") -> FunctionPlan:
+def plan_function(
+    target: str, source: TableInput, settings: Settings, asked: str = "", folds: int | None = None
+) -> FunctionPlan:
     """Read function and table.
 
     Args:
         asked: name of the model that proposes; "" if none does.
+        folds: of the proof; None for as many as the rows and the calls ask for.
 
     Raises:
         InputError, NotFoundError: no such function, or something that cannot be read.
@@ -173,7 +181,19 @@ def plan_function(target: str, source: TableInput, settings: Settings, asked: st
     known = [task for task in intake.tasks if task.answer_known]
     if not known:
         raise InputError(f"{intake.table.path}: no row has an expected answer, so nothing can be judged")
-    kind = suited(known)[1]
+    kind, seed = suited(known)[1], settings.seed or 42
+    if folds is None:
+        folds = folds_wanted(known, calls=settings.calls if asked else None, seed=seed)
+    elif folds:
+        function_folds(known, folds, seed=seed)
+    rows = standing(intake.tasks)
+    proof = [rows.sentence, rows.power(settings.regime)]
+    if folds:
+        groups = len({task.group or task.id for task in known})
+        proof = [
+            standing_in_folds(known, folds, "tried with a text of the function"),
+            power_in_words(len(known), groups, regime=settings.regime),
+        ]
     who = (
         f"built-in edits and {asked} propose changes: at most {settings.calls} calls"
         if asked
@@ -183,11 +203,10 @@ def plan_function(target: str, source: TableInput, settings: Settings, asked: st
         f"{target} can change; it runs in the sandbox, a call for each row, and nothing in the repository is written",
         *intake.sentences,
         f"answers are compared for equality, type included ({kind})",
-        standing(intake.tasks).sentence,
-        standing(intake.tasks).power(settings.regime),
+        *proof,
         who,
     ]
-    return FunctionPlan(target, intake, sentences)
+    return FunctionPlan(target, intake, sentences, folds)
 
 
 async def function_from_table(
@@ -197,13 +216,17 @@ async def function_from_table(
     endpoints: Endpoints,
     *,
     say: Say = lambda sentence: None,
-    progress: Callable[[str, ProposalRecord], None] | None = None,
+    progress: SearchProgress | None = None,
     meter: Meter | None = None,
     dry_run: bool = False,
+    folds: int | None = None,
 ) -> EvolutionReport | FunctionPlan:
     """Plan, say the plan, and let `whet evolve` do it.
 
     The rows as they were read are `rows.jsonl` in the output folder.
+
+    Args:
+        folds: as of `plan_function`.
 
     Raises:
         InputError, TrainingRefused, SandboxError: as of `evolve_targets`.
@@ -211,7 +234,8 @@ async def function_from_table(
     meter = meter or Meter()
     async with AsyncExitStack() as stack:
         _, proposer, _ = await endpoints.open(stack, meter)
-        plan = plan_function(target, source, settings, proposer.name if proposer is not None else "")
+        asked = proposer.name if proposer is not None else ""
+        plan = plan_function(target, source, settings, asked, folds)
         for sentence in plan.sentences:
             say(sentence)
         if dry_run:
@@ -222,6 +246,7 @@ async def function_from_table(
         write_rows(rows, plan.intake.tasks)
         models = [proposer] if proposer is not None else None
         repository = RepositoryInput(targets=(target,), data=rows)
+        settings = replace(settings, folds=plan.folds)
         return await evolve_targets(repository, settings, models=models, progress=progress)
 
 
@@ -229,7 +254,7 @@ def function_sentences(report: EvolutionReport) -> list[str]:
     """The result of a function in words."""
     lines: list[str] = []
     for name, splits in report.json()["scores"].items():
-        scored = {part: row for part, row in splits.items() if "before" in row}
+        scored = {part: row for part, row in splits.items() if "before" in row and not report.folds}
         for part, what in (("train", "that were searched"), ("gate", "that nothing was chosen on")):
             if part in scored:
                 row = scored[part]
@@ -237,6 +262,16 @@ def function_sentences(report: EvolutionReport) -> list[str]:
                     f"on the {row['n']} rows {what}: {row['before']:.3f} → {row['after']:.3f} "
                     f"({row['after'] - row['before']:+.3f})"
                 )
+        if report.folds and not report.patch:
+            row = splits["train"]
+            lines.append(f"on all {row['n']} rows: {row['before']:.3f} → {row['after']:.3f}")
+        if report.out_of_fold is not None and report.verdict is not None:
+            before, after = report.out_of_fold
+            lines.append(
+                f"on {report.verdict.n} rows out of {report.folds} folds, each searched without it: {before:.3f} → "
+                f"{after:.3f} ({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of "
+                f"{100 * before:.0f} are right"
+            )
         gained, lost = flips(report.rows[name])
         if report.patch:
             lines.append(f"of all rows {len(gained)} became right and {len(lost)} wrong")
@@ -248,7 +283,8 @@ def function_sentences(report: EvolutionReport) -> list[str]:
         lines += [f"  {reason}" for reason in report.verdict.reasons]
     else:
         lines.append(report.why)
-        if not report.models:
+        right = all((old.score("score") or 0.0) >= 1.0 for pairs in report.rows.values() for old, _ in pairs)
+        if not report.models and not right:
             lines.append(
                 "edits alone find nothing better; a model is the next step: --model NAME --base-url URL"
             )

@@ -73,13 +73,15 @@ class LiveLine:
         best = figures.get("best")
         self._draw(best if isinstance(best, float) else None)
 
-    def proposal(self, name: str, record: ProposalRecord) -> None:
-        """Take a proposal of an evolution."""
+    def proposal(self, name: str, record: ProposalRecord, *, search: int = 0, searches: int = 1) -> None:
+        """Take a proposal of an evolution, or of one of several searches."""
         score = f"{record.score:g}" if record.score is not None else record.failure or record.status
         subject = f"{name}: " if name else ""
+        if searches > 1:
+            subject += f"fold {search + 1} of {searches}, "
         self._now = f"{subject}proposal {record.number}, {record.operator}: {score}"
         if self._proposals:
-            self._share = record.number / self._proposals
+            self._share = (search + min(1.0, record.number / self._proposals)) / searches
         best = record.score if self._best is None else max(self._best, record.score or self._best)
         self._draw(best)
 

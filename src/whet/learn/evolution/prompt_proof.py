@@ -1,13 +1,7 @@
 """Search for a better prompt and prove it: on rows that were held back, or on every row out of fold.
 
-Where the calls allow it, every row is behind the proof (cross-fitting).  The rows are divided into folds by group; for
-each fold a prompt is searched on rows of the others and tried on the fold, and all pairs of all folds go into one test.
-What ships is the prompt that is best on all rows among those of the folds and what they add together.
-
-What the test says: that the *search* finds better prompts than the one that stands, on the average of its folds.  What
-it assumes: the prompt that ships, which was chosen above those of the folds and on more rows, is no worse than their
-mean; and folds, each of whose rows helped to choose the others' prompts, are no more alike than the interval is
-widened for (`prove.gate.Comparison`, docs/decisions/022-out-of-fold.md).
+Where the calls allow it, every row is behind the proof (`cross_fitting.py`).  What ships is then the prompt that is
+best on all rows among those of the folds and what they add together.
 """
 
 from __future__ import annotations
@@ -17,22 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...judge.hacking import detect, gold_before, traits
 from ...judge.metrics import SCORE, JudgeMetric, Metric
 from ...models.base import Model
-from ...prove.gate import compare
 from ...record.store import Store
-from ...ship.releasing import record, with_findings
 from ...types import Budget, Bundle, Group, Sampling, Split, Task, Verdict
-from ..datasets.folds import apart_from
 from ..experiment import Experiment
 from ..improvement import Improvement
-from ..loop import Progress, means, value_of
+from ..loop import Progress, means
+from .cross_fitting import CrossFitting, FoldedProof
 from .prompted import PromptAgent
 from .reflecting import Reflect, ReflectOptions, refuse_unanswered
 
-FOLDS = 3
-"""With more of them they depend on each other more, and each costs a search (docs/decisions/022-out-of-fold.md)."""
 LEAST_SEARCH = 80
 """Runs that the search for one fold needs at the least."""
 REFLECTIONS = 6
@@ -161,169 +150,115 @@ async def out_of_fold(
         rollouts: runs to search with, of all folds together.
         reflections: calls of the model that proposes, for one fold.
     """
-    folding = _Folding(work, folds, int(rollouts / (len(folds) + _LAST)), reflections)
-    return await folding.run()
+    search = _PromptFolds(work, folds, int(rollouts / (len(folds) + _LAST)), reflections)
+    fitting = CrossFitting(
+        search=search,
+        folds=folds,
+        rewards=[work.metric],
+        store=work.store,
+        name=work.name,
+        what="the prompt as it is",
+        alpha=work.alpha,
+        regime=work.regime,
+        progress=work.progress,
+    )
+    return search.proof(await fitting.run())
 
 
-class _Folding:
-    """A proof out of fold under way."""
+class _PromptFolds:
+    """The searches for a prompt, one for each fold and one for what ships."""
 
     def __init__(
         self, work: PromptWork, folds: Sequence[Sequence[Task]], share: int, reflections: int
     ) -> None:
         self.work, self.folds, self.share, self.reflections = work, folds, share, reflections
-        self.wrong: dict[str, bool] = {}
-        """Row → whether the prompt as it stands has it wrong."""
-        self.values: set[float | None] = set()
-        """Marks of the prompt as it stands."""
-        self.before: list[Group] = []
-        self.after: list[Group] = []
-        """Pairs so far, before and after, each of a row out of fold."""
-        self.prompts: list[str] = []
+        self.start, self.right = work.start, work.metric.right
         self.causes: list[str] = []
         self.dev: list[tuple[float, float, int]] = []
+        self._experiments: dict[int, Experiment] = {}
+        """Fold → the one that it was last tried in: what is known there is not asked again."""
+        self._rows_of_all = 0
 
-    async def run(self) -> PromptProof:
-        """Until nothing is left to gain or to prove."""
-        baselines = []
-        for place, fold in enumerate(self.folds):
-            experiment = self.work.experiment(_as(fold, Split.GATE), f"/fold {place}")
-            baselines.append(await experiment.evaluate(self.work.start, Split.GATE))
-            refuse_unanswered(baselines[-1])
-        for group in (group for groups in baselines for group in groups):
-            value = value_of(group.trajectories[0], SCORE)
-            self.values.add(value)
-            self.wrong[group.task.id] = value is None or value < self.work.metric.right
-        rows = len(self.wrong)
-        if not any(self.wrong.values()):
-            return self._unchanged(f"all {rows} rows are right already, so no change was asked for")
-        for place, fold in enumerate(self.folds):
-            await self._searched(place, fold, baselines[place])
-            if place and self._gain() <= 0 and place + 1 < len(self.folds):
-                return self._unchanged(
-                    f"{place + 1} of {len(self.folds)} searches brought nothing on the {len(self.after)} rows that "
-                    f"they did not see ({self._gain():+.3f}), so the rest of the calls is not spent"
-                )
-        return await self._chosen(baselines)
+    async def tried(self, bundle: Bundle, place: int) -> Sequence[Group]:
+        """See `FoldSearch`."""
+        if place not in self._experiments:
+            tasks = _as(self.folds[place], Split.GATE)
+            self._experiments[place] = self.work.experiment(tasks, f"/fold {place}")
+        groups = await self._experiments[place].evaluate(bundle, Split.GATE)
+        refuse_unanswered(groups)
+        return groups
 
-    async def _searched(self, place: int, fold: Sequence[Task], baseline: Sequence[Group]) -> None:
-        """One fold: search on the others, try on this one."""
-        others = [task for part in self.folds if part is not fold for task in part]
-        chosen, weights = self._rows(apart_from(fold, others), place)
+    async def searched(self, place: int, rows: Sequence[Task], wrong: Mapping[str, bool]) -> Bundle:
+        """See `FoldSearch`."""
+        chosen, weights = self._rows(rows, place, wrong)
         experiment = self.work.experiment(
-            [*_as(chosen, Split.TRAIN), *_as(fold, Split.GATE)], f"/fold {place}"
+            [*_as(chosen, Split.TRAIN), *_as(self.folds[place], Split.GATE)], f"/fold {place}"
         )
+        self._experiments[place] = experiment
+        options = self._options(len(chosen), self.reflections)
         improvement, causes = await self.work.searched(
-            experiment,
-            self.share + len(chosen),
-            self._options(len(chosen), self.reflections),
-            weights=weights,
+            experiment, self.share + len(chosen), options, weights=weights
         )
-        self._note(improvement, causes)
-        self.before += baseline
-        # Under the same prompt the answers are the same, and known.
-        changed = improvement.bundle != self.work.start
-        if changed:
-            self.prompts.append(str(improvement.bundle[self.work.agent.resource].content))
-        tried = await experiment.evaluate(improvement.bundle, Split.GATE) if changed else baseline
-        refuse_unanswered(tried)
-        self.after += tried
-        self.work.progress(
-            f"fold {place + 1} of {len(self.folds)}", len(self.after), len(self.wrong), gain=self._gain()
-        )
-
-    async def _chosen(self, baselines: Sequence[Sequence[Group]]) -> PromptProof:
-        """What ships: the best on all rows of what the folds found, and of what that adds together."""
-        work = self.work
-        rows = [task for fold in self.folds for task in fold]
-        chosen, weights = self._rows(rows, len(self.folds))
-        experiment = work.experiment(_as(chosen, Split.TRAIN), "/all")
-        improvement, _ = await work.searched(
-            experiment,
-            self.share + len(chosen),
-            self._options(len(chosen), 0),
-            list(dict.fromkeys(self.prompts)),
-            weights,
-        )
-        if improvement.bundle == work.start:
-            return self._unchanged("what the folds found brings nothing on all rows")
-        verdict = compare(
-            self.before,
-            self.after,
-            metric=SCORE,
-            alpha=work.alpha,
-            against="the prompt as it is",
-            folds=len(self.folds),
-            regime=work.regime,
-        )
-        verdict = replace(verdict, candidate=improvement.bundle.id, baseline=work.start.id)
-        findings = detect(
-            [traits(run) for group in self.before for run in group.trajectories],
-            [traits(run) for group in self.after for run in group.trajectories],
-            metric=SCORE,
-            gold=gold_before(SCORE, [work.metric]),
-        )
-        verdict = record(
-            work.store,
-            with_findings(verdict, findings),
-            (work.start, improvement.bundle),
-            experiment=work.name,
-            findings=findings,
-            rewards=[work.metric],
-        )
-        gate = (means(self.before).get(SCORE, 0.0), means(self.after).get(SCORE, 0.0))
-        reason = (
-            f"{len(self.folds)} searches, each without the fold that it is judged on, found "
-            f"{len(set(self.prompts))} prompts; what ships is the best of them and of their rules together, on "
-            f"{len(chosen)} rows of all folds"
-        )
-        return replace(self._unchanged(reason), bundle=improvement.bundle, verdict=verdict, gate=gate)
-
-    def _options(self, rows: int, rounds: int) -> ReflectOptions:
-        return ReflectOptions(rounds=rounds, tasks=rows, seed=self.work.seed, patience=3)
-
-    def _rows(self, rows: Sequence[Task], place: int) -> tuple[list[Task], dict[str, float]]:
-        """Rows to search on, more of those that are wrong than there are among all; and how many each stands for."""
-        count = min(len(rows), max(6, self.share // _RUNS_PER_ROW))
-        shuffled = random.Random(f"fold:{self.work.seed}:{place}").sample(list(rows), len(rows))
-        wrong = [task for task in shuffled if self.wrong[task.id]]
-        right = [task for task in shuffled if not self.wrong[task.id]]
-        taken = min(len(wrong), max(round(_WRONG * count), count - len(right)))
-        sides = ((wrong[:taken], wrong), (right[: count - taken], right))
-        weights = {task.id: len(side) / len(some) for some, side in sides for task in some}
-        return [task for some, _ in sides for task in some], weights
-
-    def _gain(self) -> float:
-        """Mean difference over the rows that were tried out of fold so far."""
-        both = zip(self.before, self.after, strict=True)
-        gains = [
-            (value_of(new.trajectories[0], SCORE) or 0.0) - (value_of(old.trajectories[0], SCORE) or 0.0)
-            for old, new in both
-        ]
-        return round(sum(gains) / len(gains), 6) if gains else 0.0
-
-    def _note(self, improvement: Improvement, causes: Sequence[str]) -> None:
         metrics = improvement.metrics[-1]
         self.causes += causes
         self.dev.append((metrics["start"], metrics["best"], int(metrics["rows"])))
+        return improvement.bundle
 
-    def _unchanged(self, reason: str) -> PromptProof:
-        rows = sum(count for _, _, count in self.dev)
-        share = 1 - sum(self.wrong.values()) / max(1, len(self.wrong))
+    async def chosen(
+        self, candidates: Sequence[Bundle], rows: Sequence[Task], wrong: Mapping[str, bool]
+    ) -> Bundle:
+        """See `FoldSearch`: the best on all rows of what the folds found, and of what that adds together."""
+        chosen, weights = self._rows(rows, len(self.folds), wrong)
+        self._rows_of_all = len(chosen)
+        experiment = self.work.experiment(_as(chosen, Split.TRAIN), "/all")
+        prompts = [str(bundle[self.work.agent.resource].content) for bundle in candidates]
+        options = self._options(len(chosen), 0)
+        improvement, _ = await self.work.searched(
+            experiment, self.share + len(chosen), options, prompts, weights
+        )
+        return improvement.bundle
+
+    def proof(self, folded: FoldedProof) -> PromptProof:
+        """The result, with what the searches were told and came to."""
+        wrong, count = folded.wrong, len(self.folds)
+        rows = sum(tried for _, _, tried in self.dev)
+        share = 1 - sum(wrong.values()) / max(1, len(wrong))
         dev = (share, share)
         if rows:
             sums = [sum(entry[side] * entry[2] for entry in self.dev) for side in (0, 1)]
             dev = (sums[0] / rows, sums[1] / rows)
+        reason = folded.reason or (
+            f"{count} searches, each without the fold that it is judged on, found {len(folded.candidates)} prompts; "
+            f"what ships is the best of them and of their rules together, on {self._rows_of_all} rows of all folds"
+        )
         return PromptProof(
-            self.work.start,
-            self.work.start,
+            folded.bundle,
+            self.start,
             reason,
             dev,
-            rows or len(self.wrong),
+            rows or len(wrong),
+            gate=folded.gate,
+            verdict=folded.verdict,
             causes=self.causes,
-            folds=len(self.folds),
-            spread=float(len(self.values) > 1),
+            folds=count,
+            spread=float(len(folded.values) > 1),
         )
+
+    def _options(self, rows: int, rounds: int) -> ReflectOptions:
+        return ReflectOptions(rounds=rounds, tasks=rows, seed=self.work.seed, patience=3)
+
+    def _rows(
+        self, rows: Sequence[Task], place: int, wrong: Mapping[str, bool]
+    ) -> tuple[list[Task], dict[str, float]]:
+        """Rows to search on, more of those that are wrong than there are among all; and how many each stands for."""
+        count = min(len(rows), max(6, self.share // _RUNS_PER_ROW))
+        shuffled = random.Random(f"fold:{self.work.seed}:{place}").sample(list(rows), len(rows))
+        missed = [task for task in shuffled if wrong[task.id]]
+        met = [task for task in shuffled if not wrong[task.id]]
+        taken = min(len(missed), max(round(_WRONG * count), count - len(met)))
+        sides = ((missed[:taken], missed), (met[: count - taken], met))
+        weights = {task.id: len(side) / len(some) for some, side in sides for task in some}
+        return [task for some, _ in sides for task in some], weights
 
 
 def _as(tasks: Sequence[Task], split: Split) -> list[Task]:

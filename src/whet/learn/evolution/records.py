@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -46,6 +47,12 @@ class ProposalRecord(Judgement):
     """Those of them that are perhaps half of a repair."""
     beside: int = 0
     """Programs that it had judged beside this one."""
+
+
+class SearchProgress(Protocol):
+    """Called with every committed record and the function that it is about."""
+
+    def __call__(self, name: str, record: ProposalRecord, *, search: int = 0, searches: int = 1) -> None: ...
 
 
 class Records:

@@ -58,6 +58,10 @@ class EvolutionReport:
     """None where nothing better was found, or there are no rows to judge on."""
     why: str = ""
     """The reason for no verdict."""
+    folds: int = 0
+    """Of the proof; 0 where rows were held back."""
+    out_of_fold: tuple[float, float] | None = None
+    """Mean score before and after on all rows, each under what was searched without its fold."""
     taken_back: int = 0
     """Changes that earned nothing."""
     evaluators: Mapping[str, str] = field(default_factory=dict)
@@ -136,6 +140,10 @@ class EvolutionReport:
             "promote": bool(verdict and verdict.promote),
             "verdict": msgspec.to_builtins(verdict) if verdict else None,
             "why_no_verdict": self.why,
+            "folds": self.folds,
+            "out_of_fold": None
+            if self.out_of_fold is None
+            else {"before": self.out_of_fold[0], "after": self.out_of_fold[1]},
             "patch": str(self.patch_path) if self.patch else None,
             "bundle": str(self.output / BUNDLE_FILE),
             "examples": str(self.output / "examples.jsonl"),

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,21 +30,22 @@ from ...record.store import Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
 from ...record.tracing.signals import hear
 from ...sandbox import Pool
-from ...types import Bundle, Sampling, Split, Task, Trajectory, Verdict
+from ...types import Bundle, Json, Split, Task, Trajectory, Verdict
 from ..datasets.division import standing
 from ..datasets.recorded import distinct, recorded
 from ..experiment import Experiment
-from ..improvement import Improvement
 from .agent import DATA, RepositoryAgent
 from .candidates import ProgramCodec
+from .cross_fitting import CrossFitting
 from .demonstrations import Demonstration, pool_of
-from .engine import SearchOptions
+from .engine import SearchOptions, SearchOutcome
 from .estimate import Estimate, estimated
-from .improving import FINALISTS, Pieces, judged_by
+from .function_proof import FunctionFolds, function_folds
+from .improving import FINALISTS, Decision, Pieces, judged_by
 from .networked import Networked
 from .outside import Compared, Comparer, Inside, Targets
 from .pieces import patch
-from .records import ProposalRecord
+from .records import SearchProgress
 from .reports import EvolutionReport, Pairs, findings_of, none_lost
 from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
@@ -56,7 +58,7 @@ async def evolve_targets(
     settings: Settings,
     *,
     models: Sequence[Model] | None = None,
-    progress: Callable[[str, ProposalRecord], None] | None = None,
+    progress: SearchProgress | None = None,
     notice: Callable[[str], None] | None = None,
     meter: Meter | None = None,
 ) -> EvolutionReport:
@@ -88,8 +90,8 @@ async def evolve_targets(
         if settings.store is not None:
             pieces.shown = _shown(agent, run.rows, run.store)
         pieces.progress, pieces.notice = progress, notice
-        improvement = await run.experiment.improve(pieces, rounds=1, budget=settings.budget, within=meter)
-        rows, verdict, why = await _judged(run, improvement)
+        learned = await _learned(run, settings, meter, progress)
+        rows, verdict, why = learned.rows, learned.verdict, learned.why
         findings = findings_of(rows)
         if verdict is not None:
             sentences = [str(finding["sentence"]) for finding in findings]
@@ -101,29 +103,31 @@ async def evolve_targets(
             )
         store = run.store
         # First: it says what it was made from, and a Version that is recorded stays as it is.
-        store.put_versions(*improvement.bundle.values())
-        for search in pieces.searches.values():
+        store.put_versions(*learned.bundle.values())
+        for search in learned.searches.values():
             store.put_versions(*lineage_of(search, form))
         write_bundle(
-            run.output / BUNDLE_FILE, improvement.bundle, baseline=Bundle(), verdict=verdict, store=run.record
+            run.output / BUNDLE_FILE, learned.bundle, baseline=Bundle(), verdict=verdict, store=run.record
         )
-    program = form.program(improvement.bundle)
+    program = form.program(learned.bundle)
     report = EvolutionReport(
         agent=agent,
-        bundle=improvement.bundle,
-        searches=pieces.searches,
-        decisions=pieces.decisions,
+        bundle=learned.bundle,
+        searches=learned.searches,
+        decisions=learned.decisions,
         rows=rows,
         verdict=verdict,
         why=why,
-        taken_back=pieces.taken_back,
+        folds=len(run.folds),
+        out_of_fold=learned.out_of_fold,
+        taken_back=learned.taken_back,
         evaluators={name: comparer.name for name, comparer in pieces.comparers.items()},
         output=run.output,
         patch=patch(agent.pieces, program, agent.repository.written, folder_in_git(agent.repository.root)),
         seconds=time.monotonic() - started,
         trusted_only=pieces.env.trusted_only,
         models=pieces.proposing.names,
-        spent=pieces.proposing.spent,
+        spent=learned.spent,
         agent_calls=run.network.calls if run.network is not None else 0,
         findings=findings,
         standing={name: msgspec.to_builtins(standing(mine)) for name, mine in run.rows.items()},
@@ -151,38 +155,140 @@ async def estimate_targets(
         return await estimated(run.experiment, run.pieces, settings.budget)
 
 
-async def _judged(run: _Opened, improvement: Improvement) -> tuple[dict[str, Pairs], Verdict | None, str]:
-    """Every row before and after, and the gate's verdict on its own."""
-    pieces, experiment, after = run.pieces, run.experiment, improvement.bundle
-    changed = len(after) > 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What was searched, what it came to, and the proof."""
+
+    bundle: Bundle
+    rows: Mapping[str, Pairs]
+    verdict: Verdict | None
+    why: str
+    searches: Mapping[str, SearchOutcome]
+    decisions: Sequence[Decision]
+    taken_back: int
+    spent: Mapping[str, Json]
+    out_of_fold: tuple[float, float] | None = None
+
+
+async def _learned(
+    run: _Opened, settings: Settings, meter: Meter | None, progress: SearchProgress | None
+) -> _Learned:
+    """Search once and judge on the gate's rows; or once for each fold, and judge on all rows."""
+    if run.folds:
+        return await _folded(run, settings, meter, progress)
+    pieces, experiment = run.pieces, run.experiment
+    improvement = await experiment.improve(pieces, rounds=1, budget=settings.budget, within=meter)
+    rows = await _every_row(run, experiment, improvement.bundle)
+    verdict, why = None, "no row was held back for the gate: give more rows"
+    if not len(improvement.bundle):
+        why = _why_nothing(pieces.decisions)
+    elif run.held:
+        verdict, why = (
+            await experiment.gate(
+                improvement,
+                metric="score",
+                alpha=settings.alpha,
+                label="the source as it stands",
+                regime=settings.regime,
+            ),
+            "",
+        )
+    return _Learned(
+        bundle=improvement.bundle,
+        rows=rows,
+        verdict=verdict,
+        why=why,
+        searches=pieces.searches,
+        decisions=pieces.decisions,
+        taken_back=pieces.taken_back,
+        spent=pieces.proposing.spent,
+    )
+
+
+async def _folded(
+    run: _Opened, settings: Settings, meter: Meter | None, progress: SearchProgress | None
+) -> _Learned:
+    pieces, ids = run.pieces, [task.id for fold in run.folds for task in fold]
+    count = len(run.folds)
+    options = pieces.options
+    if options.iterations is not None and settings.asks(pieces.proposing.models):
+        # Calls are what is paid: each search has its share of them. Edits cost nothing but time.
+        options = replace(options, iterations=max(1, options.iterations // count))
+    if options.cpu_seconds is not None:
+        options = replace(options, cpu_seconds=options.cpu_seconds / count)
+
+    def searching(tasks: Sequence[Task], place: int) -> Pieces:
+        name = next(iter(run.rows))
+        shown = _shown(pieces.agent, {name: tasks}, run.store) if settings.store is not None else {}
+        return replace(
+            pieces,
+            options=options,
+            shown=shown,
+            chosen_on=ids,
+            progress=partial(progress, search=place, searches=count) if progress is not None else None,
+            # Of this search alone.
+            searches={},
+            decisions=[],
+            taken_back=0,
+            _aside={},
+        )
+
+    search = FunctionFolds(
+        folds=run.folds,
+        experiment=run.experiment_on,
+        pieces=searching,
+        form=pieces.env.form,
+        budget=settings.budget,
+        meter=meter,
+    )
+    proof = await CrossFitting(
+        search=search,
+        folds=run.folds,
+        rewards=run.experiment.rewards,
+        store=run.store,
+        name=run.experiment.name,
+        what="the source as it stands",
+        alpha=settings.alpha,
+        regime=settings.regime,
+    ).run()
+    return _Learned(
+        bundle=proof.bundle,
+        rows=await _every_row(run, search.everything(), proof.bundle),
+        verdict=proof.verdict,
+        why="; ".join([proof.reason, *([_why_nothing(search.decisions)] if search.decisions else [])]),
+        searches=search.searches,
+        decisions=search.decisions,
+        taken_back=search.taken_back,
+        spent=search.spent or pieces.proposing.spent,
+        out_of_fold=proof.gate,
+    )
+
+
+async def _every_row(run: _Opened, experiment: Experiment, after: Bundle) -> dict[str, Pairs]:
+    """Every row before and after."""
     trajectories: dict[str, list[Trajectory]] = {}
-    for bundle in (Bundle(), after)[: 1 + changed]:
-        pieces.env.reserve(bundle, [*experiment.train, *experiment.validation], spare=False)
+    for bundle in (Bundle(), after)[: 1 + (len(after) > 0)]:
+        run.pieces.env.reserve(bundle, [*experiment.train, *experiment.validation], spare=False)
         groups = [group for part in Split for group in await experiment.evaluate(bundle, part)]
         groups += await experiment.collect(bundle, run.plain)
         for group in groups:
             trajectories.setdefault(group.task.id, []).extend(group.trajectories)
-    rows: dict[str, Pairs] = {
+    return {
         # Where nothing changed a row has one run, which is both.
         name: [(trajectories[row.id][0], trajectories[row.id][-1]) for row in mine]
         for name, mine in run.rows.items()
     }
-    if not changed:
-        why = "nothing better was found, so there is nothing to judge"
-        if pieces.decisions and all(
-            (decision.own or decision.end_to_end) == (0, 0) for decision in pieces.decisions
-        ):
-            why += (
-                "; every candidate was worth 0 on every row, so a search had nothing to climb: "
-                "an evaluator that values what is nearly right gives it a slope (--evaluators)"
-            )
-        return rows, None, why
-    if not run.held:
-        return rows, None, "no row was held back for the gate: give more rows"
-    verdict = await experiment.gate(
-        improvement, metric="score", label="the source as it stands", regime=run.regime
-    )
-    return rows, verdict, ""
+
+
+def _why_nothing(decisions: Sequence[Decision]) -> str:
+    """The reason for no verdict where nothing changed."""
+    why = "nothing better was found, so there is nothing to judge"
+    if decisions and all((decision.own or decision.end_to_end) == (0, 0) for decision in decisions):
+        why += (
+            "; every candidate was worth 0 on every row, so a search had nothing to climb: "
+            "an evaluator that values what is nearly right gives it a slope (--evaluators)"
+        )
+    return why
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +296,10 @@ class _Opened:
     """Everything that a run needs, closed with its stack."""
 
     experiment: Experiment
+    experiment_on: Callable[[Sequence[Task], str], Experiment]
+    """Makes one of some tasks, whose name ends with a suffix."""
+    folds: Sequence[Sequence[Task]]
+    """None where rows are held back."""
     store: Store
     pieces: Pieces
     rows: Mapping[str, Sequence[Task]]
@@ -198,7 +308,6 @@ class _Opened:
     """Rows that are only shown: their answer is unknown, or the gate does not judge by their function."""
     held: int
     """Rows of the gate."""
-    regime: Sampling
     network: Networked | None
     output: Path
     record: Path
@@ -242,23 +351,37 @@ async def _opened(
     targets = {name: agent.target(name, reached[name]) for name in rows}
     env = Targets(targets, ways, ProgramCodec.of(agent.pieces))
     tasks, plain = _tasks(agent, rows)
+    folds = _folds(source, settings, rows, options.seed)
     record = settings.store or output / "runs.db"
     store = stack.enter_context(Store(record))
-    experiment = Experiment(
-        env=env,
-        tasks=tasks,
-        rewards=[Compared(comparers)],
-        seed=options.seed,
-        store=store,
-        name=f"evolve/{agent.entry or agent.pieces[0].mark.name}",
-        folder=output / "artifacts",
-        record=0.0,
-        concurrency=1,  # a candidate answers one call at a time; how many candidates do is the search's affair
-    )
+
+    def experiment_on(tasks: Sequence[Task], suffix: str = "") -> Experiment:
+        return Experiment(
+            env=env,
+            tasks=tasks,
+            rewards=[Compared(comparers)],
+            seed=options.seed,
+            store=store,
+            name=f"evolve/{agent.entry or agent.pieces[0].mark.name}{suffix}",
+            folder=output / "artifacts",
+            record=0.0,
+            concurrency=1,  # a candidate answers one call at a time; how many do is the search's affair
+        )
+
     pieces = Pieces(agent, env, comparers, proposing, options, settings.population)
     held = sum(task.split is Split.GATE for task in tasks)
     return _Opened(
-        experiment, store, pieces, rows, plain, held, settings.regime, network, output, record.resolve()
+        experiment=experiment_on(tasks),
+        experiment_on=experiment_on,
+        folds=folds,
+        store=store,
+        pieces=pieces,
+        rows=rows,
+        plain=plain,
+        held=held,
+        network=network,
+        output=output,
+        record=record.resolve(),
     )
 
 
@@ -285,6 +408,24 @@ def _tasks(agent: RepositoryAgent, rows: Mapping[str, Sequence[Task]]) -> tuple[
                 apart = f"{name}/{row.group}" if row.group else ""
                 tasks.append(row if name in judged else replace(row, group=apart))
     return tasks, plain
+
+
+def _folds(
+    source: RepositoryInput, settings: Settings, rows: Mapping[str, Sequence[Task]], seed: int
+) -> Sequence[Sequence[Task]]:
+    """The folds that are asked for.
+
+    Raises:
+        InputError: of several functions, of an agent with its network, or of rows that cannot be divided.
+    """
+    if not settings.folds:
+        return ()
+    if source.network or len(rows) != 1:
+        raise InputError(
+            f"--folds {settings.folds} is for the rows of one function in the sandbox; here are rows of "
+            f"{len(rows)} ({', '.join(rows)}){' and --network' if source.network else ''}: leave it out"
+        )
+    return function_folds(next(iter(rows.values())), settings.folds, seed=seed)
 
 
 async def _ways(

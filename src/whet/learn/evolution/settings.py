@@ -115,6 +115,11 @@ class Settings:
     regime: Literal["exchangeable", "new-group"] = "new-group"
     """How the rows came, which decides what they prove: exchangeable (more such rows), or new-group (rows of a group
     that was not seen). Both are printed."""
+    alpha: float = 0.05
+    """Highest chance of promoting a change that has no effect."""
+    folds: int = 0
+    """Parts of the rows of one target, each tried with what was searched on the others, so that every row is behind the
+    proof; 0 holds a fifth of the rows back instead."""
     unsafe_local: bool = False
     """Run candidates without the sandbox. Only for code that you trust: such a score never promotes."""
 

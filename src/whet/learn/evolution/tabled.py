@@ -35,7 +35,8 @@ from ..datasets.examples import divided, merged
 from ..datasets.folds import folds_of
 from ..datasets.signatures import Signature
 from ..loop import Progress, quiet
-from .prompt_proof import FOLDS, LEAST_SEARCH, REFLECTIONS, PromptProof, PromptWork, held_out, out_of_fold
+from .cross_fitting import FOLDS, standing_in_folds
+from .prompt_proof import LEAST_SEARCH, REFLECTIONS, PromptProof, PromptWork, held_out, out_of_fold
 from .prompted import PromptAgent, messages_of
 from .reflecting import ReflectOptions
 from .settings import folder_in_git
@@ -266,16 +267,7 @@ class Shares:
         """A sentence on the rows, and the gain that they are likely to prove."""
         if not self.folds:
             return standing(self.tasks).sentence
-        groups = len({task.group or task.id for task in self.tasks})
-        shows = (
-            f"enough to prove a gain of {self.gain:.0%} where nothing gets worse"
-            if self.gain is not None
-            else "too few to prove any gain; give rows of more groups"
-        )
-        return (
-            f"{len(self.tasks)} rows in {groups} groups, all of them behind the proof: each is answered under a prompt "
-            f"that was searched without its fold, of {len(self.folds)}: {shows}"
-        )
+        return standing_in_folds(self.tasks, len(self.folds), "answered under a prompt")
 
 
 def _shares(known: Sequence[Task], settings: PromptSettings, per_run: int) -> Shares:
