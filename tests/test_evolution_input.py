@@ -117,7 +117,7 @@ def test_an_evaluator_that_rolls_dice_is_told_how_far_it_differs_from_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = CURVE.replace("import importlib.util", "import importlib.util, random").replace(
-        "1 / (1 + wrong)", "random.random() / (1 + wrong)"
+        "1 / (1 + wrong)", "10 ** random.uniform(-60, 0) / (1 + wrong)"
     )
     program, evaluator = write(tmp_path, evaluator=dice)
     words = (*OFFLINE, "--unsafe-local", "--output", tmp_path / "out")
