@@ -15,8 +15,8 @@ where the interval of the slope lies above zero.
 Memory grows at first: by 32 MB of SQLite's page cache once the file is as large, by 8 MB once there is a second segment
 of spans (`record/store/spans.py`), by the 10,000 runs whose revisions the assembler remembers and the 10,000 whose
 Versions the gateway does (18 minutes of calls), by 8 MB of messages, by the leases of the last minute, by the states
-that RE2 keeps of the texts it has looked through (8 MB at most), and by up to `STATEMENTS_KEPT` prepared statements of
-some 10 KB for each connection, which two or three segments of spans bring.
+that RE2 keeps of the texts it has looked through (8 MB at most), and by the prepared statements of the connections that
+read, 64 of some 6 KB for each (`record/store/database.py`), which a dozen segments of spans bring.
 """
 
 from __future__ import annotations

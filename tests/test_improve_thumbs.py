@@ -16,7 +16,9 @@ from test_fitted import ARTICLES, WRONG
 
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
+from whet.record.reviewing import clear, put_findings
 from whet.record.store import Store
+from whet.record.store.findings import RewardFinding
 from whet.types import Feedback, Split, Step, Task, Trajectory
 
 PROMPT = "You help at the desk of a shop."
@@ -201,9 +203,19 @@ def test_a_prompt_that_a_framework_writes_more_around_goes_live_as_a_passage_of_
     record: Record, servers: tuple[ScriptedServer, ScriptedServer]
 ) -> None:
     folder = record(role="You are a clerk with tools. ")
-    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    code, out, err = improve(folder, servers, "--reflections", "8")
     assert code == 0, f"{out}\n{err}"
     assert "desk:SYSTEM_PROMPT can change" in out
+    finding = found_on_what_was_judged(folder)
+    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    assert code == 1, f"{out}\n{err}"
+    assert f"whet findings --clear {finding.id}" in out
+    assert not (folder / "whet_output" / "agent.patch").exists()
+    with Store(folder / "runs.db") as store:
+        assert store.live() is None
+        clear(store, finding.id, by="Ann", why="people want it so")
+    code, out, err = improve(folder, servers, "--release", "--reflections", "8")
+    assert code == 0, f"{out}\n{err}"
     report = json.loads((folder / "whet_output" / "verdict.json").read_text())
     with Store(folder / "runs.db") as store:
         live = store.live()
@@ -212,6 +224,18 @@ def test_a_prompt_that_a_framework_writes_more_around_goes_live_as_a_passage_of_
         (release,) = store.history()
         assert not release.unproven
     assert whet_command("rollback", "--store", "runs.db", folder=folder).returncode == 0
+
+
+def found_on_what_was_judged(folder: Path) -> RewardFinding:
+    """A finding on the Bundle that was judged, by the rewards that judged it; another Bundle goes live."""
+    bundle = json.loads((folder / "whet_output" / "verdict.json").read_text())["verdict"]["candidate"]
+    with Store(folder / "runs.db") as store:
+        scores = next(run.scores for run in store.trajectories() if len(run.scores) == 3)
+        rewards = {name: score.evaluator for name, score in scores.items()}
+        (finding,) = put_findings(
+            store, bundle, [RewardFinding(kind="loops", sentence="it goes round in circles")], rewards=rewards
+        )
+    return finding
 
 
 TRAFFIC = """import os

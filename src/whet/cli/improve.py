@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -151,7 +151,7 @@ def improve(
     by_thumbs = is_thumbed(agent, setup.data, setup.reward)
     by_table = not by_thumbs and is_tabled(agent, setup.data, setup.reward)
     if setup.data is not None and not setup.reward and agent.endswith(".py") and ":" not in agent:
-        module = agent.removesuffix(".py").replace("/", ".")
+        module = ".".join(PurePath(agent).with_suffix("").parts).lstrip("/.")
         raise InputError(
             f"{agent} --data {setup.data}: a table is for one function of the file: name it, as {module}:FUNCTION; "
             "without --data the file's prompt is improved by the thumbs of --store"

@@ -22,7 +22,7 @@ from ...prove.gate import compare
 from ...record.store import Store
 from ...ship.releasing import record, with_findings
 from ...stats import gain_for
-from ...types import Bundle, Group, Sampling, Task, Verdict
+from ...types import Bundle, Group, Sampling, Split, Task, Verdict
 from ..datasets.folds import apart_from
 from ..loop import Progress, means, quiet, value_of
 
@@ -174,6 +174,11 @@ def standing_in_folds(rows: Sequence[Task], folds: int, how: str) -> str:
         f"{len(rows)} rows in {groups} groups, all of them behind the proof: each is {how} that was searched without "
         f"its fold, of {folds}: {shows}"
     )
+
+
+def as_split(tasks: Sequence[Task], split: Split) -> list[Task]:
+    """The tasks, in this split."""
+    return [replace(task, split=split) for task in tasks]
 
 
 def _gain(before: Sequence[Group], after: Sequence[Group]) -> float:

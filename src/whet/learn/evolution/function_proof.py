@@ -17,7 +17,7 @@ from ..datasets.folds import apart_from, folds_of
 from ..experiment import Experiment
 from ..loop import means
 from .candidates import ProgramCodec
-from .cross_fitting import FOLDS
+from .cross_fitting import FOLDS, as_split
 from .engine import SearchOutcome
 from .improving import Decision, Pieces
 from .minimise import distance
@@ -106,7 +106,9 @@ class FunctionFolds:
     async def tried(self, bundle: Bundle, place: int) -> Sequence[Group]:
         """See `FoldSearch`."""
         if place not in self._experiments:
-            self._experiments[place] = self.experiment(_as(self.folds[place], Split.GATE), f"/fold {place}")
+            self._experiments[place] = self.experiment(
+                as_split(self.folds[place], Split.GATE), f"/fold {place}"
+            )
         return await self._experiments[place].evaluate(bundle, Split.GATE)
 
     async def searched(self, place: int, rows: Sequence[Task], wrong: Mapping[str, bool]) -> Bundle:
@@ -115,7 +117,7 @@ class FunctionFolds:
         learned = [
             task if task.split is Split.VALIDATION else replace(task, split=Split.TRAIN) for task in rows
         ]
-        tasks = [*learned, *_as(self.folds[place], Split.GATE)]
+        tasks = [*learned, *as_split(self.folds[place], Split.GATE)]
         pieces, count = self.pieces(tasks, place), len(self.folds)
         experiment = self._experiments[place] = self.experiment(tasks, f"/fold {place}")
         improvement = await experiment.improve(
@@ -144,7 +146,7 @@ class FunctionFolds:
     def everything(self) -> Experiment:
         """All rows of all folds, none of which is held back any more."""
         if len(self.folds) not in self._experiments:
-            rows = [task for fold in self.folds for task in _as(fold, Split.TRAIN)]
+            rows = [task for fold in self.folds for task in as_split(fold, Split.TRAIN)]
             self._experiments[len(self.folds)] = self.experiment(rows, "/all")
         return self._experiments[len(self.folds)]
 
@@ -167,7 +169,3 @@ def _share(budget: Budget, count: int) -> Budget:
         **{kind: None if limit is None else limit // count for kind, limit in limits.items()},
         **{kind: None if amount is None else amount / count for kind, amount in amounts.items()},
     )
-
-
-def _as(tasks: Sequence[Task], split: Split) -> list[Task]:
-    return [replace(task, split=split) for task in tasks]

@@ -18,7 +18,7 @@ from ...types import Budget, Bundle, Group, Sampling, Split, Task, Verdict
 from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means
-from .cross_fitting import CrossFitting, FoldedProof
+from .cross_fitting import CrossFitting, FoldedProof, as_split
 from .prompted import PromptAgent
 from .reflecting import Reflect, ReflectOptions, refuse_unanswered
 
@@ -182,7 +182,7 @@ class _PromptFolds:
     async def tried(self, bundle: Bundle, place: int) -> Sequence[Group]:
         """See `FoldSearch`."""
         if place not in self._experiments:
-            tasks = _as(self.folds[place], Split.GATE)
+            tasks = as_split(self.folds[place], Split.GATE)
             self._experiments[place] = self.work.experiment(tasks, f"/fold {place}")
         groups = await self._experiments[place].evaluate(bundle, Split.GATE)
         refuse_unanswered(groups)
@@ -192,7 +192,7 @@ class _PromptFolds:
         """See `FoldSearch`."""
         chosen, weights = self._rows(rows, place, wrong)
         experiment = self.work.experiment(
-            [*_as(chosen, Split.TRAIN), *_as(self.folds[place], Split.GATE)], f"/fold {place}"
+            [*as_split(chosen, Split.TRAIN), *as_split(self.folds[place], Split.GATE)], f"/fold {place}"
         )
         self._experiments[place] = experiment
         options = self._options(len(chosen), self.reflections)
@@ -210,7 +210,7 @@ class _PromptFolds:
         """See `FoldSearch`: the best on all rows of what the folds found, and of what that adds together."""
         chosen, weights = self._rows(rows, len(self.folds), wrong)
         self._rows_of_all = len(chosen)
-        experiment = self.work.experiment(_as(chosen, Split.TRAIN), "/all")
+        experiment = self.work.experiment(as_split(chosen, Split.TRAIN), "/all")
         prompts = [str(bundle[self.work.agent.resource].content) for bundle in candidates]
         options = self._options(len(chosen), 0)
         improvement, _ = await self.work.searched(
@@ -259,7 +259,3 @@ class _PromptFolds:
         sides = ((missed[:taken], missed), (met[: count - taken], met))
         weights = {task.id: len(side) / len(some) for some, side in sides for task in some}
         return [task for some, _ in sides for task in some], weights
-
-
-def _as(tasks: Sequence[Task], split: Split) -> list[Task]:
-    return [replace(task, split=split) for task in tasks]

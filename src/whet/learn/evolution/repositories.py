@@ -299,7 +299,7 @@ class _Opened:
     experiment_on: Callable[[Sequence[Task], str], Experiment]
     """Makes one of some tasks, whose name ends with a suffix."""
     folds: Sequence[Sequence[Task]]
-    """None where rows are held back."""
+    """Empty where rows are held back."""
     store: Store
     pieces: Pieces
     rows: Mapping[str, Sequence[Task]]

@@ -25,7 +25,7 @@ from ...prove.power import power_in_words
 from ...record.columns import Columns, Missing
 from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
-from ...record.store.findings import RewardFinding, findings_on
+from ...record.store.findings import RewardFinding, open_findings, withheld
 from ...record.tables import RowTable, read_table
 from ...repository.text import as_written, diff, plain
 from ...stats import gain_for
@@ -500,7 +500,7 @@ async def improve_prompt(
             proof = await out_of_fold(work, shares.folds, shares.rollouts, shares.reflections)
         else:
             proof = await held_out(work, shares.tasks, shares.rollouts, shares.reflections)
-        findings = [finding for finding in findings_on(store.database, proof.bundle.id) if finding.open]
+        findings = open_findings(store.database, proof.bundle.id)
     return _written(plan, proof, findings, meter)
 
 
@@ -515,13 +515,8 @@ def _advice(plan: PromptPlan, proof: PromptProof, findings: Sequence[RewardFindi
             f"the metric {name} gave every answer the same mark ({proof.dev[0]:g}), so it cannot tell good ones from "
             "bad ones here: look at an answer (whet show), and name another metric (--metric)"
         )
-    if verdict.promote and findings:
-        return (
-            f"its score is higher beyond chance, and what rises may be the score alone: {findings[0].reason}. To clear "
-            f"it, {findings[0].remedy}; the same command then writes it, and asks for no answer again"
-        )
     if verdict.promote:
-        return ""
+        return withheld(findings)
     if verdict.blocks:
         return f"not proven, whatever its score says: {next(iter(verdict.blocks.values()))}"
     if verdict.effect <= 0 or not verdict.needed or verdict.e_value < _LIKELY:

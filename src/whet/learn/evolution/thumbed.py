@@ -31,6 +31,7 @@ from ...prove.power import power_in_words
 from ...record.rows import as_text
 from ...record.store import Log, Store
 from ...record.store.bundles import BUNDLE_FILE, write_bundle
+from ...record.store.findings import open_findings, withheld
 from ...record.store.releases import GATEWAY_PROMPT, PROGRAM
 from ...record.tracing.signals import hear
 from ...repository.scan import scan
@@ -356,6 +357,8 @@ class ImprovedAgent:
     patch: str = ""
     written: Path | None = None
     released: bool = False
+    withheld: str = ""
+    """Why it does not ship although its score is proven: a finding that nobody has cleared."""
 
     def sentences(self) -> list[str]:
         """The result in words."""
@@ -373,6 +376,7 @@ class ImprovedAgent:
                 f"{100 * before:.0f}, as far as their thumbs tell"
             )
             lines += [f"  {reason}" for reason in self.verdict.reasons]
+        lines += [self.withheld] * bool(self.withheld)
         lines.append(
             f"spent: {self.agent_calls} calls of the agent, {self.asked} of the model that proposes "
             f"({self.spent.get('tokens', 0):,.0f} tokens)"
@@ -397,6 +401,7 @@ class ImprovedAgent:
             "model_calls": self.asked,
             "spent": self.spent,
             "released": self.released,
+            "withheld": self.withheld,
             "written": None if self.written is None else str(self.written),
             "diff": self.patch,
             "plan": list(self.plan.sentences),
@@ -466,14 +471,18 @@ async def improve_agent(
         )
         progress("proof: the agent before and after", 0)
         verdict, gate = await _judged(experiment, improvement, start, plan)
-        released = settings.release and verdict is not None and verdict.promote
+        # On what was judged: what goes live may be another Bundle, a passage of it.
+        findings = open_findings(store.database, improvement.bundle.id)
+        proven = verdict is not None and verdict.promote and not findings
+        released = settings.release and proven
         if released:
             assert verdict is not None
             _release(plan, experiment, improvement, verdict, store)
     result = ImprovedAgent(
         plan=plan,
         after=str(improvement.bundle[plan.resource].content),
-        proven=verdict is not None and verdict.promote,
+        proven=proven,
+        withheld=withheld(findings) if verdict is not None and verdict.promote else "",
         reason=improvement.reason,
         dev=(improvement.metrics[-1]["start"], improvement.metrics[-1]["best"]),
         dev_rows=int(improvement.metrics[-1]["rows"]),

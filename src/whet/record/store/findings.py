@@ -89,13 +89,28 @@ def _read(body: bytes) -> list[RewardFinding]:
     return msgspec.json.decode(body, type=list[RewardFinding])
 
 
+def open_findings(reader: DatabaseReader, *bundles: str) -> list[RewardFinding]:
+    """The findings on these Bundles that nobody has cleared."""
+    return [finding for finding in findings_on(reader, *bundles) if finding.open]
+
+
+def withheld(findings: Sequence[RewardFinding]) -> str:
+    """Why a result whose score is proven does not ship, and what would let it; "" without an open finding."""
+    if not findings:
+        return ""
+    return (
+        f"its score is higher beyond chance, and what rises may be the score alone: {findings[0].reason}. To clear it, "
+        f"{findings[0].remedy}; the same command then goes on, and asks for no answer again"
+    )
+
+
 def refuse_open(reader: DatabaseReader, bundles: Collection[str]) -> None:
     """Refuse to release what has a finding that nobody has cleared.
 
     Raises:
         GateError: the sentence says what was found and what would clear it.
     """
-    blocking = [finding for finding in findings_on(reader, *bundles) if finding.open]
+    blocking = open_findings(reader, *bundles)
     if blocking:
         first, others = blocking[0], len(blocking) - 1
         more = f" ({others} more: whet findings)" if others else ""
