@@ -16,7 +16,7 @@ Memory grows at first: by 32 MB of SQLite's page cache once the file is as large
 of spans (`record/store/spans.py`), by the 10,000 runs whose revisions the assembler remembers and the 10,000 whose
 Versions the gateway does (18 minutes of calls), by 8 MB of messages, by the leases of the last minute, by the states
 that RE2 keeps of the texts it has looked through (8 MB at most), and by the prepared statements of the connections that
-read, 64 of some 6 KB for each (`record/store/database.py`), which a dozen segments of spans bring.
+read, 24 of some 6 KB for each (`record/store/database.py`), which a few segments of spans bring.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ from .segments import SEGMENT
 if TYPE_CHECKING:
     from .redaction.redact import Redactor
 
-STATEMENTS_KEPT = 64
-"""Prepared statements of a connection: those that look for spans take 8 to 17 KB each."""
+STATEMENTS_KEPT = 24
+"""Prepared statements of a connection: those that look for spans take 8 to 17 KB each, and each segment has its own."""
 PATIENCE = 30.0
 """Seconds that a process looks for an owner, or to become it, before a write fails."""
 TAKE_OVER = 3.0
