@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..learn.evolution.repair import variant_id
+from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
-from ..record.store.releases import Stage
+from ..record.store.releases import Release, Stage
 from ..types import Json
 from .evidence import LiveArms
 from .night import TRIAL
@@ -75,7 +76,8 @@ class LiveTrials:
                 "number": number,
                 "began": bench.night.now,
                 "bundle": boarded.bundle.id,
-                "release": release.id,
+                # Of the trial and not of the entry, which moves with its share.
+                "release": release.trial,
                 "folder": str(boarded.folder),
                 "issues": list(boarded.issues),
                 "share": share,
@@ -131,28 +133,70 @@ class LiveTrials:
                     sentence, {**work, "stage": "proven", "pairs": verdict.n}, {"e_value": verdict.e_value}
                 )
             elif why := _lost(arms):
-                decided[id] = Stepped(
-                    f"taken off the trial: {why}",
-                    {
-                        **work,
-                        "stage": "found",
-                        "attempt": work["attempt"] + 1,
-                        "reason": why,
-                        "tried": [
-                            *work.get("tried", ()),
-                            *map(variant_id, bundle_of(self.workshop.store, work).values()),
-                        ],
-                    },
-                    {"pairs": arms.pairs},
-                )
+                decided[id] = self._off(work, why, pairs=arms.pairs)
         return decided
+
+    def ended_by(self) -> Release | None:
+        """The entry of the release log by which the trial ended, whoever made it; None while it stands."""
+        trial, store = self.standing(), self.workshop.store
+        if trial is None or trial["release"] in {release.trial for release in store.on_trial()}:
+            return None
+        return [entry for entry in store.release_log() if entry.trial == trial["release"]][-1]
+
+    def fallen(
+        self, end: Release, work_of: Callable[[str], dict[str, Any]]
+    ) -> tuple[str, dict[str, Stepped], dict[str, Json]]:
+        """What becomes of the repairs that were undecided when somebody else ended their trial; and the trial's facts.
+
+        Args:
+            end: the entry that ended it.
+        """
+        trial, store = self.standing(), self.workshop.store
+        assert trial is not None
+        undecided = {id: work for id in trial["issues"] if (work := work_of(id)).get("stage") == "on trial"}
+        facts: dict[str, Json] = {"release": end.id, "bundle": end.bundle.id}
+        whole = f"trial {trial['number']}, {len(undecided)} repairs undecided,"
+        stepped = {}
+        if end.stage is Stage.LIVE:
+            for id, work in undecided.items():
+                sentence = f"live with the whole of its trial: {end.reason}"
+                stepped[id] = Stepped(sentence, {**work, "stage": "shipped", "release": end.id})
+            return f"{whole} was made live: {end.reason}", stepped, facts
+        log = store.release_log()
+        before = log[: [entry.id for entry in log].index(end.id)]
+        live = [entry.bundle.id for entry in before if entry.stage is Stage.LIVE]
+        if (live[-1] if live else EMPTY.id) != end.base:
+            for id, work in undecided.items():
+                sentence = "its trial ended undecided, for something else went live: it goes on the next one"
+                stepped[id] = Stepped(sentence, {**work, "stage": "to try", "waits_since": trial["number"]})
+            return f"{whole} ended: {end.reason}", stepped, facts
+        for id, work in undecided.items():
+            stepped[id] = self._off(work, f"its trial was taken back: {end.reason}")
+        return f"{whole} was taken back: {end.reason}", stepped, facts
+
+    def _off(self, work: dict[str, Any], why: str, **facts: Json) -> Stepped:
+        """A repair that people were served and that goes no further."""
+        variants = map(variant_id, bundle_of(self.workshop.store, work).values())
+        return Stepped(
+            f"taken off the trial: {why}",
+            {
+                **work,
+                "stage": "found",
+                "attempt": work["attempt"] + 1,
+                "reason": why,
+                "tried": [*work.get("tried", ()), *variants],
+            },
+            facts,
+        )
 
     def close(self, work_of: Callable[[str], dict[str, Any]]) -> bool:
         """End the trial once everything on it is decided."""
         trial = self.standing()
         if trial is None or any(work_of(id).get("stage") == "on trial" for id in trial["issues"]):
             return False
-        self.workshop.store.retire(trial["release"], reason="autopilot: every repair of the trial is decided")
+        if self.ended_by() is None:
+            why = "autopilot: every repair of the trial is decided"
+            self.workshop.store.retire(trial["release"], reason=why)
         self.workshop.store.put_state(TRIAL, {**trial, "ended": True})
         return True
 
