@@ -19,7 +19,6 @@ from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, approve, setting
 from whet.autopilot.shipping import delivery_of
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
-from whet.record.store.trials import TRIALS
 from whet.serve.trials import TrialWatcher
 from whet.types import Bundle, Feedback, Task, Trajectory, Version
 
@@ -64,13 +63,12 @@ class Shop:
         self.chance = random.Random(0)
         self.in_git = False
         self.spiteful = False
-        """Nobody likes what the trial answers."""
+        """Everybody likes what is live and nobody what the trial answers."""
 
     def ask(self, count: int, *, at: float, trial: tuple[Bundle, Path] | None = None) -> None:
         """People ask, and say what they think; half of them are served the trial, where there is one."""
         answers = {None: _answers(self.folder)} | ({trial[1]: _answers(trial[1])} if trial else {})
         runs, notes = list[Trajectory](), list[Feedback]()
-        standing = [release.trial for release in self.store.on_trial()]
         for number in range(count):
             self.asked += 1
             arm = trial if trial and number % 2 else None
@@ -85,20 +83,14 @@ class Shop:
                 versions=arm[0].ids if arm else {},
                 subject=f"p{number % 23}",
                 started=at + number * 1e-3,
-                meta={
-                    "source": "gateway",
-                    "run": id,
-                    TRIALS: {
-                        name: {"arm": "candidate" if arm else "live", "share": 0.5, "unit": id}
-                        for name in standing
-                    },
-                },
+                meta={"source": "gateway", "run": id},
             )
             runs.append(run)
             liked = ("years" in text) if subject == "warranty" else ("days" in text)
             if self.by_chance:
                 liked = self.chance.random() < 0.4
-            liked = liked and not (self.spiteful and arm)
+            if self.spiteful:
+                liked = arm is None
             notes.append(Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=run.started))
         self.store.put(*runs)
         self.store.add_feedback(*notes)
@@ -262,6 +254,21 @@ def test_a_trial_that_somebody_makes_live_or_replaces_is_not_judged_on(shop: Sho
     assert shop.stage() == "shipped"
     assert shop.store.issues.get("issue-warranty").status is IssueStatus.SHIPPED
     assert shop.store.state("autopilot/trial")["ended"]
+
+
+def test_a_repair_that_does_harm_in_its_part_is_served_no_more_though_no_server_watches(shop: Shop) -> None:
+    clock = Clock()
+    clock.now = time.time() - 100
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    shop.spiteful = True
+    shop.ask(140, at=time.time(), trial=_trial(shop))
+    clock.now = time.time() + 10
+    _steps(shop, clock, most=1)
+    assert shop.store.on_trial() == []
+    assert shop.store.state("autopilot/trial")["ended"]
+    assert "taken off the trial: it does harm, by its success" in [*read(shop.store)][-1].sentence
+    assert shop.stage() == "found"
 
 
 def _evidence(shop: Shop) -> int:

@@ -14,7 +14,7 @@ from commands import command
 
 from whet.errors import ConflictError, GateError
 from whet.prove.canary import CanaryAction, CanaryPlan
-from whet.prove.watch import keep_plan, look, looks, plan_of
+from whet.prove.watch import TrafficPart, keep_plan, look, look_at_parts, looks, plan_of
 from whet.record.store import Release, Stage, Store
 from whet.record.store.trials import TRIALS, Trials
 from whet.serve.trials import TrialWatcher
@@ -294,6 +294,60 @@ def test_the_command_gives_a_canary_its_plan_and_says_what_it_promises(
         assert (plan.harm, plan.settle, plan.shares[0]) == (0.3, 60.0, 0.2)
     assert "at 20%" in command(capsys, "show", "trials", "--store", path).stdout
     assert "--harm" in command(capsys, *words, "live", "--harm", "0.3").stderr
+
+
+CODE = Bundle([Version(resource="desk.answer", content="def answer(): ...", kind="program")])
+
+
+def deployed(
+    store: Store, release: Release, count: int, *, effect: float, lag: int = 0, person: str = ""
+) -> None:
+    """Runs of code that somebody deploys for half of those who come; no arm is recorded, and everyone says a word."""
+    chance, began = random.Random(count), time.time()
+    for number in range(lag + count):
+        tried = number >= lag and chance.random() < 0.5
+        up = chance.random() < 0.5 + effect * tried
+        id = f"d{person}{number}"
+        store.put(
+            Trajectory(
+                id=id,
+                task=Task(instruction=f"how long is {('delivery', 'warranty')[number % 2]} {number}?"),
+                subject=person or f"p{number}",
+                versions=CODE.ids if tried else {},
+                started=began + number * 1e-3,
+                feedback=[Feedback(run=id, value=1.0 if up else -1.0, at=began + number * 1e-3)],
+            )
+        )
+
+
+def test_a_canary_of_code_is_watched_by_what_each_run_ran_under(store: Store) -> None:
+    release = store.release(CODE, stage=Stage.CANARY, share=0.5, unproven=True, new_names=True)
+    deployed(store, release, 500, effect=-0.45, lag=200)
+    seen = look(store, release, now=later())
+    assert 480 < seen.units < 500, (
+        "from the first run under it on, for nobody was drawn before it was deployed"
+    )
+    TrialWatcher(store).step(later())
+    assert not store.on_trial()
+    assert "does harm, by its success" in store.release_log(last=1)[0].reason
+
+
+def test_each_part_of_the_traffic_has_evidence_of_its_own_and_one_person_counts_for_so_much(
+    store: Store,
+) -> None:
+    release = store.release(CODE, stage=Stage.CANARY, share=0.5, unproven=True, new_names=True)
+    deployed(store, release, 300, effect=0.0)
+    deployed(store, release, 300, effect=-0.5, person="troll")
+    parts = {
+        name: TrafficPart(lambda question, name=name: name in question, most_of_one=20)
+        for name in ("warranty", "delivery")
+    }
+    seen = look_at_parts(store, release, parts, now=later())
+    uncapped = look(store, release, now=later())
+    assert uncapped.units > 580
+    assert sum(each.units for each in seen.values()) == pytest.approx(300 + 2 * 20, abs=8)
+    assert {each.decision.action for each in seen.values()} == {CanaryAction.HOLD}
+    assert uncapped.decision.harm > 10 * max(each.decision.harm for each in seen.values()), "the control"
 
 
 def test_drift_is_reported_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,12 +265,12 @@ class Autopilot:
                 self._row("trial", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
         else:
+            standing = {issue.id: issue for issue in self._open()}
+            stepped = {} if self._trials.ended_by() else self._trials.look(standing, self.journal.work)
             if end := self._trials.ended_by():
-                sentence, stepped, ended = self._trials.fallen(end, self.journal.work)
+                sentence, fallen, ended = self._trials.fallen(end, self.journal.work)
                 self._write("trial", sentence, **ended)
-            else:
-                standing = {issue.id: issue for issue in self._open()}
-                stepped = self._trials.look(standing, self.journal.work)
+                stepped = {**fallen, **stepped}
             for id, step in stepped.items():
                 self._row("look", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
