@@ -345,28 +345,18 @@ def _gather(
         entries: of the trial, oldest first.
     """
     gathered, by_id, by_session = _Gathered(), {}, defaultdict(list)
-    since, deployed = min(entry.at for entry in entries), _deployed(changed)
-    rows = store.database.rows(_QUERY, [listed(Outcome), since, since, deployed, release.trial])
-    served_it = not deployed
+    since = min(entry.at for entry in entries)
+    program = bool(changed) and all(version.kind == PROGRAM for version in changed)
+    deployed = _Deployed(entries, changed) if program else None
+    rows = store.database.rows(_QUERY, [listed(Outcome), since, since, program, release.trial])
     for row in sorted(rows, key=lambda row: (row[4], row[0])):
         id, run, session, subject, started, outcome, failed, seconds, versions, meta, question, dollars = row
         arms = _arms(meta)
         served = msgspec.json.decode(versions or "{}", type=dict[str, str])
         arm = arms.get(release.trial)
-        if (
-            arm is None
-            and deployed
-            and not _IDLE & msgspec.json.decode(meta or "{}", type=dict[str, Any]).keys()
-        ):
-            tried = any(served.get(version.resource) == version.id for version in changed)
-            if (
-                not served_it
-            ):  # until whoever deploys it has done so nobody is drawn; the first one is no draw either
-                served_it = tried
-                continue
-            share = [entry.share for entry in entries if entry.at <= started][-1]
+        if arm is None and deployed is not None:
             named = {"session": session, "subject": subject}.get(release.unit) or id
-            arm = _Arm("candidate" if tried else "live", share, named)
+            arm = deployed.arm(named, started, served, meta)
         if arm is None:
             continue
         if arm.arm == "mixed" or served_otherwise(served, changed, candidate=arm.arm == "candidate"):
@@ -401,11 +391,6 @@ def _gather(
     return gathered
 
 
-def _deployed(changed: Sequence[Version]) -> bool:
-    """True of a candidate that nothing reads from the record: whoever deploys its code draws who is served it."""
-    return bool(changed) and all(version.kind == PROGRAM for version in changed)
-
-
 class _Arm(msgspec.Struct):
     """As `Trajectory.meta` has it."""
 
@@ -423,6 +408,30 @@ def _arms(body: str | None) -> dict[str, _Arm]:
         return msgspec.json.decode(body or "{}", type=_Meta).trials
     except msgspec.MsgspecError:  # meta that another program wrote under this name
         return {}
+
+
+class _Deployed:
+    """The arms of code that nothing reads from the record: whoever deploys it draws who is served it.
+
+    Nobody is drawn before it is deployed, which the first run under it tells; the unit of that run is no draw either.
+    """
+
+    def __init__(self, entries: Sequence[Release], changed: Sequence[Version]) -> None:
+        self._entries, self._changed = entries, changed
+        self._before, self._began = set[str](), False
+
+    def arm(self, unit: str, started: float, served: Mapping[str, str], meta: str | None) -> _Arm | None:
+        """Of the next run in the order of their start; None where it is no evidence."""
+        if _IDLE & msgspec.json.decode(meta or "{}", type=dict[str, Any]).keys():
+            return None
+        tried = any(served.get(version.resource) == version.id for version in self._changed)
+        if not self._began:
+            self._before.add(unit)
+            self._began = tried
+        if unit in self._before:
+            return None
+        share = [entry.share for entry in self._entries if entry.at <= started][-1]
+        return _Arm("candidate" if tried else "live", share, unit)
 
 
 def _add_words(store: Store, by_id: dict[str, _Run], by_session: dict[str, list[_Run]]) -> None:
