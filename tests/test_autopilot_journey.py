@@ -63,7 +63,7 @@ class Shop:
         self.chance = random.Random(0)
         self.in_git = False
         self.spiteful = False
-        """Everybody likes what is live and nobody what the trial answers."""
+        """Everybody likes what is live on a warranty, and nobody what the trial answers."""
 
     def ask(self, count: int, *, at: float, trial: tuple[Bundle, Path] | None = None) -> None:
         """People ask, and say what they think; half of them are served the trial, where there is one."""
@@ -71,7 +71,7 @@ class Shop:
         runs, notes = list[Trajectory](), list[Feedback]()
         for number in range(count):
             self.asked += 1
-            arm = trial if trial and number % 2 else None
+            arm = trial if trial and (number + number // 4) % 2 else None
             subject = ("warranty", "delivery")[number % 4 == 0]
             question = f"How long is the {subject} of the {THINGS[number % 3]}, order {self.asked}?"
             text = answers[arm[1] if arm else None](question)
@@ -89,7 +89,7 @@ class Shop:
             liked = ("years" in text) if subject == "warranty" else ("days" in text)
             if self.by_chance:
                 liked = self.chance.random() < 0.4
-            if self.spiteful:
+            if self.spiteful and subject == "warranty":
                 liked = arm is None
             notes.append(Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=run.started))
         self.store.put(*runs)
@@ -256,19 +256,29 @@ def test_a_trial_that_somebody_makes_live_or_replaces_is_not_judged_on(shop: Sho
     assert shop.store.state("autopilot/trial")["ended"]
 
 
-def test_a_repair_that_does_harm_in_its_part_is_served_no_more_though_no_server_watches(shop: Shop) -> None:
-    clock = Clock()
+def test_a_repair_beside_one_that_does_harm_goes_on_the_next_trial(shop: Shop) -> None:
+    clock, store = Clock(), shop.store
     clock.now = time.time() - 100
     shop.ask(72, at=1_000.0)
     _steps(shop, clock)
+    trial, work = store.state("autopilot/trial"), store.state("autopilot/work/issue-warranty")
+    other = AgentIssue(
+        id="issue-delivery", name="answers on a delivery", component=Component.ROUTE, affected=1
+    )
+    store.issues.put(other)
+    shown = [run.id for run in store.trajectories() if "delivery" in run.task.instruction]
+    store.put_state("autopilot/work/issue-delivery", {**work, "shown": shown, "traffic": 0.25})
+    store.put_state("autopilot/trial", {**trial, "issues": ["issue-warranty", "issue-delivery"]})
     shop.spiteful = True
     shop.ask(140, at=time.time(), trial=_trial(shop))
     clock.now = time.time() + 10
     _steps(shop, clock, most=1)
-    assert shop.store.on_trial() == []
-    assert shop.store.state("autopilot/trial")["ended"]
-    assert "taken off the trial: it does harm, by its success" in [*read(shop.store)][-1].sentence
     assert shop.stage() == "found"
+    assert store.state("autopilot/work/issue-delivery")["stage"] == "to try"
+    assert store.on_trial() == [], "though no server watches"
+    told = {row.issue: row.sentence for row in read(store)}
+    assert "taken off the trial: it does harm, by its success" in told["issue-warranty"]
+    assert "another repair did harm: it goes on the next one" in told["issue-delivery"]
 
 
 def _evidence(shop: Shop) -> int:
