@@ -269,6 +269,10 @@ def improve_rated(
     )
     trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
     trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
+    report = newcomer.folder / "whet_output" / "verdict.json"
+    if trial.agent_calls and report.exists():
+        # One call of an agent that uses tools is several requests of its model.
+        trial.agent_calls = min(trial.agent_calls, json.loads(report.read_text())["agent_calls"])
     trial.promoted = "proven better, and live" in trial.said
     refused = re.search(r"nothing was spent: (.*)", trial.said)
     trial.reason = refused[1] if refused else ""
