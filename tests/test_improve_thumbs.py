@@ -101,14 +101,16 @@ Record = Callable[..., Path]
 def record(tmp_path: Path) -> Record:
     """Writes the agent and its record; `shuffled` deals the thumbs out to other answers."""
 
-    def write(*, shuffled: bool = False, thumbs: bool = True, people: int = 60, role: str = "") -> Path:
+    def write(
+        *, shuffled: bool = False, thumbs: bool = True, people: int = 60, role: str = "", prompt: str = PROMPT
+    ) -> Path:
         framed = f"{json.dumps(role)} + SYSTEM_PROMPT" if role else "SYSTEM_PROMPT"
         (tmp_path / "desk.py").write_text(AGENT.replace('"content": SYSTEM_PROMPT', f'"content": {framed}'))
         draw = random.Random(7)
         runs, values = [], []
         for number, (person, question) in enumerate(questions(3)[: 4 * people]):
-            text, right = said(PROMPT, question, chance_of(role + PROMPT, question))
-            step = Step(kind="llm", observation=[{"role": "system", "text": role + PROMPT}], action=text)
+            text, right = said(prompt, question, chance_of(role + prompt, question))
+            step = Step(kind="llm", observation=[{"role": "system", "text": role + prompt}], action=text)
             values.append(1.0 if right != (draw.random() < WRONG) else -1.0)
             runs.append(
                 Trajectory(
@@ -395,7 +397,7 @@ def test_one_of_five_stars_is_no_thumb_up_until_it_is_said_what_is_liked(tmp_pat
     assert evidence([1.0, 1.0])[0] == [True, True]
 
 
-def test_a_prompt_that_is_read_from_a_file_is_refused_before_anything_is_asked(
+def test_the_code_that_reads_a_prompt_from_a_file_is_refused_before_anything_is_asked(
     record: Record, servers: tuple[ScriptedServer, ScriptedServer]
 ) -> None:
     folder = record(people=20)
@@ -406,5 +408,5 @@ def test_a_prompt_that_is_read_from_a_file_is_refused_before_anything_is_asked(
     code, out, err = improve(folder, servers, "--prompt", "SYSTEM_PROMPT")
     assert code == 2, out
     assert "desk:SYSTEM_PROMPT is not a text but code" in err
-    assert "whet improve FILE --data ROWS" in err
+    assert "name the file that it is read from (--prompt FILE, or FILE:KEY)" in err
     assert [server.requests for server in servers] == [[], []]

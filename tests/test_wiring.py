@@ -154,6 +154,33 @@ def test_framework_entry_points_prompts_and_tools_are_found(
     assert found.files == 1, "a virtual environment was read"
 
 
+def test_a_function_that_asks_by_a_method_of_a_class_is_the_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(
+        """from openai import OpenAI
+
+
+class Desk:
+    def say(self, question):
+        return self.sent(question).output_text
+
+    def sent(self, question):
+        return OpenAI().responses.create(model="m", instructions="Be brief.", input=question)
+
+    def close(self):
+        pass
+
+
+def ask(question):
+    return Desk().say(question)
+
+
+def tidy(desk):
+    desk.close()
+"""
+    )
+    assert [one.name for one in scan(tmp_path).entry_points] == ["ask"]
+
+
 @pytest.mark.parametrize("kind", REPOSITORIES)
 def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
     tmp_path: Path, kind: str

@@ -1,16 +1,14 @@
 """From an agent that people rate with thumbs to a proven prompt that is live, as a newcomer types it; and a control.
 
-A world is a folder with `agent/` (the program), `world.json` (`entry`: its function as module:function; `requires`: the
-packages that it imports), `model.py`
-(`answer(request, seed)`, what the agent's model says, and `advise(request, seed)`, what the one that proposes says),
-`people.py` (`questions(seed)`, each with `person` and `question`, and `thumb(seed, person, question, answer)`) and
-`truth.py` (`right(question, answer)`), which neither the agent nor whet sees.  Only commands are run on the agent.
+What a world is made of, newcomers_world/README.md says.  Only commands are run on the agent, which sees neither the
+truth nor the people.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import random
 import re
 import shutil
@@ -33,12 +31,13 @@ from newcomers_table import prompt_table
 from newcomers_wiring import wiring
 from page import percent, publish, table
 
-from whet.models.base import ModelRequest
+from whet.models.base import Completion, ModelRequest
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
 from whet.types import Feedback
 
 WORLD = Path(__file__).with_name("newcomers_world")
+FORMAT = WORLD / "README.md"
 LIFT, AGENT_CALLS, COMMANDS = 0.3, 400, 8
 """What has to be reached: points of the truth, calls of the agent by `whet improve`, commands in all."""
 FEW = 0.02
@@ -47,7 +46,7 @@ STORE = ".whet/whet.db"
 """Where `whet init` has the agent record."""
 _ELSEWHERE = 1_000
 """Added to the seed for questions of people whom nothing has seen."""
-_SERVICE = """import json, sys
+_SERVICE = """import asyncio, inspect, json, sys
 import whet
 from MODULE import FUNCTION
 
@@ -55,6 +54,7 @@ for line in open(sys.argv[1], encoding="utf-8"):
     asked = json.loads(line)
     with whet.run(subject=asked["person"]) as run:
         said = FUNCTION(asked["question"])
+        said = asyncio.run(said) if inspect.iscoroutine(said) else said
     print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
 """
 
@@ -70,16 +70,31 @@ class World:
     model: ModuleType
     people: ModuleType
     truth: ModuleType
+    models: Sequence[str] = ("desk-small",)
+    """Names by which the agent may ask its model."""
 
     @classmethod
     def read(cls, folder: Path, *, agent: str = "agent") -> World:
         """Raises:
-        FileNotFoundError: the folder is no world.
+        RuntimeError: the folder is no world; says what it lacks.
         """
-        about = json.loads((folder / "world.json").read_text(encoding="utf-8"))
+        needed = {agent: (), "world.json": (), "model.py": ("answer", "advise")}
+        needed |= {"people.py": ("questions", "thumb"), "truth.py": ("right",)}
+        lacking = [name for name in needed if not (folder / name).exists()]
+        about = {} if lacking else json.loads((folder / "world.json").read_text(encoding="utf-8"))
         sys.path.insert(0, str(folder))
-        parts = {name: importlib.import_module(name) for name in ("truth", "model", "people")}
-        return cls(folder, about["entry"], tuple(about.get("requires", ())), folder / agent, **parts)
+        parts = {} if lacking else {n: importlib.import_module(n) for n in ("truth", "model", "people")}
+        lacking += [
+            f"{n}.py: {each}" for n in parts for each in needed[f"{n}.py"] if not hasattr(parts[n], each)
+        ]
+        if about and not re.fullmatch(r"[\w.]+:\w+", str(about.get("entry"))):
+            lacking.append("world.json: entry, as module:function")
+        if lacking:
+            raise RuntimeError(
+                f"{folder} is no world, for it lacks {', '.join(lacking)}; {FORMAT} says what one has"
+            )
+        requires, models = tuple(about.get("requires", ())), tuple(about.get("models", cls.models))
+        return cls(folder, about["entry"], requires, folder / agent, models=models, **parts)
 
     def check(self) -> None:
         """Raises:
@@ -128,10 +143,34 @@ class Newcomer:
         Raises:
             RuntimeError: it ends with another code.
         """
-        done = self.shell.type(*words, variables={"OPENAI_BASE_URL": base_url})
+        # The SDK of Anthropic writes the version itself.
+        addresses = {"OPENAI_BASE_URL": base_url, "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1")}
+        paths = [path for path in (*self.sources, os.environ.get("PYTHONPATH")) if path]
+        variables = {**addresses, "ANTHROPIC_API_KEY": "none", "PYTHONPATH": os.pathsep.join(paths)}
+        done = self.shell.type(*words, variables=variables)
         if done.returncode not in ok or "Traceback" in done.stderr:
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
         return done.stdout
+
+    @property
+    def sources(self) -> list[str]:
+        """The folder of a package that lies in `src`, as its owner names it to Python."""
+        return [str(self.folder / "src")] if (self.folder / "src").is_dir() else []
+
+    @property
+    def module(self) -> str:
+        """The file of the entry, from the newcomer's folder.
+
+        Raises:
+            RuntimeError: there is none.
+        """
+        inside = f"{self.world.entry.partition(':')[0].replace('.', '/')}.py"
+        module = next((name for name in (inside, f"src/{inside}") if (self.folder / name).is_file()), None)
+        if module is None:
+            raise RuntimeError(
+                f"{self.world.folder}: entry is {self.world.entry}, and agent/{inside} is not there"
+            )
+        return module
 
     def wire(self, base_url: str) -> None:
         """Record the agent's function, and call it from a program that knows who asks."""
@@ -152,11 +191,13 @@ class Newcomer:
         """People's thumbs on this share of the answers; shuffled, each stands on somebody else's answer."""
         thumb = self.world.people.thumb
         values = [thumb(self.seed, row["person"], row["question"], row["answer"]) for row in answered]
-        self.trial.thumbs_down = sum(value < 0 for value in values) / len(values)
+        self.trial.thumbs_down = sum(value < 0 for value in values) / max(1, sum(map(bool, values)))
         if shuffled:
             random.Random(self.seed).shuffle(values)
         notes = [
-            Feedback(run=row["run"], value=float(value)) for row, value in zip(answered, values, strict=True)
+            Feedback(run=row["run"], value=float(value))
+            for row, value in zip(answered, values, strict=True)
+            if value
         ]
         with Store(self.folder / STORE) as store:
             store.add_feedback(*random.Random(self.seed).sample(notes, round(share * len(notes))))
@@ -183,14 +224,15 @@ def try_once(
     """
     newcomer = Newcomer(world, folder, seed, python)
 
-    def answer(request: ModelRequest) -> str:
-        return str(world.model.answer(request, seed))
+    def answer(request: ModelRequest) -> str | Completion:
+        said: str | Completion = world.model.answer(request, seed)
+        return said
 
     def advise(request: ModelRequest) -> str:
         return str(world.model.advise(request, seed))
 
     with (
-        ScriptedServer(answer, models=("desk-small",)) as agent,
+        ScriptedServer(answer, models=world.models) as agent,
         ScriptedServer(advise, models=("adviser",)) as adviser,
     ):
         trial = improve_rated(newcomer, agent, adviser, shuffled=shuffled, share=share)
@@ -208,15 +250,29 @@ def improve_rated(
     options: Sequence[str] = (),
 ) -> Trial:
     """The commands, and the truth of what is live then and after the rollback."""
-    trial, world, seed, began = newcomer.trial, newcomer.world, newcomer.seed, time.monotonic()
+    trial, seed, began = newcomer.trial, newcomer.seed, time.monotonic()
     newcomer.wire(agent.base_url)
     newcomer.rate(newcomer.serve("questions.jsonl", seed, agent.base_url), shuffled=shuffled, share=share)
     asked = len(agent.requests)
-    module = f"{world.entry.partition(':')[0].replace('.', '/')}.py"
     model = ("--model", "adviser", "--base-url", adviser.base_url)
-    words = ("whet", "improve", module, "--store", STORE, *model, "--seed", str(seed), "--release", *options)
+    words = (
+        "whet",
+        "improve",
+        newcomer.module,
+        "--store",
+        STORE,
+        *model,
+        "--seed",
+        str(seed),
+        "--release",
+        *options,
+    )
     trial.said = newcomer.typed(*words, base_url=agent.base_url, ok=(0, 1))
     trial.agent_calls, trial.model_calls = len(agent.requests) - asked, len(adviser.requests)
+    report = newcomer.folder / "whet_output" / "verdict.json"
+    if trial.agent_calls and report.exists():
+        # One call of an agent that uses tools is several requests of its model.
+        trial.agent_calls = min(trial.agent_calls, json.loads(report.read_text())["agent_calls"])
     trial.promoted = "proven better, and live" in trial.said
     refused = re.search(r"nothing was spent: (.*)", trial.said)
     trial.reason = refused[1] if refused else ""
@@ -290,6 +346,11 @@ def newcomers(
         world: replaces the built-in one, in the trial that has one.
         here: run the commands in this environment, not in a bare one.
     """
+    unknown = [trial for trial in trials if trial not in ("thumbs", "frameworks", *TRIALS)]
+    if unknown or not trials:
+        raise RuntimeError(
+            f"no such trial: {', '.join(unknown)}; there are thumbs, {', '.join(TRIALS)}, frameworks"
+        )
     opened = World.read((world or WORLD).resolve())
     folder.mkdir(parents=True, exist_ok=True)
     python = None if here else bare(folder.resolve(), [*NEEDS, *opened.requires])

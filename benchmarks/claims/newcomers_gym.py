@@ -14,6 +14,7 @@ import httpx2
 from newcomers_shell import REPOSITORY, Noted, Shell
 from page import percent
 
+ENVIRONMENT = "digits.py"
 WORLD = """\
 import random
 
@@ -56,6 +57,8 @@ size = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_length
 fresh("policy", Path("small"), options=size, vocab_size=len(words), seed=0)
 words.save(Path("small/vocabulary.json"))
 """
+LINES = 10
+"""Of code that a newcomer may have to write beside the environment."""
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -99,9 +102,15 @@ def _fingerprint(address: str) -> str:
     return str(answer.json().get("system_fingerprint"))
 
 
+def lines_of_code(folder: Path) -> int:
+    """Lines with code of the Python that stands in a folder beside the environment."""
+    texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.py") if path.name != ENVIRONMENT]
+    return sum(bool(line.split("#")[0].strip()) for text in texts for line in text.splitlines())
+
+
 def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     shell = Shell(folder, python)
-    (folder / "digits.py").write_text(WORLD, encoding="utf-8")
+    (folder / ENVIRONMENT).write_text(WORLD, encoding="utf-8")
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
     subprocess.run([shell.python, "small.py"], cwd=folder, env=shell.environ({}), check=True)
     done = shell.type(*_train(env, seed))
@@ -117,7 +126,7 @@ def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
         "success, first round %": percent(success[0]),
         "last five %": percent(sum(success[-5:]) / 5),
         "gain at the gate": f"{100 * verdict.get('effect', 0.0):+.1f}",
-        "lines of code": "0",
+        "lines of code": str(written := lines_of_code(folder)),
     }
     if env == "Chance":
         noted.lines = {"not promoted": not verdict.get("promote"), "not released": released.returncode != 0}
@@ -127,6 +136,7 @@ def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
             rolled_back = shell.type("whet", "rollback", "--store", "out/runs.db")
         version = json.loads((folder / "out" / "bundle.json").read_text())
         noted.lines = {
+            f"{LINES} lines of code": written <= LINES,
             "promoted": bool(verdict.get("promote")),
             "success rises": sum(success[-5:]) / 5 > success[0] + 0.3,
             "released": released.returncode == 0,

@@ -24,7 +24,8 @@ class ThumbOptions:
     entry: str | None = None
     """The function that is called with what a person asks, as module:function. If omitted, it is found in the file."""
     prompt: str | None = None
-    """The constant that may change, as NAME or module:NAME. If omitted, the one that the recorded calls used most."""
+    """What may change: a constant (NAME or module:NAME), a file (prompts/system.md), or a value in one
+    (agent.yaml:system). If omitted, the one that the recorded calls used most."""
     agent_calls: int = 400
     """Most calls of the agent: to search and to prove together."""
     reflections: int = 32

@@ -262,7 +262,12 @@ class _Reader:
         """Functions that run the agent, directly or through others of this module, and that no such one calls."""
         tools = {tool.name for tool in self._scan.tools if tool.path == self._path}
         calls = {name: _called(node) for name, node in self._functions.items()}
-        runs = {name for name, node in self._functions.items() if _calls_a_model(ast.walk(node))}
+        methods = self._asking_methods()
+        runs = {
+            name
+            for name, node in self._functions.items()
+            if _calls_a_model(ast.walk(node)) or _methods_called(node) & methods
+        }
         # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
@@ -278,6 +283,20 @@ class _Reader:
                 entry = EntryPoint(self._path, name, node.lineno, self._parameters(name), is_async)
                 if entry not in self._scan.entry_points:
                     self._scan.entry_points.append(entry)
+
+    def _asking_methods(self) -> set[str]:
+        """Names of methods of this module's classes that call a model, directly or through others of them."""
+        methods = {
+            node.name: node
+            for owner in self._body
+            if isinstance(owner, ast.ClassDef)
+            for node in owner.body
+            if isinstance(node, FunctionNode)
+        }
+        asking = {name for name, node in methods.items() if _calls_a_model(ast.walk(node))}
+        while more := {name for name, node in methods.items() if _methods_called(node) & asking} - asking:
+            asking |= more
+        return asking
 
     def _parameters(self, name: str) -> tuple[str, ...]:
         names = (parameter.name for parameter in parameters(self._functions[name].args))
@@ -318,6 +337,11 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 def _called(node: ast.AST) -> set[str]:
     calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
     return {function.id for function in calls if isinstance(function, ast.Name)}
+
+
+def _methods_called(node: ast.AST) -> set[str]:
+    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    return {function.attr for function in calls if isinstance(function, ast.Attribute)}
 
 
 def _arguments(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from .files import files
+from .prompt_files import NESTED, WHOLE
 
 _FOREIGN = {
     ".ts": "TypeScript",
@@ -26,8 +27,6 @@ _FOREIGN = {
     ".rb": "Ruby",
 }
 _CLIENT = re.compile(r"\b(?:openai|anthropic|langchain)\b", re.IGNORECASE)
-_TEMPLATES = (".j2", ".jinja", ".prompt", ".txt", ".md", ".yaml", ".yml")
-_NESTED = (".yaml", ".yml")
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _ANSWERS = ("answer", "expected", "label", "target", "output", "team", "category", "reference")
 """Names of columns that say what is right."""
@@ -70,7 +69,9 @@ def surroundings(root: Path) -> Surroundings:
         name, suffix = path.relative_to(root).as_posix(), path.suffix.casefold()
         if suffix in _TABLES:
             tables.append(ExampleTable(name, _columns(path, suffix)))
-        elif suffix in _TEMPLATES and any("prompt" in part.casefold() for part in PurePosixPath(name).parts):
+        elif suffix in (*WHOLE, *NESTED) and any(
+            "prompt" in part.casefold() for part in PurePosixPath(name).parts
+        ):
             templates.append(name)
         elif suffix == ".ipynb" and _CLIENT.search(_cells(path)):
             notebooks.append(name)
@@ -123,15 +124,21 @@ def advice(around: Surroundings, agent: str, function: str, store: str) -> Itera
                     else ""
                 )
             )
-    texts = [name for name in around.templates if not name.endswith(_NESTED)]
+    texts = [name for name in around.templates if not name.endswith(NESTED)]
     if texts:
+        thumbs = f"by thumbs: whet improve {agent} --store {store}, as above; " if agent else ""
         yield (
-            f"prompt files: {', '.join(texts)}; by a table: whet improve {texts[0]} --data TABLE --model NAME "
+            f"prompt files: {', '.join(texts)}; {thumbs}by a table: whet improve {texts[0]} --data TABLE --model NAME "
             "--base-url URL"
         )
     for name in around.templates:
-        if name.endswith(_NESTED):
-            yield f"{name} holds a prompt in YAML: move its text into a file of its own, and whet improve can change it"
+        if name.endswith(NESTED):
+            form = {".toml": "TOML", ".json": "JSON"}.get(PurePosixPath(name).suffix.casefold(), "YAML")
+            yield (
+                f"{name} holds a prompt in {form}: "
+                + (f"whet improve {agent} changes it there by thumbs; " if agent else "")
+                + "to improve it by a table, move its text into a file of its own"
+            )
     for name, language in around.foreign:
         yield f"{name} calls a model from {language}: record it without a change, whet run --store {store} -- COMMAND"
     for name in around.notebooks:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ...errors import InputError, NotFoundError
 from ...record.columns import ColumnNames
 from ...repository.modules import Repository
+from ...repository.prompt_files import NESTED, WHOLE
 from ...repository.syntax import FunctionNode, definition
 from ...types import Task
 from ..datasets.callee import Callee
@@ -92,7 +93,10 @@ class RepositoryAgent:
         return program_of(self.pieces)
 
     def mark(self, name: str) -> Mark:
-        """The target of that name, of the form `module:function`, or the file of values at that path."""
+        """The target of that name: `module:function`, a file of values or a prompt by its path, or `path:key`."""
+        path, _, key = name.partition(":")
+        if self._is_text(path, key):
+            return Mark(name, "prompt", path, 1, key, how="file")
         if ":" in name:
             return self._direct(name)
         if Path(name).suffix in DATA_FILES and (self.repository.root / name).is_file():
@@ -139,6 +143,15 @@ class RepositoryAgent:
     def _named(self, paths: Collection[str], name: str) -> Mark | None:
         """A text of one of these files by its own name: a tool's description, a resource, a skill."""
         return next((mark for mark in self.known if mark.path in paths and mark.name == name), None)
+
+    def _is_text(self, path: str, key: str) -> bool:
+        """True for a file that is a prompt, or the key of one that holds some; tools and skills are marked already."""
+        suffix = Path(path).suffix.lower()
+        return (
+            suffix in (NESTED if key else WHOLE)
+            and (self.repository.root / path).is_file()
+            and not any(mark.path == path and mark.name in (key, path) for mark in self.known)
+        )
 
     def _callable(self, mark: Mark) -> bool:
         if not mark.qualname or not mark.path.endswith(".py"):

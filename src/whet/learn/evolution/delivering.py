@@ -20,6 +20,7 @@ from ...prove import answers
 from ...prove.verdict import verdict as judge
 from ...record.store import Store
 from ...repository.modules import Repository
+from ...repository.prompt_files import WHOLE, is_nested, with_text
 from ...repository.text import as_written, diff, plain
 from ...ship.delivery import DeliveredEvidence, Delivery, DeliveryOptions, deliver
 from ...ship.delivery.evidence import BASELINE, CANDIDATE, FOLDER, VERDICT
@@ -91,7 +92,14 @@ def source_patch(root: Path, bundle: Bundle) -> SourcePatch:
         # A prompt's resource is called as its file.
         name = next((each for each in (relative, path.name) if each in texts and each not in placed), None)
         if name is not None and relative not in changed:
-            changed[relative] = texts[name]
+            whole = path.suffix.lower() in WHOLE
+            changed[relative] = (
+                with_text(relative, repository.text(relative), "", texts[name]) if whole else texts[name]
+            )
+            placed.add(name)
+        for name in [each for each in texts if each.startswith(f"{relative}:") and is_nested(relative)]:
+            before = changed.get(relative, repository.text(relative))
+            changed[relative] = with_text(relative, before, name.removeprefix(f"{relative}:"), texts[name])
             placed.add(name)
     folder = folder_in_git(repository.root)
     patch = "".join(

@@ -26,6 +26,7 @@ from ...models.trial import trial_address
 from ...prove.power import power_in_words
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
+from ...repository.prompt_files import WHOLE
 from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
@@ -50,8 +51,6 @@ from .tabled import (
     read_examples,
 )
 
-PROMPTS = (".txt", ".md", ".prompt", ".jinja", ".j2")
-"""Suffixes of files that are prompts."""
 _Result = TypeVar("_Result")
 Say = Callable[[str], None]
 """Called with a sentence for the person who waits."""
@@ -106,7 +105,7 @@ class Endpoints:
 
 def is_prompt(target: str) -> bool:
     """True for the name of a file that is a prompt."""
-    return Path(target).suffix.lower() in PROMPTS
+    return Path(target).suffix.lower() in WHOLE
 
 
 async def prompt_from_table(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...errors import InputError
 from ...record.store import Store
 from ...record.store.releases import GATEWAY_PROMPT
 from ...types import Json, Version
-from .agent_prompt import holds
+from .agent_prompt import PASSAGE, holds
+from .slots import places, statics
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,40 @@ class LivePrompts:
             "the search begins with that one, and the proof compares with it"
         )
 
-    def with_passage(self, old: str, new: str) -> Version:
-        """A Version for the gateway that replaces a passage, and the others as the live one does."""
+    def with_passages(self, replaced: Mapping[str, str]) -> Version:
+        """A Version for the gateway that replaces passages, old → new, and others as the live one does."""
         passages = _replaced(None if self.live is None else self.live.content, "passages")
         parent = None if self.live is None else self.live.id
-        content: Json = {"passages": {**passages, old: new}}
+        content: Json = {"passages": {**passages, **replaced}}
         return Version(resource=GATEWAY_PROMPT, content=content, kind="prompt", parent=parent)
+
+
+def passages_between(old: str, new: str, sent: Iterable[str]) -> dict[str, str]:
+    """Old passage → new one, of a template whose places are filled in before it is sent.
+
+    Args:
+        sent: system prompts that were made from the old one.
+
+    Raises:
+        InputError: it cannot be told by the passages alone where the change belongs.
+    """
+    changed = {
+        before.strip(): after.strip()
+        for before, after in zip(statics(old), statics(new), strict=False)
+        if before.strip() != after.strip()
+    }
+    if places(old) != places(new):
+        raise InputError("what is filled in stands at other places of the new prompt")
+    short = [before for before in changed if len(before) < PASSAGE]
+    if short:
+        raise InputError(
+            f"what changes beside {' and '.join(places(old))} is {short[0]!r}, which is too short to be known for it"
+        )
+    sent = list(sent)
+    absent = [before for before in changed if not any(before in prompt for prompt in sent)]
+    if absent:
+        raise InputError(f"{absent[0]!r:.80} is sent with other white space than it is written with")
+    return changed
 
 
 def _first(version: Version, recorded: Mapping[str, Version]) -> str:

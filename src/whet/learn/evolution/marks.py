@@ -44,10 +44,10 @@ class Mark:
     """Relative to the repository, with forward slashes."""
     line: int
     qualname: str = ""
-    """Of the definition inside its module; "" for a target that is not a Python definition."""
+    """Of the definition inside its module, or of a value in a file of values; "" for any other target."""
     metric: str | None = None
     how: str = "decorator"
-    """`decorator`, `comment`, `resource`, `schema` (a tool's description) or `skill`."""
+    """`decorator`, `comment`, `resource`, `schema` (a tool's description), `skill` or `file`."""
     text: str = ""
     """A tool's description in a JSON file, where no syntax tree tells what may change."""
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ...errors import InputError
+from ...repository.prompt_files import text_in, with_text
 from ...repository.syntax import FunctionNode, definition, last_name, literal_keys, string
 from ...repository.text import SourceText, Span, as_written, diff, plain
 from .marks import Mark
@@ -48,6 +49,9 @@ def cut(mark: Mark, text: str) -> Piece:
     base = PurePosixPath(mark.path).with_suffix("").as_posix()
     if mark.how == "skill":
         return Piece(mark, mark.path, text)
+    if mark.how == "file":
+        part = f"{mark.path}/{mark.qualname.replace('/', '_')}.txt" if mark.qualname else mark.path
+        return Piece(mark, part, text_in(mark.path, text, mark.qualname))
     if mark.path.endswith(".json"):
         return Piece(mark, f"{base}/{mark.name}.txt", mark.text)
     source = SourceText(text)
@@ -79,6 +83,8 @@ def put(mark: Mark, text: str, new: str, *, staged: bool = False) -> str:
     """
     if mark.how == "skill":
         return new
+    if mark.how == "file":
+        return with_text(mark.path, text, mark.qualname, new)
     if mark.path.endswith(".json"):
         return _put_json(mark, text, new)
     source = SourceText(text)

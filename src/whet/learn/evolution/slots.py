@@ -1,4 +1,4 @@
-"""The places of a prompt that are filled in with a row's input: `{name}`, and `{{ name }}` as Jinja writes it."""
+"""The places of a prompt that are filled in when it is used: `{name}`, and `{{ name }}` as Jinja writes it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from ...types import Json
 INPUT = "input"
 """Slot of the whole input, whatever its column is called."""
 _SLOT = re.compile(r"\{\{\s*(\w+)\s*\}\}|\{(\w+)\}")
+_HOLE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\$?\{\w[^{}\n]*\}|\$[a-zA-Z_]\w*", re.DOTALL)
+"""A place of a template, in whichever language it is written, at which something else may stand when it is sent."""
+_OPENS, _CLOSES = re.compile(r"\{%-?\s*(?:if|for|macro|filter|block)\b"), re.compile(r"\{%-?\s*end")
 _STATEMENT = re.compile(r"\{%.+?%\}", re.DOTALL)
 
 
@@ -33,6 +36,34 @@ def filled(prompt: str, values: Mapping[str, Json]) -> str | None:
 
     # Not str.format: a prompt may hold other braces, of JSON for instance.
     return _SLOT.sub(value, prompt)
+
+
+def statics(template: str) -> list[str]:
+    """What stands between the places of a template, in their order: one more than there are places."""
+    return _HOLE.split(template)
+
+
+def places(template: str) -> list[str]:
+    """The places of a template as they stand, in their order."""
+    return _HOLE.findall(template)
+
+
+def rendered_in(sent: str, template: str, *, least: int) -> bool:
+    """A template with something in its places stands in what was sent, but for white space.
+
+    Args:
+        least: letters that it must have in common with that, or it may be chance.
+    """
+    sent, begin, depth, letters = "".join(sent.split()), 0, 0, 0
+    for static, place in zip(statics(template), [*places(template), ""], strict=True):
+        # What a condition or a loop has within it may be sent, or not, or often.
+        bare = "" if depth else "".join(static.split())
+        begin = sent.find(bare, begin)
+        if begin < 0:
+            return False
+        begin, letters = begin + len(bare), letters + len(bare)
+        depth += bool(_OPENS.match(place)) - bool(_CLOSES.match(place))
+    return letters >= least
 
 
 def slot_sentences(prompt: str, columns: tuple[str, ...]) -> list[str]:

@@ -44,10 +44,10 @@ from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means, quiet
 from .agent import RepositoryAgent
-from .agent_prompt import entry_of, holds, placed, prompt_of, system_prompts
+from .agent_prompt import entry_of, holds, placed, prompt_of, stands_in, system_prompts
 from .candidates import ProgramCodec
 from .holding import OpenCandidate
-from .live_prompt import LivePrompts
+from .live_prompt import LivePrompts, passages_between
 from .networked import Networked
 from .outside import Targets
 from .pieces import patch
@@ -154,6 +154,8 @@ class AgentPlan:
     """By which a judge marks answers, where the thumbs alone do not tell enough."""
     passage: bool = False
     """The recorded system prompts hold the prompt among what a framework writes around it."""
+    rendered: Sequence[str] = ()
+    """Those that have it with something in its places, where none has it as it is written."""
     served: str = ""
     """The released prompt that the gateway serves in the place of the one in the file; "" where there is none."""
 
@@ -182,19 +184,15 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         rubric = read_rubric(store)
         released = LivePrompts.of(store)
     entry = settings.entry or entry_of(found, path, root, module, runs)
-    prompts = [
-        replace(literal, text=released.source(literal.text))
-        for literal in found.prompts
-        if (root / literal.path).suffix == ".py"
-    ]
     used = Counter(released.source(text) for run in runs for text in set(system_prompts(run)))
-    name, others = prompt_of(settings.prompt, module, prompts, used)
+    chosen = prompt_of(settings.prompt, module, found, used, released.source)
+    name = chosen.name
     agent = RepositoryAgent(root, [name], entry, network=True)
     assert agent.entry is not None
     if agent.pieces[0].code:
         raise InputError(
-            f"{name} is not a text but code, which would be changed in the place of a prompt: write the text itself "
-            'there (NAME = "..."), or improve the file that it is read from with rows: whet improve FILE --data ROWS'
+            f"{name} is not a text but code, which would be changed in the place of a prompt: name the file that it is "
+            'read from (--prompt FILE, or FILE:KEY), or write the text itself there (NAME = "...")'
         )
     callee = agent.callees[agent.entry]
     evidence = rated_runs(
@@ -209,10 +207,15 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
     text = agent.pieces[0].text
     source = released.source(text)
-    alone = bool(used) and all(prompt == source or released.by_hand(prompt) for prompt in used)
+    alone = bool(used) and all(
+        prompt.strip() == source.strip() or released.by_hand(prompt) for prompt in used
+    )
     passage = any(holds(prompt, source) for prompt in used)
+    rendered = () if alone or passage else tuple(prompt for prompt in used if stands_in(prompt, source))
     served = released.served(text, alone=alone)
-    resource = GATEWAY_PROMPT if alone else f"{module}.{agent.pieces[0].mark.qualname}"
+    mark = agent.pieces[0].mark
+    own = mark.name if mark.how == "file" else f"{module}.{mark.qualname}"
+    resource = GATEWAY_PROMPT if alone else own
     thumbs = evidence.thumbs
     agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
     if agreed is None or agreed.admitted:
@@ -220,7 +223,8 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     refused = _refusal(evidence, rows, agreed, settings, rubric)
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
-        + (f"; not changed: {', '.join(others)}" if others else ""),
+        + (f"; not changed: {', '.join(chosen.others)}" if chosen.others else ""),
+        *chosen.sentences,
         *([released.sentence(served)] if served != text else []),
         evidence.sentence,
         *(precision.sentence for precision in evidence.signs),
@@ -242,13 +246,14 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         refused,
         rubric,
         passage,
+        rendered,
         served if served != text else "",
     )
     if not refused:
         people = len({task.group for task in rows.gate})
         power = power_in_words(len(rows.gate), people, regime=settings.regime)
         sentences += [_standing(rows), power, _cost(plan, runs)]
-        if settings.release and resource != GATEWAY_PROMPT and not passage:
+        if settings.release and resource != GATEWAY_PROMPT and not passage and not rendered:
             plan = replace(plan, refused=_unreleasable(used))
     return plan
 
@@ -358,7 +363,7 @@ class ImprovedAgent:
     written: Path | None = None
     released: bool = False
     withheld: str = ""
-    """Why it does not ship although its score is proven: a finding that nobody has cleared."""
+    """Why it does not ship although its score is proven: a finding that nobody has cleared, or it cannot be served."""
 
     def sentences(self) -> list[str]:
         """The result in words."""
@@ -474,15 +479,16 @@ async def improve_agent(
         # On what was judged: what goes live may be another Bundle, a passage of it.
         findings = open_findings(store.database, improvement.bundle.id)
         proven = verdict is not None and verdict.promote and not findings
-        released = settings.release and proven
+        released, unserved = settings.release and proven, ""
         if released:
             assert verdict is not None
-            _release(plan, experiment, improvement, verdict, store)
+            unserved = _release(plan, experiment, improvement, verdict, store)
+            released = not unserved
     result = ImprovedAgent(
         plan=plan,
         after=str(improvement.bundle[plan.resource].content),
         proven=proven,
-        withheld=withheld(findings) if verdict is not None and verdict.promote else "",
+        withheld=withheld(findings) if findings and verdict is not None and verdict.promote else unserved,
         reason=improvement.reason,
         dev=(improvement.metrics[-1]["start"], improvement.metrics[-1]["best"]),
         dev_rows=int(improvement.metrics[-1]["rows"]),
@@ -548,17 +554,26 @@ async def _judged(
 
 def _release(
     plan: AgentPlan, experiment: Experiment, improvement: Improvement, verdict: Verdict, store: Store
-) -> None:
-    """Put the prompt live: as the gateway's, or in place of the passage that it is of the system prompts."""
+) -> str:
+    """Put the prompt live: as the gateway's, or in place of the passages that it is of the system prompts.
+
+    Returns:
+        Why that cannot be; "" where it is live.
+    """
     reason = f"whet improve {plan.agent.entry}"
     if plan.resource == GATEWAY_PROMPT:
         experiment.release(verdict, reason=reason)
-        return
-    new = str(improvement.bundle[plan.resource].content)
-    bundle = Bundle([LivePrompts.of(store).with_passage(plan.agent.pieces[0].text, new)])
+        return ""
+    old, new = plan.agent.pieces[0].text, str(improvement.bundle[plan.resource].content)
+    try:
+        passages = passages_between(old, new, plan.rendered) if plan.rendered else {old: new}
+    except InputError as error:
+        return f"it is not live, for the gateway sees what was filled in, and {error}: apply the patch to the source"
+    bundle = Bundle([LivePrompts.of(store).with_passages(passages)])
     note = f"{plan.resource} was judged; it goes live as a passage of the system prompt, at the gateway"
     verdict = replace(verdict, candidate=bundle.id, reasons=(*verdict.reasons, note))
     release(store, bundle, record(store, verdict, [bundle], experiment=experiment.name), reason=reason)
+    return ""
 
 
 def _written(result: ImprovedAgent, improvement: Improvement, codec: ProgramCodec) -> ImprovedAgent:
