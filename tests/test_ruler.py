@@ -13,15 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from whet.cli import app
 from whet.cli.named import judged
 from whet.errors import InputError, ModelError
 from whet.judge import Ruler, ascore
-from whet.judge.ranking import ranked
+from whet.judge.ranking import AT_ONCE, ranked
+from whet.judge.scoring import rescore
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
 from whet.prove.gate import compare
-from whet.types import Outcome, Split, Step, Task, Trajectory
+from whet.record.store import Store
+from whet.types import Outcome, Score, Split, Step, Task, Trajectory
 
 TASK = Task(id="t", instruction="Count to three.")
 SYSTEM = {"role": "system", "text": "You count."}
@@ -164,6 +167,71 @@ def test_recorded_runs_are_ranked_by_the_endpoint_of_the_environment(monkeypatch
     assert version.startswith("uncalibrated:")
 
 
+# -- the record ------------------------------------------------------------------------------------
+
+
+def answers_of(number: int) -> list[Trajectory]:
+    task = replace(TASK, id=f"t{number}")
+    return [replace(run(answer), task=task, id=f"{number}-{answer}") for answer in WORTH]
+
+
+def test_groups_of_a_record_are_ranked_side_by_side_and_one_that_fails_is_missing(tmp_path: Path) -> None:
+    asking, most = 0, 0
+
+    class Waiting(Ruler):
+        async def rank(self, trajectories: Sequence[Trajectory]) -> list[Score]:
+            nonlocal asking, most
+            asking += 1
+            most = max(most, asking)
+            try:
+                await asyncio.sleep(0.01)
+                return await super().rank(trajectories)
+            finally:
+                asking -= 1
+
+    def judge(request: ModelRequest) -> str:
+        if "13!" in request.text:
+            raise ModelError("no answer")
+        return knows(WORTH)(request)
+
+    model = ScriptedModel(judge)
+    with Store(tmp_path / "runs.db") as store:
+        groups = [answers_of(number) for number in range(20)]
+        groups[13] = [replace(one, output="13!", steps=(), id=f"13-{n}") for n, one in enumerate(groups[13])]
+        groups[13][1] = replace(groups[13][1], output="13! again")
+        store.put(*itertools.chain.from_iterable(groups))
+        (count,) = asyncio.run(rescore(store, [Waiting(model)]))
+        assert 1 < most <= AT_ONCE
+        assert (count.scored, count.missing) == (57, 3)
+        assert {one.score("ruler") for one in store.trajectories() if one.task.id == "t13"} == {None}
+        bought = len(model.calls)
+        asyncio.run(rescore(store, [Waiting(model)]))
+        assert len(model.calls) == bought + 1, "the one that failed alone is asked again"
+        store.put(replace(groups[2][0], id="late"))
+        asyncio.run(rescore(store, [Waiting(model)]))
+        assert len(model.calls) == bought + 3, "a run that came has its group ranked anew"
+        assert {one.score("ruler") for one in store.trajectories() if one.id == "late"} == {1.0}
+
+
+def test_the_record_is_ranked_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.put(*answers_of(0), *answers_of(1))
+    monkeypatch.setenv("WHET_JUDGE_MODEL", "scripted")
+    with ScriptedServer(knows(WORTH)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        assert not app(
+            ["score", "--store", str(path), "--reward", "whet.judge:ruler"], result_action="return_value"
+        )
+    with Store(path) as store:
+        assert sorted(one.score("ruler") for one in store.trajectories()) == [0.2, 0.2, 0.4, 0.4, 1.0, 1.0]
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    with Store(path) as store:
+        store.put(*answers_of(2))
+    with pytest.raises(InputError, match="RULER asks a judge"):
+        app(["score", "--store", str(path), "--reward", "whet.judge:ruler"], result_action="return_value")
+
+
 # -- training --------------------------------------------------------------------------------------
 
 
@@ -174,7 +242,6 @@ def test_grpo_learns_from_rulers_scores_what_it_would_learn_from_the_right_ones(
     from whet.learn.optimizers.grpo import GRPO, GRPOOptions
     from whet.learn.training.alarms import AlarmOptions
     from whet.learn.training.local import LocalModels
-    from whet.record.store import Store
 
     def judge(request: ModelRequest) -> str:
         """It sees what was asked and answered, and prefers what is right."""

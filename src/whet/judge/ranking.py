@@ -12,9 +12,10 @@ runs, say nothing of two groups, and decide at no gate.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
@@ -23,7 +24,7 @@ import msgspec
 from ..errors import InputError, ModelError
 from ..models import Model, OpenAIModel
 from ..types import UNCALIBRATED, Fault, Json, Outcome, Score, Trajectory, Usage, canonical, digest
-from .base import Reward
+from .base import Judgement, Reward
 from .judge import AskedModel, object_schema
 from .shown import IMAGES, STEPS, fenced, image_parts, shown_parts, shown_run, without_injections
 
@@ -34,6 +35,10 @@ RULER = (
 )
 """The rubric of a Ruler that is given none."""
 _ALONE = "its group is scored together: alone it is compared with nothing"
+AT_ONCE = 8
+"""Groups that are ranked together."""
+MOST_RANKED = 16
+"""Runs of one task of a record that are ranked together; further ones are a group of their own."""
 _FORM = 1
 _SCHEMA = object_schema(
     scores={
@@ -59,6 +64,10 @@ class GroupReward(Protocol):
 
     name: str
 
+    def __call__(self, trajectory: Trajectory, /) -> Judgement | Awaitable[Judgement]:
+        """None: a single run is compared with nothing."""
+        ...
+
     async def rank(self, trajectories: Sequence[Trajectory]) -> list[Score]:
         """A Score for each run, in their order."""
         ...
@@ -75,12 +84,25 @@ async def ranked(trajectories: Sequence[Trajectory], rewards: Collection[Reward]
     for number, run in enumerate(trajectories):
         groups.setdefault(run.task.id, []).append(number)
     scored = list(trajectories)
-    for reward in rewards:
-        if is_group_reward(reward):
-            for own in groups.values():
-                scores = await reward.rank([trajectories[number] for number in own])
-                for number, score in zip(own, scores, strict=True):
-                    scored[number] = scored[number].scored(score)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def rank(reward: GroupReward, own: Sequence[int]) -> None:
+        async with slots:
+            scores = await reward.rank([trajectories[number] for number in own])
+        for number, score in zip(own, scores, strict=True):
+            scored[number] = scored[number].scored(score)
+
+    asked = [
+        asyncio.ensure_future(rank(reward, own))
+        for reward in rewards
+        if is_group_reward(reward)
+        for own in groups.values()
+    ]
+    try:
+        await asyncio.gather(*asked)
+    finally:
+        for task in asked:  # after one has raised, the others would go on spending
+            task.cancel()
     return scored
 
 

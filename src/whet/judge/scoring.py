@@ -11,16 +11,23 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeAlias
 
 from ..record.store import Store
 from ..types import Score, Trajectory
 from .base import Reward, is_async, name_of, version_of
 from .checkers import ajudged, judged
+from .ranking import AT_ONCE as RANKED_AT_ONCE
+from .ranking import MOST_RANKED, GroupReward, is_group_reward, ranked
 
 CHUNK = 256
 """Runs that are written together, and that at most are in memory."""
 AT_ONCE = 16
 """Runs that a reward which waits for something, such as a model, judges together."""
+
+
+_Rescored: TypeAlias = tuple[Trajectory, Trajectory]
+"""A run as it was recorded, and with its scores of now."""
 
 
 @dataclass(slots=True)
@@ -78,7 +85,9 @@ async def rescore(
     """Score recorded runs by these rewards, and record the scores that are new or other than before.
 
     A reward that waits for something (a judge) is not asked about a run that its present version has scored: that
-    answer is recorded and would be paid twice.
+    answer is recorded and would be paid twice.  A reward that ranks (RULER) compares the runs of a task in groups of
+    `MOST_RANKED`, in the order of recording; groups are ranked in the background while others are read, and again
+    once a run has come to them.
 
     Args:
         runs: all of the record if None.
@@ -88,7 +97,9 @@ async def rescore(
     # To the newest of now: what is overwritten below keeps its place, and what comes meanwhile is not chased.
     stored = store.trajectories(upto=store.newest()) if runs is None else iter(runs)
     changed: list[Trajectory] = []
-    async for before, now in _scored(stored, rewards):
+    single = [reward for reward in rewards if not is_group_reward(reward)]
+    ranks = [reward for reward in rewards if is_group_reward(reward)]
+    async for before, now in _grouped(_scored(stored, single), ranks):
         for count in counts:
             count.add(before.scores.get(count.reward), now.scores.get(count.reward))
         if keep and (now.scores != before.scores or now.outcome is not before.outcome):
@@ -101,9 +112,7 @@ async def rescore(
     return counts
 
 
-async def _scored(
-    runs: Iterator[Trajectory], rewards: Sequence[Reward]
-) -> AsyncIterator[tuple[Trajectory, Trajectory]]:
+async def _scored(runs: Iterator[Trajectory], rewards: Sequence[Reward]) -> AsyncIterator[_Rescored]:
     if not any(map(is_async, rewards)):
         for run in runs:
             yield run, judged(run, *rewards)
@@ -117,6 +126,51 @@ async def _scored(
     while chunk := list(islice(runs, CHUNK)):
         for run, now in zip(chunk, await asyncio.gather(*map(judge, chunk)), strict=True):
             yield run, now
+
+
+async def _grouped(
+    runs: AsyncIterator[_Rescored], rewards: Sequence[GroupReward]
+) -> AsyncIterator[_Rescored]:
+    """The runs, with the scores of rewards that rank; a group comes once it is ranked."""
+    waiting: dict[str, list[_Rescored]] = {}
+    asked: set[asyncio.Task[list[_Rescored]]] = set()
+    try:
+        async for before, now in runs:
+            if not rewards:
+                yield before, now
+                continue
+            group = waiting.setdefault(now.task.id, [])
+            group.append((before, now))
+            if len(group) < MOST_RANKED:
+                continue
+            asked.add(asyncio.create_task(_ranked(waiting.pop(now.task.id), rewards)))
+            if len(asked) >= RANKED_AT_ONCE:
+                ended, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+                for pair in [pair for one in ended for pair in one.result()]:
+                    yield pair
+        while waiting or asked:
+            while waiting and len(asked) < RANKED_AT_ONCE:
+                asked.add(asyncio.create_task(_ranked(waiting.popitem()[1], rewards)))
+            ended, asked = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            for pair in [pair for one in ended for pair in one.result()]:
+                yield pair
+    finally:
+        for task in asked:
+            task.cancel()
+
+
+async def _ranked(group: Sequence[_Rescored], rewards: Sequence[GroupReward]) -> list[_Rescored]:
+    unknown = [reward for reward in rewards if not _ranked_before(group, reward)]
+    runs = await ranked([now for _, now in group], unknown)
+    return [(before, now) for (before, _), now in zip(group, runs, strict=True)]
+
+
+def _ranked_before(group: Sequence[_Rescored], reward: GroupReward) -> bool:
+    """True if its present version ranked just these runs; where it failed it is asked again."""
+    scores = [before.scores.get(reward.name) for before, _ in group]
+    version = version_of(reward)
+    same = all(score is not None and score.evaluator == version for score in scores)
+    return bool(version) and same and any(score is not None and score.value is not None for score in scores)
 
 
 def _known(run: Trajectory, reward: Reward) -> bool:

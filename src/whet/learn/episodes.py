@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..errors import ContractError, InputError, MissingExtra, SandboxError, TrainingRefused
 from ..judge import Reward, ajudged, is_async, judged
-from ..judge.ranking import is_group_reward, ranked
+from ..judge.ranking import AT_ONCE, is_group_reward, ranked
 from ..record.env import EnvFactory, failed, held, rollout
 from ..record.faults import fault_of
 from ..record.gym import adapted
@@ -101,9 +101,16 @@ class Episodes:
                 if not self._ranks:
                     record.add(trajectory)
                 elif (group := self._whole(ended, job // n, n)) is not None:
-                    ended[group] = scored = await ranked(ended[group], self.rewards)  # type: ignore[arg-type]
-                    for own in scored:
-                        record.add(own)
+                    # In the background: whoever ended a group does not wait for its judge.
+                    workers.append(asyncio.ensure_future(rank(group)))
+
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def rank(group: slice) -> None:
+            async with slots:
+                ended[group] = scored = await ranked(ended[group], self.rewards)  # type: ignore[arg-type]
+            for own in scored:
+                record.add(own)
 
         workers: list[asyncio.Future[None]] = []
         try:
@@ -112,7 +119,9 @@ class Episodes:
                     expect(bundle, tasks)
                 for _ in range(min(self.concurrency, len(ended))):
                     workers.append(asyncio.ensure_future(worker()))
-                await asyncio.gather(*workers)
+                while waiting := [worker for worker in workers if not worker.done()]:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+                    await asyncio.gather(*(worker for worker in workers if worker.done()))
         finally:
             for task in workers:  # after one has raised, the others would go on spending
                 task.cancel()

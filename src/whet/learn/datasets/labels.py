@@ -1,10 +1,10 @@
-"""Wrong labels, found by a classifier that never saw the rows that it doubts.
+"""Wrong labels, found by a model that never saw the rows that it doubts.
 
-A linear model of words, pairs of words and runs of four letters is fitted to the other folds of the rows, and what it
-says of a row is averaged over its passes: a label that was never believed is more suspect than one that was for a while
-(training dynamics, Swayamdipta et al. 2020, arXiv 2009.10795).  How sharp its probabilities are and how many labels are
-wrong is then read off the rows together, as the temperature and the rate under which the labels as they stand are
-likeliest.  A second round weighs each row by the chance that its label is right.
+Kernel ridge regression of the labels on words, pairs of words and runs of two to five letters: what it says of a row
+when that row is left out has a closed form (Rasmussen and Williams 2006, section 5.4.2), so every row is doubted by all
+of the others.  How sharp its probabilities are and how many labels are wrong is then read off the rows together, as the
+temperature and the rate under which the labels as they stand are likeliest.  Further rounds weigh each row by the
+chance that its label is right.
 
 Confident learning (Northcutt et al. 2021, arXiv 1911.00068) has the same aim, and thresholds for each class in the
 place of the likelihood.  Here wrong labels are taken to be any other one, alike: a class that is often mistaken for
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -28,20 +28,23 @@ try:
 except ImportError as error:
     raise MissingExtra("numpy", "head") from error
 
-FOLDS, ROUNDS, PASSES = 5, 2, 60
-PARTITIONS = 2
-"""Ways in which the rows are divided into folds: what one model says of a row is partly luck."""
-_KEPT = (20, 30, 40, 50, 60)
-"""Passes after which the model is asked."""
-_DECAY, _STEP = 1e-3, 0.1
-_TEMPERATURES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-"""None near the fit's own, 1: the model has learned the wrong labels too, and its doubt would stand for them."""
+ROUNDS = 3
+RIDGE = 1.0
+"""Variance of a label beside that of its row, each row's being 1; a row that is half believed has twice as much."""
+MOST_TOGETHER = 4000
+"""Rows that are compared with one another; more are dealt into parts, since the time grows with the third power."""
+_LEAST_WEIGHT = 1e-3
+_TEMPERATURES = tuple(0.01 * 1.25**step for step in range(12))
+"""Sharp ones alone: at a blunt one a rest of doubt about everything explains the wrong labels of a small table away."""
+_BLOCK = 4096
+"""Features that are multiplied at a time."""
 MOST_CALLED = 0.4
 """Rate of wrong labels from which on none is called wrong: then the texts say too little of their labels."""
 _MOST_WRONG = 0.6
 _LEAST_WRONG = 1e-3
 """A rate of 0 would make one surprising row impossible."""
-_WORD, _RUN = re.compile(r"\w+"), "#"
+_WORD = re.compile(r"\w+")
+_RUNS = (2, 3, 4, 5)
 
 Array = Any
 
@@ -72,21 +75,23 @@ def doubted(texts: Sequence[str], labels: Sequence[int], *, seed: int = 0) -> La
     Args:
         texts: without copies, for a copy of a wrong label would confirm it.
         labels: of each text, from 0, each of them at least once.
+        seed: of the parts that many rows are dealt into.
     """
-    features, given, classes = _Features.of(texts), np.asarray(labels), max(labels) + 1
-    rows = np.arange(len(texts))
-    weights = np.ones(len(texts))
+    given, classes = np.asarray(labels), max(labels) + 1
+    parts = math.ceil(len(texts) / MOST_TOGETHER)
+    shuffled = np.random.default_rng(seed).permutation(len(texts)) if parts > 1 else np.arange(len(texts))
+    own_rows = [np.sort(shuffled[part::parts]) for part in range(parts)]
+    alike = [likeness([texts[row] for row in own]) for own in own_rows]
+    rows, weights = np.arange(len(texts)), np.ones(len(texts))
     rate, wrong, chances = 0.0, np.zeros(len(texts)), np.zeros((len(texts), classes))
-    for number in range(ROUNDS):
+    for _ in range(ROUNDS):
         scores = np.zeros((len(texts), classes))
-        for partition in range(PARTITIONS):
-            for fold in _folds(len(texts), PARTITIONS * (seed + number) + partition):
-                inside = np.setdiff1d(rows, fold)
-                scores[fold] += _scores(features, inside, given, weights, classes, asked=fold) / PARTITIONS
+        for own, likenesses in zip(own_rows, alike, strict=True):
+            scores[own] = left_out(likenesses, given[own], weights[own], classes)
         rate, chances = _calibrated(scores, given)
-        own = chances[rows, given]
-        by_chance = (1 - own) / max(1, classes - 1)
-        wrong = rate * by_chance / ((1 - rate) * own + rate * by_chance)
+        own_chance = chances[rows, given]
+        by_chance = (1 - own_chance) / max(1, classes - 1)
+        wrong = rate * by_chance / ((1 - rate) * own_chance + rate * by_chance)
         weights = 1 - wrong
     if rate <= _LEAST_WRONG:
         rate, wrong = 0.0, np.zeros(len(texts))
@@ -102,9 +107,13 @@ def doubted(texts: Sequence[str], labels: Sequence[int], *, seed: int = 0) -> La
     )
 
 
-def _folds(count: int, seed: int) -> list[Array]:
-    shuffled = np.random.default_rng(seed).permutation(count)
-    return [np.sort(shuffled[fold::FOLDS]) for fold in range(FOLDS)]
+def left_out(likenesses: Array, labels: Array, weights: Array, classes: int) -> Array:
+    """Scores of the labels of each row, by a model of all the others."""
+    targets = np.eye(classes)[labels]
+    targets -= targets.mean(axis=0)
+    noise = RIDGE / np.maximum(weights, _LEAST_WEIGHT)
+    inverse = np.linalg.inv(likenesses + np.diag(noise))
+    return targets - inverse @ targets / np.diag(inverse)[:, None]
 
 
 def _calibrated(scores: Array, labels: Array) -> tuple[float, Array]:
@@ -113,7 +122,7 @@ def _calibrated(scores: Array, labels: Array) -> tuple[float, Array]:
     rates = np.maximum(np.arange(0.0, _MOST_WRONG, 0.01), _LEAST_WRONG)[:, None]
     best: tuple[float, float, Array] | None = None
     for temperature in _TEMPERATURES:
-        chances = _softmax(scores / temperature)
+        chances = softmax(scores / temperature)
         own = chances[rows, labels]
         likelihoods = np.log((1 - rates) * own + rates * (1 - own) / max(1, classes - 1) + 1e-12).sum(axis=1)
         place = int(likelihoods.argmax())
@@ -123,106 +132,63 @@ def _calibrated(scores: Array, labels: Array) -> tuple[float, Array]:
     return best[1], best[2]
 
 
-def _softmax(scores: Array) -> Array:
+def softmax(scores: Array) -> Array:
+    """Chances of the labels of each row."""
     raised = np.exp(scores - scores.max(axis=1, keepdims=True))
     return raised / raised.sum(axis=1, keepdims=True)
 
 
-def _scores(
-    features: _Features, inside: Array, labels: Array, weights: Array, classes: int, *, asked: Array
-) -> Array:
-    """Scores of the labels of rows, by a model fitted to others: the mean over some of its passes."""
-    trained, other = features.rows(inside), features.rows(asked)
-    targets = np.eye(classes)[labels[inside]]
-    weighed = (weights[inside] / max(1e-9, weights[inside].sum()))[:, None]
-    model = np.zeros((features.width, classes))
-    momentum, spread, total = np.zeros_like(model), np.zeros_like(model), np.zeros((len(asked), classes))
-    for step in range(1, PASSES + 1):
-        errors = (_softmax(trained.times(model)) - targets) * weighed
-        slope = trained.back(errors) + _DECAY * model
-        # Adam (Kingma and Ba 2015): the scale of the features does not have to be known.
-        momentum = 0.9 * momentum + 0.1 * slope
-        spread = 0.999 * spread + 0.001 * slope * slope
-        steady = np.sqrt(spread / (1 - 0.999**step)) + 1e-8
-        model -= _STEP * momentum / (1 - 0.9**step) / steady
-        if step in _KEPT:
-            total += other.times(model)
-    return total / len(_KEPT)
+def likeness(texts: Sequence[str]) -> Array:
+    """How alike each two texts are, 0 to 1: the mean over their words, pairs of words, and runs of letters."""
+    ways: list[Callable[[str], Iterable[str]]] = [_words, _pairs, _letters]
+    return sum(_cosines([Counter(way(text)) for text in texts]) for way in ways) / len(ways)
 
 
-class _Sparse:
-    """Rows with few entries each."""
-
-    def __init__(self, starts: Array, columns: Array, values: Array, width: int) -> None:
-        self._rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        self._columns, self._values, self._width = columns, values, width
-        self._height = len(starts) - 1
-        self._by_column = np.argsort(columns, kind="stable")
-
-    def times(self, model: Array) -> Array:
-        """(rows, width) · (width, classes)."""
-        return _summed(self._rows, self._values[:, None] * model[self._columns], self._height)
-
-    def back(self, errors: Array) -> Array:
-        """(width, rows) · (rows, classes)."""
-        order = self._by_column
-        products = self._values[order, None] * errors[self._rows[order]]
-        return _summed(self._columns[order], products, self._width)
-
-
-def _summed(places: Array, products: Array, height: int) -> Array:
-    """The products added up by their places, which ascend."""
-    sums = np.zeros((height, products.shape[1]))
-    if len(places):
-        starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
-        sums[places[starts]] = np.add.reduceat(products, starts, axis=0)
-    return sums
-
-
-def _weight(name: str, count: int, rarity: float) -> float:
-    return (1 + math.log(count)) * math.log(1 + rarity) * (0.5 if name[0] == _RUN else 1.0)
+def _cosines(counted: Sequence[Counter[str]]) -> Array:
+    """Cosines of rows of counts, each name weighed by how rare it is."""
+    frequency = Counter(name for counts in counted for name in counts)
+    # What stands in one row alone says nothing of any other.
+    shared = sorted(name for name, rows in frequency.items() if rows > 1)
+    places = {name: place for place, name in enumerate(shared)}
+    rarity = [1 + math.log((1 + len(counted)) / (1 + frequency[name])) for name in shared]
+    entries: list[tuple[int, int, float]] = []
+    for row, counts in enumerate(counted):
+        own = [
+            (places[name], (1 + math.log(count)) * rarity[places[name]])
+            for name, count in counts.items()
+            if name in places
+        ]
+        length = math.sqrt(sum(value * value for _, value in own)) or 1.0
+        entries += [(place, row, value / length) for place, value in own]
+    entries.sort()
+    columns = np.asarray([place for place, _, _ in entries], dtype=np.int64)
+    rows = np.asarray([row for _, row, _ in entries], dtype=np.int64)
+    values = np.asarray([value for _, _, value in entries])
+    cosines = np.zeros((len(counted), len(counted)))
+    for start in range(0, len(shared), _BLOCK):
+        first, last = np.searchsorted(columns, (start, start + _BLOCK))
+        block = np.zeros((len(counted), min(_BLOCK, len(shared) - start)))
+        block[rows[first:last], columns[first:last] - start] = values[first:last]
+        cosines += block @ block.T
+    return cosines
 
 
-def _named(text: str) -> Counter[str]:
-    """Words, pairs of words, and runs of four letters, which stand for the forms of a word."""
-    words = _WORD.findall(text.casefold())
-    padded = f" {' '.join(words)} "
-    runs = (f"{_RUN}{padded[start : start + 4]}" for start in range(len(padded) - 3))
-    return Counter([*words, *(" ".join(pair) for pair in pairwise(words)), *runs])
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
 
 
-class _Features:
-    """What `_named` finds, weighed by how rare it is; each row of length 1."""
+def _pairs(text: str) -> list[str]:
+    """Words, and pairs of them."""
+    words = _words(text)
+    return [*words, *(" ".join(pair) for pair in pairwise(words))]
 
-    def __init__(self, rows: Sequence[tuple[Array, Array]], width: int) -> None:
-        self._rows, self.width = rows, width
 
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> _Features:
-        counted = [_named(text) for text in texts]
-        frequency = Counter(name for names in counted for name in names)
-        # What stands in one row alone says nothing of any other.
-        places = {
-            name: place for place, name in enumerate(sorted(n for n, count in frequency.items() if count > 1))
-        }
-        rows = []
-        for names in counted:
-            known = sorted((places[name], name, count) for name, count in names.items() if name in places)
-            values = np.asarray(
-                [_weight(name, count, len(texts) / frequency[name]) for _, name, count in known]
-            )
-            length = float(np.linalg.norm(values)) if len(values) else 0.0
-            rows.append(
-                (np.asarray([place for place, _, _ in known], dtype=np.int64), values / (length or 1.0))
-            )
-        return cls(rows, max(1, len(places)))
-
-    def rows(self, chosen: Array) -> _Sparse:
-        """Some of the rows."""
-        picked = [self._rows[row] for row in chosen]
-        starts = np.concatenate([[0], np.cumsum([len(columns) for columns, _ in picked])]).astype(np.int64)
-        columns = (
-            np.concatenate([columns for columns, _ in picked]) if picked else np.zeros(0, dtype=np.int64)
-        )
-        values = np.concatenate([values for _, values in picked]) if picked else np.zeros(0)
-        return _Sparse(starts, columns.astype(np.int64), values.astype(float), self.width)
+def _letters(text: str) -> list[str]:
+    """Runs of letters, which stand for the forms of a word."""
+    padded = [f" {word} " for word in _words(text)]
+    return [
+        word[start : start + length]
+        for word in padded
+        for length in _RUNS
+        for start in range(len(word) - length + 1)
+    ]
