@@ -22,6 +22,7 @@ from ..models.base import Model
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
+from .asking import answer_of, ask, settled
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
 from .shipping import RepairDelivery, ship, take_back
@@ -105,19 +106,26 @@ class Autopilot:
         """
         with alone(self.store):
             self._write("night", f"night {self.night.number}: {self._standing()}")
-            while True:
-                over = self.night.over()
-                if not over and not await self.step():
-                    if wait is not None:
-                        await asyncio.sleep(wait)
-                        continue
-                    over = "nothing is left to do until there is more traffic"
-                if over:
-                    break
+            try:
+                over = await self._work(wait)
+            except asyncio.CancelledError:
+                self._write("night", "its process was told to end; the same command goes on")
+                raise
             self._write("night", f"{over}; spent {self.night.spent_in_words}")
             if "hours of the night" in over:
                 self.night.end(over)
             return over
+
+    async def _work(self, wait: float | None) -> str:
+        """Do one step after the other; why there is no further one."""
+        while True:
+            if over := self.night.over():
+                return over
+            if await self.step():
+                continue
+            if wait is None:
+                return "nothing is left to do until there is more traffic"
+            await asyncio.sleep(wait)
 
     async def step(self) -> bool:
         """Do the next thing; False if there is none."""
@@ -155,9 +163,11 @@ class Autopilot:
             if step := self._due(work, runs):
                 return step, issue, work
         ready = [issue for issue, work in works if work.get("stage") == "to try"]
-        may = ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing()
-        if may and self._allowed(f"trial-{self._trials.number + 1}"):
-            return "trial", None, {}
+        if ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing():
+            subject = f"trial-{self._trials.number + 1}"
+            permitted = self._permitted(subject)
+            if permitted is not None:
+                return ("trial" if permitted else "refuse"), None, {"subject": subject}
         return None
 
     def _open(self) -> list[AgentIssue]:
@@ -253,17 +263,16 @@ class Autopilot:
         if name == "find":
             await self._found(facts["runs"])
         elif name == "trial":
-            works = {
-                issue.id: work
-                for issue in self._open()
-                if (work := self.journal.work(issue.id)).get("stage") == "to try"
-            }
+            works = self._to_try()
             share = min(self.night.budget.share, 0.5)
             sentence, stepped, boarded = self._trials.begin(works, share)
             self._write("trial", sentence, **boarded)
             for id, step in stepped.items():
                 self._row("trial", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
+            settled(self.store, facts["subject"])
+        elif name == "refuse":
+            self._refused(facts["subject"])
         else:
             for id, step in self._trials.look(
                 {issue.id: issue for issue in self._open()}, self.journal.work
@@ -296,17 +305,29 @@ class Autopilot:
         key = f"{self.night.prefix}/seen"
         self.store.put_state(key, {**dict(self.store.state(key) or {}), subject: max(1, runs)})
 
-    def _allowed(self, subject: str) -> bool:
-        """True if a thing that touches the live traffic may be done."""
+    def _to_try(self) -> dict[str, dict[str, Any]]:
+        """Where the work stands on each issue whose repair waits for a trial."""
+        works = {issue.id: self.journal.work(issue.id) for issue in self._open()}
+        return {id: work for id, work in works.items() if work.get("stage") == "to try"}
+
+    def _permitted(self, subject: str) -> bool | None:
+        """Whether a thing that touches the live traffic may be done; None as long as nobody has said."""
         if self.options.mode is Mode.ACT:
             return True
-        if self.store.state(f"autopilot/approve/{subject}"):
-            return True
-        asked_key = f"{self.night.prefix}/asked/{subject}"
-        if not self.store.state(asked_key):
-            self.store.put_state(asked_key, True)
+        answer = answer_of(self.store, subject)
+        if answer is None and ask(self.store, subject):
             self._write("ask", f"waits for whet autopilot approve {subject}", subject=subject)
-        return False
+        return answer
+
+    def _refused(self, subject: str) -> None:
+        """A person has refused a trial: its repairs are left for the night."""
+        # First: a process that is killed behind it asks once more, and refuses nothing that nobody saw.
+        settled(self.store, subject)
+        for id, work in self._to_try().items():
+            why = f"{subject} was refused"
+            self._write(
+                "ask", f"given up: {why}", issue=id, work={**work, "stage": "given up", "reason": why}
+            )
 
     def _row(self, name: str, stepped: Stepped, issue: str) -> None:
         self._write(name, stepped.sentence, issue=issue, work=stepped.work, **stepped.facts)
@@ -326,11 +347,6 @@ class Autopilot:
     def _standing(self) -> str:
         limits = self.night.budget
         return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
-
-
-def approve(store: Store, subject: str) -> None:
-    """Let an autopilot that asks go on."""
-    store.put_state(f"autopilot/approve/{subject}", True)
 
 
 def settings_of(agent: Path, **changes: Any) -> RepairSettings:
