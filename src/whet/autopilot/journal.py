@@ -28,9 +28,9 @@ class JournalRow:
     at: float
     """Unix time in seconds."""
     issue: str
-    """Id of the issue; "" of the night itself."""
+    """Id of the issue; weights:NAME of the job on weights; "" of the night itself."""
     step: str
-    """diagnose, propose, prove, shadow, canary, live, watch, take back, wait, give up; night."""
+    """find, diagnose, propose, prove, trial, look, ship, take back; ask; train, gate, release; night."""
     sentence: str
     facts: Mapping[str, Json] = field(default_factory=dict)
     """Ids and figures: Bundle, Verdict, release, branch, spending."""

@@ -27,6 +27,7 @@ from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
 from .shipping import RepairDelivery, ship, take_back
 from .trying import LiveTrials
+from .weights import WeightJob, WeightOptions
 from .work import Stepped, Workshop
 
 _LOOK = 0.2
@@ -58,6 +59,8 @@ class PilotOptions:
     mode: Mode = Mode.SUGGEST
     attempts: int = 3
     """Most proposals for one issue in a night."""
+    weights: WeightOptions | None = None
+    """How weights are trained, where the record has some; None leaves them alone."""
 
 
 Finder = Callable[[Store], Sequence[AgentIssue]]
@@ -168,7 +171,32 @@ class Autopilot:
             permitted = self._permitted(subject)
             if permitted is not None:
                 return ("trial" if permitted else "refuse"), None, {"subject": subject}
-        return None
+        return self._weights_due(runs)
+
+    def _weights_due(self, runs: int) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
+        """The step on weights that is due, behind the repairs, which cost less."""
+        job = self._weights()
+        subject = job.subject() if job is not None else ""
+        if job is None or not subject:
+            return None
+        work = self.journal.work(subject)
+        step = job.due(work, runs)
+        facts: dict[str, Any] = {"runs": runs, "weights": subject}
+        if step == "release":
+            # A canary that stands is decided first: two of them would judge each other's people.
+            if self.options.mode is Mode.SUGGEST or self.store.on_trial():
+                return None
+            facts["subject"] = f"weights-{work['number']}"
+            permitted = self._permitted(facts["subject"])
+            if permitted is None:
+                return None
+            step = "release" if permitted else "refuse"
+        return (step, None, facts) if step else None
+
+    def _weights(self) -> WeightJob | None:
+        """The job on weights, if it is one of this autopilot's."""
+        options = self.options.weights
+        return None if options is None else WeightJob(self.store, self.night, options, self._workshop.runs)
 
     def _open(self) -> list[AgentIssue]:
         """Issues that may be worked on, those of most traffic first."""
@@ -272,7 +300,15 @@ class Autopilot:
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
             settled(self.store, facts["subject"])
         elif name == "refuse":
-            self._refused(facts["subject"])
+            self._refused(facts["subject"], facts.get("weights"))
+        elif (job := self._weights()) is not None and name in ("train", "gate", "release"):
+            subject = facts["weights"]
+            stepped = await job.do(name, self.journal.work(subject), facts["runs"])
+            if name == "gate":
+                stepped.work["runs"] = self._evidence()  # the gate's own runs are no traffic
+            self._row(name, stepped, subject)
+            if name == "release":
+                settled(self.store, facts["subject"])
         else:
             for id, step in self._trials.look(
                 {issue.id: issue for issue in self._open()}, self.journal.work
@@ -319,11 +355,12 @@ class Autopilot:
             self._write("ask", f"waits for whet autopilot approve {subject}", subject=subject)
         return answer
 
-    def _refused(self, subject: str) -> None:
-        """A person has refused a trial: its repairs are left for the night."""
+    def _refused(self, subject: str, weights: str | None) -> None:
+        """A person has refused a trial, or weights: what was to be tried is left for the night."""
         # First: a process that is killed behind it asks once more, and refuses nothing that nobody saw.
         settled(self.store, subject)
-        for id, work in self._to_try().items():
+        works = self._to_try() if weights is None else {weights: self.journal.work(weights)}
+        for id, work in works.items():
             why = f"{subject} was refused"
             self._write(
                 "ask", f"given up: {why}", issue=id, work={**work, "stage": "given up", "reason": why}

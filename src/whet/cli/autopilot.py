@@ -85,6 +85,11 @@ class PilotFlags:
     """What becomes of a repair that is live: none leaves its patch in --output; offline makes a branch of the agent's
     git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens a
     pull request."""
+    reward: str | None = None
+    """Judges the runs and answers of an agent whose model has weights of its own, as module:function. With it and
+    --entry new weights are trained from the record, proven on questions that no training sees, and released."""
+    train: str = "sft"
+    """Method of whet train for these weights, with its options, as one text: "sft --epochs 12"."""
     wait: float | None = None
     """Seconds between two looks for new traffic. If omitted, whet autopilot ends where nothing is left to do, and
     whet serve looks every minute."""
@@ -168,6 +173,7 @@ def _autopilot(store: Store, agent: Path, how: PilotFlags, *, json: bool) -> Aut
     from ..autopilot.night import NightBudget
     from ..autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
     from ..autopilot.shipping import delivery_of
+    from ..autopilot.weights import WeightOptions
     from ..ship.issues import find_issues
 
     limits = how.limits
@@ -189,9 +195,16 @@ def _autopilot(store: Store, agent: Path, how: PilotFlags, *, json: bool) -> Aut
         output=how.output.resolve(),
         regime="exchangeable",
     )
+    weights = WeightOptions(
+        root=agent.resolve().parent,
+        entry=how.entry or "",
+        reward=how.reward or "",
+        train=how.train,
+        output=how.output.resolve(),
+    )
     return Autopilot(
         store,
-        PilotOptions(repair=repair, mode=Mode(how.mode)),
+        PilotOptions(repair=repair, mode=Mode(how.mode), weights=weights),
         budget,
         find_issues,
         deliver=None
