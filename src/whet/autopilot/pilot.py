@@ -303,10 +303,10 @@ class Autopilot:
             self._refused(facts["subject"], facts.get("weights"))
         elif (job := self._weights()) is not None and name in ("train", "gate", "release"):
             subject = facts["weights"]
-            stepped = await job.do(name, self.journal.work(subject), facts["runs"])
+            weighted = await job.do(name, self.journal.work(subject), facts["runs"])
             if name == "gate":
-                stepped.work["runs"] = self._evidence()  # the gate's own runs are no traffic
-            self._row(name, stepped, subject)
+                weighted.work["runs"] = self._evidence()  # the gate's own runs are no traffic
+            self._row(name, weighted, subject)
             if name == "release":
                 settled(self.store, facts["subject"])
         else:

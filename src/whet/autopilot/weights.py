@@ -115,9 +115,8 @@ class WeightJob:
     async def _train(self, work: dict[str, Any]) -> Stepped:
         version, options = self._served(), self.options
         if not (options.reward and options.entry):
-            return _left(
-                "weights are left alone: --entry and --reward say who judges new ones", work, "given up"
-            )
+            why = "weights are left alone: --entry and --reward say who judges new ones"
+            return self._not_tonight(why, {**work, "runs": 0})
         path = version.content.get("path") if version and isinstance(version.content, dict) else None
         if version is None or not isinstance(path, str):
             why = "weights are left alone: they lie in no folder that whet train could start from"
