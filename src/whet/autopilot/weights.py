@@ -147,9 +147,9 @@ class WeightJob:
     async def _judge(self, work: dict[str, Any]) -> Stepped:
         alpha = self.night.alpha(f"{self.subject()}/{work['number']}")
         self.night.meter.reserve(rollouts=2 * work["judged"])
-        folder = Path(work["folder"])
+        folder, record = Path(work["folder"]), Path(self.store.path).resolve()
         printed = await self._command(
-            *("gate", folder / "trained", "--entry", self.options.entry, "--store", self.store.path),
+            *("gate", folder / "trained", "--entry", self.options.entry, "--store", record),
             *("--reward", self.options.reward, "--data", folder / "unseen.jsonl", "--alpha", f"{alpha:.12g}"),
             "--json",
         )
@@ -164,16 +164,16 @@ class WeightJob:
         }
         if verdict["promote"]:
             stage = {**work, "stage": "proven", "bundle": verdict["candidate"]}
-            by_hand = f"whet release {folder / 'trained'} --store {self.store.path} --to canary"
+            by_hand = f"whet release {folder / 'trained'} --store {record} --to canary"
             return Stepped(f"weights proven on unseen questions: {figures}; by hand: {by_hand}", stage, facts)
         why = f"weights not proven on unseen questions: {figures}"
         return Stepped(why, {**work, "stage": "waiting"}, facts)
 
     async def _release(self, work: dict[str, Any]) -> Stepped:
         if not any(release.candidate == work["bundle"] for release in self.store.release_log()):
-            share = min(self.night.budget.share, 0.5)
+            share, record = min(self.night.budget.share, 0.5), Path(self.store.path).resolve()
             await self._command(
-                *("release", Path(work["folder"]) / "trained", "--store", self.store.path, "--to", "canary"),
+                *("release", Path(work["folder"]) / "trained", "--store", record, "--to", "canary"),
                 *("--share", f"{share:g}", "--reason", f"autopilot: weights {work['number']}", "--json"),
             )
         sentence = "weights are a canary: whet serve makes them live, or takes them back, by what people say"
