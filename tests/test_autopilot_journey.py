@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from whet.autopilot.asking import decide, waiting
 from whet.autopilot.journal import read
 from whet.autopilot.night import NightBudget, start, stop
-from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, approve, settings_of
+from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
 from whet.autopilot.shipping import delivery_of
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
@@ -293,9 +294,22 @@ def test_ask_waits_for_approval_and_suggest_leaves_the_traffic_alone(shop: Shop)
     _steps(shop, clock, mode=Mode.ASK)
     assert shop.store.release_log() == []
     assert any("approve trial-1" in row.sentence for row in read(shop.store))
-    approve(shop.store, "trial-1")
+    decide(shop.store, "trial-1", allow=True)
     _steps(shop, clock, mode=Mode.ASK)
     assert len(shop.store.on_trial()) == 1
+
+
+def test_what_a_person_refuses_is_left_for_the_night_and_asked_for_no_more(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock, mode=Mode.ASK)
+    assert waiting(shop.store) == ["trial-1"]
+    decide(shop.store, "trial-1", allow=False)
+    _steps(shop, clock, mode=Mode.ASK)
+    assert shop.stage() == "given up"
+    assert any("trial-1 was refused" in row.sentence for row in read(shop.store))
+    assert waiting(shop.store) == []
+    assert shop.store.release_log() == []
 
 
 def test_a_step_that_fails_is_a_row_and_is_done_later(shop: Shop) -> None:

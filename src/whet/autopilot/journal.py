@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,10 +10,13 @@ from typing import Any
 
 import msgspec
 
+from ..errors import InputError
 from ..escapes import neutral
 from ..record.store import Store
 from ..types import Json
 from .night import Night
+
+_PLACE = re.compile(r"[0-9]{1,6}-[0-9]{1,6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +28,9 @@ class JournalRow:
     at: float
     """Unix time in seconds."""
     issue: str
-    """Id of the issue; "" of the night itself."""
+    """Id of the issue; weights:NAME of the job on weights; "" of the night itself."""
     step: str
-    """diagnose, propose, prove, shadow, canary, live, watch, take back, wait, give up; night."""
+    """find, diagnose, propose, prove, trial, look, ship, take back; ask; train, gate, release; night."""
     sentence: str
     facts: Mapping[str, Json] = field(default_factory=dict)
     """Ids and figures: Bundle, Verdict, release, branch, spending."""
@@ -78,13 +82,44 @@ class Journal:
 
 def read(store: Store, night: int | None = None) -> Iterator[JournalRow]:
     """The rows of a night, oldest first; those of all nights if None."""
-    begin = "autopilot/0" if night is None else f"autopilot/{night:06d}/journal/"
-    end = (
-        "autopilot/:" if night is None else f"autopilot/{night:06d}/journal0"
-    )  # ":" follows "9", "0" follows "/"
-    rows = store.database.rows(
-        "SELECT key, body FROM states WHERE key >= ? AND key < ? ORDER BY key", [begin, end]
+    prefix = "autopilot" if night is None else f"autopilot/{night:06d}"
+    # ":" follows "9" and "0" follows "/".
+    begin, end = (
+        (f"{prefix}/0", f"{prefix}/:") if night is None else (f"{prefix}/journal/", f"{prefix}/journal0")
     )
-    for key, body in rows:
-        if "/journal/" in key:
-            yield msgspec.json.decode(body, type=JournalRow)
+    for _, body in _rows(store, begin, end, -1):
+        yield msgspec.json.decode(body, type=JournalRow)
+
+
+def page(store: Store, after: str, limit: int) -> tuple[list[JournalRow], str]:
+    """Rows of all nights behind a place, oldest first.
+
+    Args:
+        after: a place that an earlier page gave; "" for the beginning.
+        limit: most rows.
+
+    Returns:
+        The rows, and the place behind the last of them, behind which later rows will be.
+
+    Raises:
+        InputError: that is no place.
+    """
+    if after and not _PLACE.fullmatch(after):
+        raise InputError(
+            f"after={after!r:.60} is no place in the journal: give the `next` of an earlier page"
+        )
+    night, _, number = after.partition("-")
+    begin = f"autopilot/{int(night):06d}/journal/{int(number):06d}:" if after else "autopilot/0"
+    rows = [
+        msgspec.json.decode(body, type=JournalRow) for _, body in _rows(store, begin, "autopilot/:", limit)
+    ]
+    return rows, f"{rows[-1].night}-{rows[-1].number}" if rows else after
+
+
+def _rows(store: Store, begin: str, end: str, limit: int) -> Iterator[Any]:
+    return iter(
+        store.database.rows(
+            "SELECT key, body FROM states WHERE key >= ? AND key < ? AND key LIKE '%/journal/%' ORDER BY key LIMIT ?",
+            [begin, end, limit],
+        )
+    )

@@ -23,7 +23,7 @@ from ..models.budget import Meter
 from ..record.store import Store
 from ..types import Budget, digest
 
-_NIGHT, _STOP = "autopilot/night", "autopilot/stop"
+_NIGHT, _STOP, _START = "autopilot/night", "autopilot/stop", "autopilot/start"
 TRIAL = "autopilot/trial"
 """State of the trial that stands, or of the last one."""
 _UNSEEN = 0.4
@@ -175,6 +175,37 @@ class Night:
         return f"{', '.join(words)}, alpha {self.alpha_spent:.4g} (of {self.budget.alpha:g})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightAccount:
+    """A night as whoever looks on sees it."""
+
+    number: int
+    began: float
+    """Unix time in seconds."""
+    ended: str
+    """Why; "" while it goes on."""
+    budget: NightBudget
+    spent: dict[str, float]
+    """By kind, as in the budget."""
+    alpha_spent: float
+
+
+def account(store: Store) -> NightAccount | None:
+    """The night that goes on, or the last one; None before the first."""
+    kept = store.state(_NIGHT)
+    if kept is None:
+        return None
+    prefix = f"autopilot/{int(kept['number']):06d}"
+    return NightAccount(
+        number=int(kept["number"]),
+        began=float(kept["began"]),
+        ended=str(kept["ended"]),
+        budget=msgspec.convert(kept["budget"], NightBudget),
+        spent=dict(store.state(f"{prefix}/spent") or {}),
+        alpha_spent=float(sum((store.state(f"{prefix}/alpha") or {}).values())),
+    )
+
+
 def unseen(person: str, night: int) -> bool:
     """True of the people whom no search of a night sees.
 
@@ -195,8 +226,16 @@ def stop(store: Store, reason: str = "by hand") -> None:
 
 
 def start(store: Store) -> None:
-    """Turn the kill switch back."""
-    store.put_state(_STOP, None)
+    """Turn the kill switch back; where a server's night is over, let it begin the next one."""
+    with store.batch() as batch:
+        batch.put_state(_STOP, None)
+        batch.put_state(_START, {"at": time.time()})
+
+
+def began_anew(store: Store, since: float) -> bool:
+    """True if somebody has let it go on since a time."""
+    told = store.state(_START)
+    return told is not None and float(told["at"]) > since
 
 
 def stopped(store: Store) -> str:

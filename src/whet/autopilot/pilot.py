@@ -22,10 +22,12 @@ from ..models.base import Model
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
+from .asking import answer_of, ask, settled
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
 from .shipping import RepairDelivery, ship, take_back
 from .trying import LiveTrials
+from .weights import WeightJob, WeightOptions
 from .work import Stepped, Workshop
 
 _LOOK = 0.2
@@ -57,6 +59,8 @@ class PilotOptions:
     mode: Mode = Mode.SUGGEST
     attempts: int = 3
     """Most proposals for one issue in a night."""
+    weights: WeightOptions | None = None
+    """How weights are trained, where the record has some; None leaves them alone."""
 
 
 Finder = Callable[[Store], Sequence[AgentIssue]]
@@ -105,19 +109,26 @@ class Autopilot:
         """
         with alone(self.store):
             self._write("night", f"night {self.night.number}: {self._standing()}")
-            while True:
-                over = self.night.over()
-                if not over and not await self.step():
-                    if wait is not None:
-                        await asyncio.sleep(wait)
-                        continue
-                    over = "nothing is left to do until there is more traffic"
-                if over:
-                    break
+            try:
+                over = await self._work(wait)
+            except asyncio.CancelledError:
+                self._write("night", "its process was told to end; the same command goes on")
+                raise
             self._write("night", f"{over}; spent {self.night.spent_in_words}")
             if "hours of the night" in over:
                 self.night.end(over)
             return over
+
+    async def _work(self, wait: float | None) -> str:
+        """Do one step after the other; why there is no further one."""
+        while True:
+            if over := self.night.over():
+                return over
+            if await self.step():
+                continue
+            if wait is None:
+                return "nothing is left to do until there is more traffic"
+            await asyncio.sleep(wait)
 
     async def step(self) -> bool:
         """Do the next thing; False if there is none."""
@@ -155,10 +166,37 @@ class Autopilot:
             if step := self._due(work, runs):
                 return step, issue, work
         ready = [issue for issue, work in works if work.get("stage") == "to try"]
-        may = ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing()
-        if may and self._allowed(f"trial-{self._trials.number + 1}"):
-            return "trial", None, {}
-        return None
+        if ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing():
+            subject = f"trial-{self._trials.number + 1}"
+            permitted = self._permitted(subject)
+            if permitted is not None:
+                return ("trial" if permitted else "refuse"), None, {"subject": subject}
+        return self._weights_due(runs)
+
+    def _weights_due(self, runs: int) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
+        """The step on weights that is due, behind the repairs, which cost less."""
+        job = self._weights()
+        subject = job.subject() if job is not None else ""
+        if job is None or not subject:
+            return None
+        work = self.journal.work(subject)
+        step = job.due(work, runs)
+        facts: dict[str, Any] = {"runs": runs, "weights": subject}
+        if step == "release":
+            # A canary that stands is decided first: two of them would judge each other's people.
+            if self.options.mode is Mode.SUGGEST or self.store.on_trial():
+                return None
+            facts["subject"] = f"weights-{work['number']}"
+            permitted = self._permitted(facts["subject"])
+            if permitted is None:
+                return None
+            step = "release" if permitted else "refuse"
+        return (step, None, facts) if step else None
+
+    def _weights(self) -> WeightJob | None:
+        """The job on weights, if it is one of this autopilot's."""
+        options = self.options.weights
+        return None if options is None else WeightJob(self.store, self.night, options, self._workshop.runs)
 
     def _open(self) -> list[AgentIssue]:
         """Issues that may be worked on, those of most traffic first."""
@@ -253,17 +291,24 @@ class Autopilot:
         if name == "find":
             await self._found(facts["runs"])
         elif name == "trial":
-            works = {
-                issue.id: work
-                for issue in self._open()
-                if (work := self.journal.work(issue.id)).get("stage") == "to try"
-            }
+            works = self._to_try()
             share = min(self.night.budget.share, 0.5)
             sentence, stepped, boarded = self._trials.begin(works, share)
             self._write("trial", sentence, **boarded)
             for id, step in stepped.items():
                 self._row("trial", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
+            settled(self.store, facts["subject"])
+        elif name == "refuse":
+            self._refused(facts["subject"], facts.get("weights"))
+        elif (job := self._weights()) is not None and name in ("train", "gate", "release"):
+            subject = facts["weights"]
+            weighted = await job.do(name, self.journal.work(subject), facts["runs"])
+            if name == "gate":
+                weighted.work["runs"] = self._evidence()  # the gate's own runs are no traffic
+            self._row(name, weighted, subject)
+            if name == "release":
+                settled(self.store, facts["subject"])
         else:
             standing = {issue.id: issue for issue in self._open()}
             stepped = {} if self._trials.ended_by() else self._trials.look(standing, self.journal.work)
@@ -301,17 +346,30 @@ class Autopilot:
         key = f"{self.night.prefix}/seen"
         self.store.put_state(key, {**dict(self.store.state(key) or {}), subject: max(1, runs)})
 
-    def _allowed(self, subject: str) -> bool:
-        """True if a thing that touches the live traffic may be done."""
+    def _to_try(self) -> dict[str, dict[str, Any]]:
+        """Where the work stands on each issue whose repair waits for a trial."""
+        works = {issue.id: self.journal.work(issue.id) for issue in self._open()}
+        return {id: work for id, work in works.items() if work.get("stage") == "to try"}
+
+    def _permitted(self, subject: str) -> bool | None:
+        """Whether a thing that touches the live traffic may be done; None as long as nobody has said."""
         if self.options.mode is Mode.ACT:
             return True
-        if self.store.state(f"autopilot/approve/{subject}"):
-            return True
-        asked_key = f"{self.night.prefix}/asked/{subject}"
-        if not self.store.state(asked_key):
-            self.store.put_state(asked_key, True)
+        answer = answer_of(self.store, subject)
+        if answer is None and ask(self.store, subject):
             self._write("ask", f"waits for whet autopilot approve {subject}", subject=subject)
-        return False
+        return answer
+
+    def _refused(self, subject: str, weights: str | None) -> None:
+        """A person has refused a trial, or weights: what was to be tried is left for the night."""
+        # First: a process that is killed behind it asks once more, and refuses nothing that nobody saw.
+        settled(self.store, subject)
+        works = self._to_try() if weights is None else {weights: self.journal.work(weights)}
+        for id, work in works.items():
+            why = f"{subject} was refused"
+            self._write(
+                "ask", f"given up: {why}", issue=id, work={**work, "stage": "given up", "reason": why}
+            )
 
     def _row(self, name: str, stepped: Stepped, issue: str) -> None:
         self._write(name, stepped.sentence, issue=issue, work=stepped.work, **stepped.facts)
@@ -331,11 +389,6 @@ class Autopilot:
     def _standing(self) -> str:
         limits = self.night.budget
         return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
-
-
-def approve(store: Store, subject: str) -> None:
-    """Let an autopilot that asks go on."""
-    store.put_state(f"autopilot/approve/{subject}", True)
 
 
 def settings_of(agent: Path, **changes: Any) -> RepairSettings:

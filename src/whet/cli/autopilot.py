@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -61,21 +63,82 @@ class NightLimits:
     """Most of the live traffic that is on trial."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PilotFlags:
+    """Options: how an autopilot works, in a command of its own or inside `whet serve`."""
+
+    entry: str | None = None
+    """The function that is called with what a person asks, as module:function. If omitted, it is found in the file."""
+    model: ModelName = None
+    base_url: BaseUrl = None
+    mode: Literal["suggest", "ask", "act"] = "suggest"
+    """suggest writes proposals and verdicts only; ask waits for whet autopilot approve before anything touches the live
+    traffic; act does it."""
+    limits: Annotated[NightLimits, Parameter(name="*")] = field(default_factory=NightLimits)
+    calls: AtLeastOne = 480
+    """Most calls of the agent for one issue."""
+    seed: int = 0
+    """Random seed."""
+    output: Path = Path("whet_autopilot")
+    """Folder of patches, trials and evidence."""
+    deliver: Literal["none", "offline", "remote"] = "none"
+    """What becomes of a repair that is live: none leaves its patch in --output; offline makes a branch of the agent's
+    git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens a
+    pull request."""
+    reward: str | None = None
+    """Judges the runs and answers of an agent whose model has weights of its own, as module:function. With it and
+    --entry new weights are trained from the record, proven on questions that no training sees, and released."""
+    train: str = "sft"
+    """Method of whet train for these weights, with its options, as one text: "sft --epochs 12"."""
+    wait: float | None = None
+    """Seconds between two looks for new traffic. If omitted, whet autopilot ends where nothing is left to do, and
+    whet serve looks every minute."""
+
+    def words(self) -> list[str]:
+        """As options of `whet autopilot`, for a process that runs it."""
+        return _words(self)
+
+
+AS_IT_COMES = PilotFlags()
+
+
+def _words(options: PilotFlags | NightLimits) -> list[str]:
+    words: list[str] = []
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if isinstance(value, NightLimits):
+            words += _words(value)
+        elif value is not None:
+            words += [f"--{option.name.replace('_', '-')}={value}"]
+    return words
+
+
+def agent_file(agent: Path, entry: str | None) -> Path:
+    """The agent's file: as given, or that of the entry's module in a folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not agent.is_dir():
+        if not agent.is_file():
+            raise InputError(f"there is no agent at {agent}: give its file, or its folder and an entry")
+        return agent
+    if entry is None:
+        raise InputError(f"{agent} is a folder: say which function is called, as an entry module:function")
+    module = entry.partition(":")[0]
+    if not module.isidentifier() or not (agent / f"{module}.py").is_file():
+        raise InputError(
+            f"there is no module {module!r} in {agent}: an entry is module:function of a file in it"
+        )
+    return agent / f"{module}.py"
+
+
 @pilot.default
 def autopilot(
     *,
     store: Record,
     agent: Path | None = None,
-    entry: str | None = None,
-    model: ModelName = None,
-    base_url: BaseUrl = None,
-    mode: Literal["suggest", "ask", "act"] = "suggest",
-    limits: Annotated[NightLimits, Parameter(name="*")] = NightLimits(),
-    calls: AtLeastOne = 480,
-    seed: int = 0,
-    output: Path = Path("whet_autopilot"),
-    deliver: Literal["none", "offline", "remote"] = "none",
-    wait: float | None = None,
+    how: Annotated[PilotFlags, Parameter(name="*")] = AS_IT_COMES,
     journal: bool = False,
     json: Print = False,
 ) -> int:
@@ -88,29 +151,11 @@ def autopilot(
     Parameters
     ----------
     agent
-        The agent's file.
-    entry
-        The function that is called with what a person asks, as module:function. If omitted, it is found in the file.
-    mode
-        suggest writes proposals and verdicts only; ask waits for whet autopilot approve before anything touches the
-        live traffic; act does it.
-    calls
-        Most calls of the agent for one issue.
-    seed
-        Random seed.
-    output
-        Folder of patches, trials and evidence.
-    deliver
-        What becomes of a repair that is live: none leaves its patch in --output; offline makes a branch of the agent's
-        git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens a
-        pull request.
-    wait
-        Seconds between two looks for new traffic. If omitted, it ends where nothing is left to do.
+        The agent's file, or its folder with --entry.
     journal
         Only print the journal.
     """
     from ..autopilot.journal import read
-    from ..autopilot.shipping import delivery_of
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
@@ -120,31 +165,18 @@ def autopilot(
             return 0
         if agent is None:
             raise InputError("no agent was named: give --agent FILE, or --journal to look back")
-        refuse_half_a_model(model, base_url)
-        work = _autopilot(
-            opened, agent, entry, mode, limits, calls=calls, seed=seed, output=output, json=json
-        )
-        if deliver != "none":
-            work.deliver = delivery_of(opened, agent.resolve().parent, offline=deliver == "offline")
-        return _run(work, model, base_url, wait)
+        refuse_half_a_model(how.model, how.base_url)
+        return _run(_autopilot(opened, agent_file(agent, how.entry), how, json=json), how)
 
 
-def _autopilot(
-    store: Store,
-    agent: Path,
-    entry: str | None,
-    mode: str,
-    limits: NightLimits,
-    *,
-    calls: int,
-    seed: int,
-    output: Path,
-    json: bool,
-) -> Autopilot:
+def _autopilot(store: Store, agent: Path, how: PilotFlags, *, json: bool) -> Autopilot:
     from ..autopilot.night import NightBudget
     from ..autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
+    from ..autopilot.shipping import delivery_of
+    from ..autopilot.weights import WeightOptions
     from ..ship.issues import find_issues
 
+    limits = how.limits
     budget = NightBudget(
         hours=limits.hours,
         rollouts=limits.agent_calls,
@@ -156,33 +188,54 @@ def _autopilot(
         share=limits.share,
     )
     repair = settings_of(
-        agent, entry=entry, calls=calls, seed=seed, output=output.resolve(), regime="exchangeable"
+        agent,
+        entry=how.entry,
+        calls=how.calls,
+        seed=how.seed,
+        output=how.output.resolve(),
+        regime="exchangeable",
+    )
+    weights = WeightOptions(
+        root=agent.resolve().parent,
+        entry=how.entry or "",
+        reward=how.reward or "",
+        train=how.train,
+        output=how.output.resolve(),
     )
     return Autopilot(
         store,
-        PilotOptions(repair=repair, mode=Mode(mode)),
+        PilotOptions(repair=repair, mode=Mode(how.mode), weights=weights),
         budget,
         find_issues,
+        deliver=None
+        if how.deliver == "none"
+        else delivery_of(store, agent.resolve().parent, offline=how.deliver == "offline"),
         say=lambda row: _print(row, json=json),
     )
 
 
-def _run(work: Autopilot, model: str | None, base_url: str | None, wait: float | None) -> int:
-    """Run it; Ctrl-C ends it within a step, and nothing that was paid for is lost."""
+def _run(work: Autopilot, how: PilotFlags) -> int:
+    """Run it; Ctrl-C and SIGTERM end it within a step, and nothing that was paid for is lost."""
     import asyncio
 
+    from ..autopilot.serving import ends_with_its_server
     from ..models.openai import OpenAIModel
     from ..models.trial import trial_address
 
     async def run() -> str:
-        if model is None or base_url is None:
-            return await work.run(wait=wait)
-        key, address = os.environ.get("OPENAI_API_KEY"), trial_address(base_url)
-        async with OpenAIModel(address, model, api_key=key, meter=work.night.meter) as proposes:
+        ending = asyncio.current_task()
+        assert ending is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.cancel)
+        if how.model is None or how.base_url is None:
+            return await work.run(wait=how.wait)
+        key, address = os.environ.get("OPENAI_API_KEY"), trial_address(how.base_url)
+        async with OpenAIModel(address, how.model, api_key=key, meter=work.night.meter) as proposes:
             work.propose_by(proposes)
-            return await work.run(wait=wait)
+            return await work.run(wait=how.wait)
 
-    asyncio.run(run())
+    ends_with_its_server()
+    with suppress(asyncio.CancelledError):
+        asyncio.run(run())
     return 0
 
 
@@ -206,7 +259,7 @@ def stop_autopilot(*, store: Record, reason: str = "by hand") -> int:
 
 @pilot.command(name="start")
 def start_autopilot(*, store: Record) -> int:
-    """Let a stopped autopilot go on when it is run again."""
+    """Let a stopped autopilot go on, or the next night begin: inside whet serve at once, else when it is run again."""
     from ..autopilot.night import start
     from ..record.store import Store
 
@@ -224,11 +277,28 @@ def approve_autopilot(what: str, /, *, store: Record) -> int:
     what
         As the journal names it.
     """
-    from ..autopilot.pilot import approve
+    from ..autopilot.asking import decide
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
-        approve(opened, what)
+        decide(opened, what, allow=True)
+    return 0
+
+
+@pilot.command(name="refuse")
+def refuse_autopilot(what: str, /, *, store: Record) -> int:
+    """Have it leave what it asks for: whet autopilot refuse trial-1 --store runs.db
+
+    Parameters
+    ----------
+    what
+        As the journal names it.
+    """
+    from ..autopilot.asking import decide
+    from ..record.store import Store
+
+    with Store(existing(store)) as opened:
+        decide(opened, what, allow=False)
     return 0
 
 

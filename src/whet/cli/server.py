@@ -9,11 +9,14 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from cyclopts import Group, Parameter
 from cyclopts.types import NonNegativeFloat, NonNegativeInt
 
+from ..errors import InputError
 from .app import (
     ADVANCED,
     AllowHost,
@@ -28,12 +31,16 @@ from .app import (
     command,
     counted,
     needed_token,
+    refuse_half_a_model,
 )
+from .autopilot import AS_IT_COMES, PilotFlags, agent_file
 from .permitted import ProgramGuard
 
 if TYPE_CHECKING:
     from ..serve import Role
     from ..serve.worker.run import Tally
+
+PILOT = Group("Autopilot", sort_key=2)
 
 
 @command("serve")
@@ -57,6 +64,8 @@ def serve(
     shadow_tokens: Annotated[NonNegativeInt | None, ADVANCED] = None,
     shadow_dollars: Annotated[NonNegativeFloat | None, ADVANCED] = None,
     shadow_concurrency: Annotated[AtLeastOne, ADVANCED] = 4,
+    autopilot: Annotated[Path | None, Parameter(group=PILOT)] = None,
+    pilot: Annotated[PilotFlags, Parameter(name="pilot", group=PILOT)] = AS_IT_COMES,
 ) -> int:
     """Serve a store over HTTP: agents send traces, workers fetch tasks, people give feedback.
 
@@ -94,7 +103,11 @@ def serve(
         Dollars for these calls, at most; a model without a known price is not asked then.
     shadow_concurrency
         Calls of shadows at once; what comes beyond that is dropped and counted.
+    autopilot
+        Run whet autopilot on the record, in a process that ends with this one: the agent's file, or its folder with
+        --pilot.entry. --pilot.* are the options of whet autopilot.
     """
+    from ..autopilot.serving import PilotProcess
     from ..record.store import Store
     from ..serve import Access, Server, run, standard
     from ..serve.gateway import Gateway
@@ -104,6 +117,7 @@ def serve(
 
     share_arenas()
     guard = ProgramGuard(permissions, moderate)
+    words = None if autopilot is None else _pilot_words(store, autopilot, pilot)
     upstreams = upstreams_of(os.environ, upstream, speaks=speaks, tokens=tokens)
     stopped = interrupted()
     with Store(store, serve=True) as opened:
@@ -126,6 +140,7 @@ def serve(
                 dollars=shadow_dollars,
                 concurrency=shadow_concurrency,
             ),
+            pilot=None if words is None else PilotProcess(opened, words),
         )
         server = Server(access, parts, host=host, port=port)
 
@@ -151,6 +166,22 @@ def serve(
 
         report_cut_off(run(server, stopped, ready))
     return 0
+
+
+def _pilot_words(store: Path, agent: Path, pilot: PilotFlags) -> list[str]:
+    """What the server's autopilot is told.
+
+    Raises:
+        InputError: it cannot run so.
+    """
+    if str(store) == ":memory:":
+        raise InputError(
+            "--autopilot is a process of its own, which needs a record in a file: give --store FILE"
+        )
+    refuse_half_a_model(pilot.model, pilot.base_url)
+    file = agent_file(agent, pilot.entry)
+    waiting = pilot if pilot.wait is not None else replace(pilot, wait=60.0)
+    return [f"--agent={file}", *waiting.words()]
 
 
 def flushing(store: Path) -> float:

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..autopilot.serving import PilotProcess
 from ..errors import InputError, MissingExtra, WhetError
 from ..record.permissions.enforcement import Enforcement
 from ..record.permissions.person import AskPerson
@@ -45,6 +46,7 @@ from .asgi import (
     writes,
 )
 from .auth import Access, RequestLimits
+from .autopilot import AutopilotPart
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
@@ -203,7 +205,7 @@ class Server:
             path="/healthz",
             handler=self._healthz,
             role=None,
-            summary="Health check, with the model calls of this store that were begun and never recorded",
+            summary="Health check, with the model calls that were begun and never recorded, and the autopilot",
             response=dict[str, str | int],
         )
         yield writes(
@@ -258,7 +260,8 @@ class Server:
         return answer(wire.RunToken(token, run, 0.0))
 
     async def _healthz(self, request: Request) -> Response:
-        return answer({"status": "ok", **self._losses()})
+        pilots = (part.health for part in self.parts if isinstance(part, AutopilotPart))
+        return answer({"status": "ok", **self._losses(), **next(pilots, {})})
 
     def _losses(self) -> dict[str, int]:
         lost = [part.lost for part in self.parts if isinstance(part, Gateway)]
@@ -328,6 +331,7 @@ def standard(
     moderation: Moderation | None = None,
     ask: AskPerson | None = None,
     shadow_limits: MirrorLimits | None = None,
+    pilot: PilotProcess | None = None,
 ) -> list[ServerPart]:
     """The parts of `whet serve`: everything that is served over one store.
 
@@ -346,6 +350,7 @@ def standard(
         moderation: sees the gateway's prompts before they are sent.
         ask: asked where the permissions say so; if None, people with a token of the role admin, over HTTP.
         shadow_limits: what candidates that answer beside what is live may spend.
+        pilot: runs the record's autopilot as a child of the server.
     """
     limits, backlog, redactor = limits or RequestLimits(), Backlog(store), Redactor()
     for secret in secrets:
@@ -362,6 +367,7 @@ def standard(
         PeoplePart(store, keep_days=keep_days),
         TrialsPart(store),
         IssuesPart(store),
+        AutopilotPart(store, pilot),
         Legacy(store, backlog, open=open_legacy),
     ]
     enforcement = None

@@ -1,0 +1,48 @@
+"""What an autopilot asks before it touches the live traffic, and what people answered; all of it in the record."""
+
+from __future__ import annotations
+
+from ..errors import InputError
+from ..record.store import Store
+
+_ASKED, _ANSWER = "autopilot/asked", "autopilot/approve"
+
+
+def ask(store: Store, subject: str) -> bool:
+    """Note that a thing waits for an answer; False if it does already."""
+    waiting = list(store.state(_ASKED) or [])
+    if subject in waiting:
+        return False
+    store.put_state(_ASKED, [*waiting, subject])
+    return True
+
+
+def waiting(store: Store) -> list[str]:
+    """What waits for an answer, the oldest first."""
+    return [subject for subject in store.state(_ASKED) or [] if answer_of(store, subject) is None]
+
+
+def answer_of(store: Store, subject: str) -> bool | None:
+    """What people answered; None as long as nobody did."""
+    answer = store.state(f"{_ANSWER}/{subject}")
+    return None if answer is None else bool(answer)
+
+
+def decide(store: Store, subject: str, *, allow: bool) -> None:
+    """Answer.
+
+    Raises:
+        InputError: nothing of that name waits for an answer.
+    """
+    asked = waiting(store)
+    if subject not in asked:
+        names = ", ".join(asked) or "nothing"
+        raise InputError(f"nothing waits for an answer under {subject!r:.60}; what waits now: {names}")
+    store.put_state(f"{_ANSWER}/{subject}", allow)
+
+
+def settled(store: Store, subject: str) -> None:
+    """What was asked is done or left: the same name may be asked again."""
+    with store.batch() as batch:
+        batch.put_state(_ASKED, [name for name in store.state(_ASKED) or [] if name != subject])
+        batch.put_state(f"{_ANSWER}/{subject}", None)

@@ -1,0 +1,138 @@
+"""Weights as a job of the autopilot: trained, proven and put on trial by processes of their own; by chance, nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import python, until
+
+pytest.importorskip("torch")
+
+from test_weights_journey import AGENT, SIZE
+
+from whet.autopilot.journal import JournalRow, read
+from whet.autopilot.night import Night, NightBudget
+from whet.learn.training.local import fresh
+from whet.record.store import Stage, Store
+
+REWARDS = '''
+import hashlib
+
+
+def right(trajectory):
+    return trajectory.output == ("yes" if int(trajectory.task.instruction) % 2 else "no")
+
+
+def by_chance(trajectory):
+    """As often as `right`, and of nothing that the answer shows."""
+    return hashlib.sha256(trajectory.id.encode()).digest()[0] % 2 == 0
+
+
+def slow(trajectory):
+    import time
+    time.sleep(60)
+'''
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An agent's folder with a record of 300 answers."""
+    folder = tmp_path_factory.mktemp("reader")
+    fresh("policy", folder / "base", options=SIZE, vocab_size=11, seed=1)
+    (folder / "reader.py").write_text(AGENT)
+    (folder / "judging.py").write_text(REWARDS)
+    asked = python("reader.py", "300", folder=folder, SAMPLE="1")
+    assert asked.returncode == 0, asked.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "agent"))
+
+
+def words(*more: str, reward: str = "judging:right", mode: str = "act") -> list[str]:
+    shared = ("--store", "runs.db", "--agent", "reader.py", "--entry", "reader:answer", "--reward", reward)
+    return ["-m", "whet", "autopilot", *shared, "--mode", mode, "--train", "sft --epochs 12", *more]
+
+
+def piloted(
+    folder: Path, *more: str, reward: str = "judging:right", mode: str = "act", **environment: str
+) -> list[JournalRow]:
+    done = python(*words(*more, reward=reward, mode=mode), folder=folder, **environment)
+    assert done.returncode == 0, done.stderr
+    return journal(folder)
+
+
+def journal(folder: Path) -> list[JournalRow]:
+    with Store(folder / "runs.db") as store:
+        return list(read(store))
+
+
+def test_weights_are_trained_from_the_record_proven_on_unseen_questions_and_become_a_canary(
+    folder: Path,
+) -> None:
+    rows = piloted(folder, "--proofs", "4", mode="suggest")
+    assert [row.step for row in rows if row.issue == "weights:policy"] == ["train", "gate"]
+    (judged,) = [row for row in rows if row.step == "gate"]
+    assert judged.sentence.startswith("weights proven on unseen questions")
+    with Store(folder / "runs.db") as store:
+        assert store.release_log() == []
+    rows = piloted(folder, "--proofs", "4")
+    assert [row.step for row in rows if row.issue == "weights:policy"] == ["train", "gate", "release"]
+    with Store(folder / "runs.db") as store:
+        (canary,) = store.on_trial()
+        assert (canary.stage, canary.share, canary.unproven) == (Stage.CANARY, 0.2, False)
+        assert canary.bundle["policy"].kind == "weights"
+        spent = store.state("autopilot/000001/spent")["rollouts"]
+        assert spent == 2 * (store.state("autopilot/work/weights:policy")["judged"])
+
+
+def test_rewards_by_chance_ship_no_weights_and_no_more_is_asked_than_the_budget_allows(folder: Path) -> None:
+    rows = piloted(folder, "--agent-calls", "20", reward="judging:by_chance")
+    assert [row.sentence[:9] for row in rows if row.issue == "weights:policy"] == ["trained p", "not done:"]
+    with Store(folder / "runs.db") as store:
+        Night(store, NightBudget()).end("it is day")
+    rows = piloted(folder, "--proofs", "4", reward="judging:by_chance")
+    (judged,) = [row for row in rows if row.issue == "weights:policy" and row.night == 2]
+    assert "weights not proven on unseen questions" in judged.sentence
+    with Store(folder / "runs.db") as store:
+        assert store.release_log() == []
+
+
+def test_without_the_extra_the_journal_says_so_once_and_it_is_not_tried_again(folder: Path) -> None:
+    (folder / "without").mkdir()
+    (folder / "without" / "sitecustomize.py").write_text("import sys; sys.modules['torch'] = None")
+    environment = {"PYTHONPATH": str(folder / "without")}
+    rows = piloted(folder, **environment)
+    (row,) = [row for row in rows if row.issue == "weights:policy"]
+    assert "pip install 'whet[train]'" in row.sentence
+    assert [row for row in piloted(folder, **environment) if row.issue == "weights:policy"] == [row]
+
+
+def test_the_switch_and_a_kill_end_the_training_too(folder: Path) -> None:
+    process = subprocess.Popen([sys.executable, *words(reward="judging:slow")], cwd=folder)
+    try:
+        until(lambda: _training(folder))
+        process.kill()
+        process.wait(10)
+        until(lambda: not _training(folder), "the training outlived it")
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def _training(folder: Path) -> bool:
+    """Whether a whet train works in a folder."""
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = command.read_bytes()
+        except OSError:
+            continue
+        if b"\0train\0" in line and str(folder).encode() in line:
+            return True
+    return False
