@@ -135,8 +135,7 @@ class LiveTrials:
                     f"taken off the trial: {why}",
                     {
                         **work,
-                        "stage": "found",
-                        "attempt": work["attempt"] + 1,
+                        **again(work),
                         "reason": why,
                         "tried": [
                             *work.get("tried", ()),
@@ -155,6 +154,13 @@ class LiveTrials:
         self.workshop.store.retire(trial["release"], reason="autopilot: every repair of the trial is decided")
         self.workshop.store.put_state(TRIAL, {**trial, "ended": True})
         return True
+
+
+def again(work: dict[str, Any]) -> dict[str, Any]:
+    """Where the work on an issue goes on whose repair people did not like: at the next variant, or from the start."""
+    if work.get("others"):
+        return {"stage": "diagnosed"}
+    return {"stage": "found", "attempt": work["attempt"] + 1}
 
 
 def _lost(arms: LiveArms) -> str:

@@ -128,10 +128,12 @@ class Workshop:
     async def propose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Make variants, the best of which may repair it."""
         plan = self.plan(issue, work)
-        if plan.source != work["source"]:
+        if plan.source != work["source"] and not work.get("others"):
             again = {**work, "stage": "found"}
             return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
+            if work.get("others"):
+                return await self._next(issue, work, repair)
             proposed = await repair.propose()
             failed = [f"; {sentence}" for sentence in proposed.failed]
             if proposed.improvement.bundle == repair.start:
@@ -141,19 +143,41 @@ class Workshop:
                 )
             with self.store.batch() as batch:
                 batch.put_bundle(repair.start)
-                batch.put_bundle(proposed.improvement.bundle)
-            return self._proposed(issue, work, repair, proposed.improvement, proposed.variants, failed)
+                for bundle in (proposed.improvement.bundle, *proposed.others):
+                    batch.put_bundle(bundle)
+            work = {**work, "others": [bundle.id for bundle in proposed.others], "origin": repair.start.id}
+            which = f"the best of {proposed.variants} variants"
+            return self._proposed(work, repair, proposed.improvement.bundle, which, failed)
+
+    async def _next(self, issue: AgentIssue, work: dict[str, Any], repair: Repair) -> Stepped:
+        """The next of the variants that the search left, made of the source as it stands now."""
+        candidates = []
+        for id in work["others"]:
+            versions = list(bundle_of(self.store, {**work, "bundle": id, "start": work["origin"]}).values())
+            # What it was made from may have been changed by another repair since.
+            origin = self.store.bundle(work["origin"])
+            if all(repair.start[each.resource].content == origin[each.resource].content for each in versions):
+                candidates.append((id, repair.start.put(*versions)))
+        fresh = [(id, bundle) for id, bundle in candidates if repair.fresh(bundle)]
+        chosen, behind, harms = await repair.first_harmless([bundle for _, bundle in fresh])
+        failed = [f"; {sentence}" for sentence in harms]
+        work = {**work, "others": [id for id, bundle in fresh if bundle in behind]}
+        if chosen == repair.start:
+            why = "none of the variants that were left fits" + "".join(failed)
+            again = {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}
+            return Stepped(why, again)
+        with self.store.batch() as batch:
+            batch.put_bundle(repair.start)
+            batch.put_bundle(chosen)
+        left = len(work["others"])
+        return self._proposed(
+            work, repair, chosen, f"the next of the variants, with {left} behind it,", failed
+        )
 
     def _proposed(
-        self,
-        issue: AgentIssue,
-        work: dict[str, Any],
-        repair: Repair,
-        improvement: Improvement,
-        variants: int,
-        failed: list[str],
+        self, work: dict[str, Any], repair: Repair, bundle: Bundle, which: str, failed: list[str]
     ) -> Stepped:
-        patch, changed = repair.patch(improvement.bundle), repair.changed(improvement.bundle)
+        patch, changed = repair.patch(bundle), repair.changed(bundle)
         learners = {repair.names[suspect.name]: suspect.kind.value for suspect in repair.plan.suspects}
         learner = learners[changed[0].resource]
         folder = repair.plan.settings.output
@@ -161,12 +185,12 @@ class Workshop:
         stage = "proposed" if repair.plan.fitted else "to try"
         where = "" if repair.plan.fitted else "; people have to judge it, on real traffic"
         return Stepped(
-            f"the best of {variants} variants changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
+            f"{which} changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
             {
                 **work,
                 "stage": stage,
-                "bundle": improvement.bundle.id,
-                "start": improvement.parent.id,
+                "bundle": bundle.id,
+                "start": repair.start.id,
                 "patch": patch,
                 "learner": learner,
                 "pieces": [
@@ -175,7 +199,7 @@ class Workshop:
                     if repair.codec.names[piece.part] == changed[0].resource
                 ],
             },
-            {"bundle": improvement.bundle.id, "variants": variants, "learner": learner},
+            {"bundle": bundle.id, "learner": learner},
         )
 
     async def prove(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:

@@ -20,7 +20,7 @@ from ...types import Trajectory
 from .agent import DATA_FILES
 from .unmarked import changeable, functions
 
-MOST_PIECES = 5
+MOST_PIECES = 6
 """Pieces that may be at fault and are tried."""
 _VALUES = 12
 """Values of a constant that are raced."""
@@ -73,8 +73,8 @@ class Suspect:
 def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
     """The pieces that may be at fault, the likeliest first; at most MOST_PIECES.
 
-    The one that the issue names, where the source has it; else those that fit its component, by how far their text
-    speaks of what was asked there.
+    The one that the issue names, where the source has it; then those that fit its component, by how far their text
+    speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
     """
     pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
@@ -90,13 +90,15 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
         return told + 100 * called
 
+    kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
-        ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.kind in fits),
-        key=lambda each: (each[0], fits.index(each[1].kind)),
+        ((-speaks(suspect, text), suspect) for suspect, text in known),
+        key=lambda each: (each[0], kinds.index(each[1].kind)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
     first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
+    likely.sort(key=lambda suspect: suspect.kind not in fits)
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
     chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))[:MOST_PIECES]
     if part.component == "prompt":

@@ -1,0 +1,64 @@
+"""Variants of a repair that people are asked about: they answer differently, and likelier ones come first."""
+
+from __future__ import annotations
+
+import pytest
+
+from whet.judge.fitted import Rated
+from whet.learn.evolution.steering import AnswersElsewhere, Steer
+from whet.learn.evolution.variants import VariantPool
+from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
+
+START = Bundle([Version(resource="route", content="orders"), Version(resource="convert", content="a / b")])
+
+
+def variant(**changed: str) -> Bundle:
+    return START.put(*(Version(resource=name, content=text) for name, text in changed.items()))
+
+
+def answered(pool: VariantPool, bundle: Bundle, answers: list[tuple[str, float]]) -> None:
+    groups = []
+    for number, (answer, value) in enumerate(answers):
+        task = Task(id=f"row-{number}", instruction=f"question {number}")
+        run = Trajectory(
+            id=f"{bundle.id}-{number}", task=task, output=answer, scores={"liked": Score("liked", value)}
+        )
+        groups.append(Group(task, (run,)))
+    pool.note(bundle, groups)
+
+
+def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the_best_first() -> None:
+    pool = VariantPool(START, "liked")
+    answered(pool, START, [("sorry", 0.0)] * 4)
+    sales, advice, same = variant(route="sales"), variant(route="advice"), variant(route="service")
+    mended, worse, hasty = variant(convert="b / a"), variant(convert="a"), variant(convert="b")
+    answered(pool, sales, [("fifty", 0.6)] * 4)
+    answered(pool, advice, [("loamy", 0.7)] * 4)
+    answered(pool, same, [("fifty", 0.6)] * 4)
+    answered(pool, mended, [("3 litres", 0.65)] * 4)
+    answered(pool, worse, [("sorry", 0.0)] * 4)
+    answered(pool, hasty, [("9 litres", 1.0)] * 2)
+    assert pool.best() == [advice, mended, sales], "`hasty` was run on too few rows to say anything"
+
+
+def run_of(answer: str) -> Trajectory:
+    task = Task(id="row", instruction="Is ivy poisonous?", initial_state={"input": "Is ivy poisonous?"})
+    return Trajectory(id="run", task=task, output=answer, steps=(Step(action=answer),))
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_an_answer_that_people_dislike_elsewhere_is_no_repair_here(shuffled: bool) -> None:
+    elsewhere = [(f"It costs {price} euros.", True) for price in range(20)]
+    elsewhere += [("It should be around fifty.", False)] * 20
+    if shuffled:
+        elsewhere = [(answer, number % 2 == 0) for number, (answer, _) in enumerate(elsewhere)]
+    own = [Rated("Is ivy poisonous?", "I cannot look that up.", False, f"person-{n}") for n in range(4)]
+    steer = Steer(own, AnswersElsewhere(elsewhere))
+    guess, mended = (steer(run_of(text)).value for text in ("It should be around fifty.", "It is poisonous."))
+    assert guess is not None
+    assert mended is not None
+    if shuffled:
+        assert abs(guess - mended) < 0.1
+    else:
+        assert mended > guess + 0.2
+    assert steer(run_of("I cannot look that up.")).value == 0.0
