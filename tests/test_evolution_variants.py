@@ -28,7 +28,7 @@ def answered(pool: VariantPool, bundle: Bundle, answers: list[tuple[str, float]]
 
 
 def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the_best_first() -> None:
-    pool = VariantPool(START, "liked")
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])
     answered(pool, START, [("sorry", 0.0)] * 4)
     sales, advice, same = variant(route="sales"), variant(route="advice"), variant(route="service")
     mended, worse, hasty = variant(convert="b / a"), variant(convert="a"), variant(convert="b")
@@ -53,7 +53,7 @@ def test_an_answer_that_people_dislike_elsewhere_is_no_repair_here(shuffled: boo
     if shuffled:
         elsewhere = [(answer, number % 2 == 0) for number, (answer, _) in enumerate(elsewhere)]
     own = [Rated("Is ivy poisonous?", "I cannot look that up.", False, f"person-{n}") for n in range(4)]
-    steer = Steer(own, AnswersElsewhere(elsewhere))
+    steer = Steer(own, ["Is ivy poisonous?"], 0.15, AnswersElsewhere(elsewhere))
     guess, mended = (steer(run_of(text)).value for text in ("It should be around fifty.", "It is poisonous."))
     assert guess is not None
     assert mended is not None
@@ -61,4 +61,20 @@ def test_an_answer_that_people_dislike_elsewhere_is_no_repair_here(shuffled: boo
         assert abs(guess - mended) < 0.1
     else:
         assert mended > guess + 0.2
-    assert steer(run_of("I cannot look that up.")).value == 0.0
+    disliked = steer(run_of("I cannot look that up.")).value
+    assert disliked is not None
+    assert disliked < 0.05
+
+
+@pytest.mark.parametrize(("ups", "held"), [(2, False), (14, True)])
+def test_where_nearly_all_is_bad_an_answer_that_one_person_liked_holds_nothing_in_place(
+    ups: int, held: bool
+) -> None:
+    own = [f"How heavy are {count} rakes?" for count in range(20)]
+    rated = [Rated(question, "3 kg", n < ups, f"person-{n}") for n, question in enumerate(own)]
+    steer = Steer(rated, own, 0.15, AnswersElsewhere(()))
+    task = Task(id="row", instruction=own[0], initial_state={"input": own[0]})
+    stays, changes = (
+        steer(Trajectory(id=text, task=task, output=text)).value or 0.0 for text in ("3 kg", "3.5 kg")
+    )
+    assert (stays > changes) is held

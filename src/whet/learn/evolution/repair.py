@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import BudgetExceeded, GateError, InputError, TrainingRefused
-from ...judge.fitted import FittedReward, ThumbAgreement, agreement
+from ...judge.fitted import FittedReward, Noise, ThumbAgreement, agreement
 from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
@@ -64,6 +64,8 @@ LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
 _LEAST_ROWS = 12
 """Calls of the agent for each value that is raced."""
+_WORST = 4
+"""Rows that are surest wrong: a value that moves none of them is run on no other."""
 _KEPT = 40
 """Liked answers from elsewhere that a variant is held to."""
 _AT_ONCE = 10
@@ -95,7 +97,7 @@ class RepairSettings:
     """`module:function`; found in the file if None."""
     calls: int = 480
     """Most calls of the agent: of search and proof together."""
-    proposals: int = 24
+    proposals: int = 32
     """Most calls of the model that proposes."""
     seed: int = 0
     regime: Sampling = "new-group"
@@ -117,6 +119,10 @@ class RepairPlan:
     """That tell this part of the traffic from the rest."""
     liked: Sequence[Task] = ()
     """Questions from elsewhere, each with the answer that somebody liked."""
+    own: Collection[str] = ()
+    """Inputs of the part."""
+    wrong: float = 0.1
+    """Share of wrong thumbs, by those that several people gave to one answer."""
     elsewhere: AnswersElsewhere = field(default_factory=lambda: AnswersElsewhere(()))
     """How people take answers outside of the part."""
     refused: str = ""
@@ -197,6 +203,8 @@ def plan_repair(
         sentences,
         words=tuple(telling_words(part, runs)),
         liked=_liked(asked, part, agent.entry, settings.seed),
+        own=frozenset(run.question for run in evidence.runs if run.run in part.runs),
+        wrong=Noise.estimated(asked.thumbs).rate,
         elsewhere=AnswersElsewhere(
             (run.answer, run.up) for run in asked.runs if run.up is not None and run.run not in part.runs
         ),
@@ -352,7 +360,7 @@ class Repair:
     pool: VariantPool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pool = VariantPool(self.start, LIKED)
+        self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
         self.experiment.watch_runs(self.pool.note)
 
     async def propose(self) -> Proposed:
@@ -364,15 +372,14 @@ class Repair:
         await answers_at_all(self.experiment, self.start)
         suspects = self.plan.suspects
         tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        asking = sum(suspect.kind is not PieceKind.KNOB for suspect in suspects)
+        proposals = max(LEAST_VARIANTS, self.plan.settings.proposals // max(1, asking))
         for place, suspect in enumerate(suspects):
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
             last = place + 1 == len(suspects)
             share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
-            proposals = self.plan.settings.proposals // 2 ** (place + (not last))
             try:
-                improvement, variants = await self._learn(
-                    suspect, max(8, share), max(LEAST_VARIANTS, proposals)
-                )
+                improvement, variants = await self._learn(suspect, max(8, share), proposals)
             except (TrainingRefused, InputError, BudgetExceeded) as error:
                 failed.append(f"{suspect.name} ({suspect.kind}): {error}")
                 continue
@@ -482,15 +489,28 @@ class Repair:
         """The best of the values around a constant's."""
         before = self.start[self.names[suspect.name]]
         # A race needs some rows for each.
-        most = max(2, rollouts // _LEAST_ROWS)
+        most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else 2 * _WORST))
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
             for number, text in enumerate(self._neighbours(suspect)[:most], 1)
             if variant_id(replace(before, content=text)) not in self.plan.part.tried
         }
+        if not self.plan.fitted:
+            await self._moved(list(bundles.values()))
+            return Improvement(bundle=self.start, parent=self.start, optimizer="values"), len(bundles)
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
         gain = best.candidates[0].gain
         return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
+
+    async def _moved(self, bundles: Sequence[Bundle]) -> None:
+        """Run each on the rows that are surest wrong, and those that move them on as many of all others."""
+        tasks = [*self.experiment.train, *self.experiment.validation]
+        await self.experiment.collect(self.start, tasks, label="values")
+        worst = sorted(tasks, key=self.pool.start_value)
+        for bundle in bundles:
+            await self.experiment.collect(bundle, worst[:_WORST], label="values")
+            if self.pool.gain(bundle) > 0:
+                await self.experiment.collect(bundle, worst[_WORST::2], label="values")
 
     async def harmless(self, bundle: Bundle) -> str:
         """Run a variant in the shadow of recorded traffic from elsewhere: why it does harm there, "" if it does not.
@@ -570,7 +590,7 @@ async def opened(
     assert agent.entry is not None
     target = agent.target(agent.entry)
     env = KeptTargets({target.name: target}, {target.name: network}, codec)
-    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search, plan.elsewhere)]
+    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search, plan.own, plan.wrong, plan.elsewhere)]
     if plan.fitted:
         rewards = [
             ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),

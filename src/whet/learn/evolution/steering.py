@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ...judge.fitted import FittedReward, Rated
 from ...record.rows import as_text
@@ -21,6 +21,10 @@ _WORD = re.compile(r"[^\W\d_]+")
 _SMOOTH = 1.0
 _MOST = 2.0
 """A word speaks for or against an answer with at most so much, in natural logarithms."""
+_EXTREME = 0.02
+"""Least share of right answers, and of wrong ones, that is believed."""
+_LOSS = 0.3
+"""What another answer is worth where the one in its place was right: a question may have two."""
 _FEWEST = 5
 """Rated answers that a word stands in before it says anything."""
 
@@ -64,33 +68,51 @@ class Steer:
     little more that are like liked ones, here and elsewhere.  It proves nothing: any change that moves the disliked
     answers alone is worth much the same to it.
 
+    Thumbs are wrong now and then, so an answer is right with a probability: that of the thumbs which it got, and of how
+    many answers are right at all, here and elsewhere apart.  Where nearly every answer is bad, the few that somebody
+    liked are mostly mistakes and hold nothing in place.
+
     Args:
         rated: what was said of each answer.
+        own: inputs of the part that is repaired.
+        wrong: share of wrong thumbs.
         elsewhere: how people take such answers outside of this part.
     """
 
     name, version = LIKED, "steer 2"
 
-    def __init__(self, rated: Sequence[Rated], elsewhere: AnswersElsewhere) -> None:
+    def __init__(
+        self, rated: Sequence[Rated], own: Collection[str], wrong: float, elsewhere: AnswersElsewhere
+    ) -> None:
         self._fitted, self._elsewhere = FittedReward(rated), elsewhere
-        self._told: dict[str, Counter[str]] = {}
+        self._right: dict[str, dict[str, float]] = {}
+        """Input → answer → probability that it is right."""
+        told: dict[tuple[str, str], int] = Counter()
         for thumb in rated:
-            told = self._told.setdefault(thumb.input, Counter())
-            told[thumb.answer] += 1 if thumb.up else -1
+            told[thumb.input, thumb.answer] += 1 if thumb.up else -1
+        base = {}
+        for inside in (True, False):
+            ups = [thumb.up for thumb in rated if (thumb.input in own) is inside]
+            share = (sum(ups) / len(ups) - wrong) / (1 - 2 * wrong) if ups else 0.5
+            base[inside] = min(1 - _EXTREME, max(_EXTREME, share))
+        for (input, answer), balance in told.items():
+            prior = base[input in own]
+            odds = math.log(prior / (1 - prior)) + balance * math.log((1 - wrong) / wrong)
+            self._right.setdefault(input, {})[answer] = 1 / (1 + math.exp(-odds))
         self.version = digest([[thumb.input, thumb.answer, thumb.up] for thumb in rated], 12)
 
     def __call__(self, trajectory: Trajectory) -> Score:
-        """1 for an answer that people liked or that takes the place of one they did not; 0 for one they disliked."""
+        """The probability that an answer is right which people rated; for another one, what may be hoped of it."""
         if trajectory.error is not None:
             return Score(self.name, 0.0, f"it failed: {trajectory.error.type}", self.version)
-        answer, told = trajectory.output_text, self._told.get(trajectory.task.instruction, Counter())
+        answer, right = trajectory.output_text, self._right.get(trajectory.task.instruction, {})
         if not answer.strip():
             return Score(self.name, 0.0, "nothing was answered", self.version)
-        if answer in told:
-            return Score(self.name, float(told[answer] > 0), "disliked" * (told[answer] <= 0), self.version)
-        if any(balance > 0 for balance in told.values()):
-            return Score(self.name, 0.3, "it takes the place of an answer that people liked", self.version)
+        if answer in right:
+            return Score(self.name, round(right[answer], 3), "as people's thumbs have it", self.version)
         # Of answers that nobody knows those are likelier that are like some that people liked.
         like = self._fitted(as_text(trajectory.task.initial_state["input"]), answer)
-        value = 0.3 + 0.2 * like + 0.5 * self._elsewhere(answer)
-        return Score(self.name, round(value, 2), "", self.version)
+        hope = 0.3 + 0.2 * like + 0.5 * self._elsewhere(answer)
+        lost = max(right.values(), default=0.0)
+        reason = "it takes the place of an answer that people liked" * (lost > 0.5)
+        return Score(self.name, round(lost * _LOSS + (1 - lost) * hope, 3), reason, self.version)

@@ -7,16 +7,18 @@ differently, and real traffic tells them apart, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from ...types import Bundle, Group
+from ...types import Bundle, Group, Task
 
 MOST_KEPT = 8
 """Variants of one issue that are kept."""
 _FEWEST = 3
 """Rows that a variant was run on, and rows on which two that differ are compared."""
+_LEAST_GAIN = 0.04
+"""Below it is chance: a model answers a few rows otherwise for any change of its prompt."""
 _SHRINK = 4.0
 """Rows without a gain that are added to those of each variant: one that was run on few is trusted less."""
 
@@ -35,10 +37,11 @@ class VariantPool:
     Args:
         start: the agent as it is.
         metric: name of the Score that steers.
+        tasks: ids of the rows that count.
     """
 
-    def __init__(self, start: Bundle, metric: str) -> None:
-        self._start, self._metric = start, metric
+    def __init__(self, start: Bundle, metric: str, tasks: Collection[str]) -> None:
+        self._start, self._metric, self._tasks = start, metric, frozenset(tasks)
         self._tried: dict[str, _Tried] = {start.id: _Tried(start)}
 
     def note(self, bundle: Bundle, groups: Sequence[Group]) -> None:
@@ -47,9 +50,13 @@ class VariantPool:
         for group in groups:
             for run in group.trajectories:
                 score = run.scores.get(self._metric)
-                if score is not None and score.value is not None:
+                if score is not None and score.value is not None and group.task.id in self._tasks:
                     tried.values[group.task.id] = score.value
                     tried.answers[group.task.id] = run.output_text
+
+    def start_value(self, task: Task) -> float:
+        """What the agent as it is has on a row; 1 where it was not run."""
+        return self._tried[self._start.id].values.get(task.id, 1.0)
 
     def gain(self, bundle: Bundle) -> float:
         """Mean gain over the start on the rows of both, drawn towards 0; 0 for one that was run on too few."""
@@ -65,7 +72,7 @@ class VariantPool:
         better = [
             tried
             for tried in self._tried.values()
-            if tried.bundle.id != self._start.id and self.gain(tried.bundle) > 0
+            if tried.bundle.id != self._start.id and self.gain(tried.bundle) > _LEAST_GAIN
         ]
         better.sort(key=lambda tried: -self.gain(tried.bundle))
         pieces: dict[tuple[str, ...], list[_Tried]] = {}
