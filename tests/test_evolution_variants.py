@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from whet.autopilot.trial import entries_merged
 from whet.judge.fitted import Rated
 from whet.learn.evolution.steering import AnswersElsewhere, Steer
 from whet.learn.evolution.variants import VariantPool
@@ -78,3 +81,20 @@ def test_where_nearly_all_is_bad_an_answer_that_one_person_liked_holds_nothing_i
         steer(Trajectory(id=text, task=task, output=text)).value or 0.0 for text in ("3 kg", "3.5 kg")
     )
     assert (stays > changes) is held
+
+
+ROUTES = '{\n  "cancelled": "sales",\n  "return": "orders",\n  "soil": "orders"\n}\n'
+
+
+def test_values_that_two_repairs_exchange_in_a_file_stand_together_and_it_stays_json() -> None:
+    one = ROUTES.replace('"cancelled": "sales"', '"cancelled": "orders"')
+    other = ROUTES.replace('"return": "orders"', '"return": "service"')
+    both = entries_merged(one, ROUTES, other)
+    assert both is not None
+    assert json.loads(both) == {"cancelled": "orders", "return": "service", "soil": "orders"}
+    assert (
+        entries_merged(one, ROUTES, ROUTES.replace('"cancelled": "sales"', '"cancelled": "advice"')) is None
+    )
+    added = ROUTES.replace('  "soil"', '  "hours": "service",\n  "soil"')
+    assert json.loads(entries_merged(added, ROUTES, other) or "")["hours"] == "service"
+    assert entries_merged(other, ROUTES, added) is None, "git finds both changes in one place"

@@ -52,13 +52,7 @@ class LiveTrials:
         bench, store = self.workshop, self.workshop.store
         number = self.number + 1
         boarded = board(store, self.root, bench.settings.output / f"trial-{number}", works)
-        stepped = {
-            id: Stepped(
-                "it does not fit beside the others: it waits for the next trial",
-                {**works[id], "waits_since": number},
-            )
-            for id in boarded.left
-        }
+        stepped = {id: _left(works[id], number, alone=not boarded.issues) for id in boarded.left}
         if not boarded.issues:
             return "no repair fits the source any more", stepped, {}
         release = store.release(
@@ -154,6 +148,17 @@ class LiveTrials:
         self.workshop.store.retire(trial["release"], reason="autopilot: every repair of the trial is decided")
         self.workshop.store.put_state(TRIAL, {**trial, "ended": True})
         return True
+
+
+def _left(work: dict[str, Any], number: int, *, alone: bool) -> Stepped:
+    """What becomes of a repair that did not fit on a trial."""
+    if alone or work.get("waits_since"):
+        # Also without the others, or a second time: what it changes has been changed by another repair.
+        why = "what it changes was changed by another repair"
+        return Stepped(why, {**work, **again(work), "waits_since": 0, "reason": why})
+    return Stepped(
+        "it does not fit beside the others: it waits for the next trial", {**work, "waits_since": number}
+    )
 
 
 def again(work: dict[str, Any]) -> dict[str, Any]:

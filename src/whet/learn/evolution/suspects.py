@@ -202,7 +202,7 @@ def values_near(text: str, words: Collection[str]) -> list[str]:
     Args:
         words: entries that one of these is in the name of come first; the others only where they are few.
     """
-    entries = list(_ENTRY.finditer(text))
+    entries = list(ENTRY.finditer(text))
     strings = list(dict.fromkeys(match["text"] for match in entries if match["text"] is not None))
     named = [match for match in entries if any(word in match["name"].casefold() for word in words)]
     by_entry: list[list[str]] = []
@@ -219,9 +219,10 @@ def values_near(text: str, words: Collection[str]) -> list[str]:
     return list(dict.fromkeys(changed))[: 2 * _VALUES]
 
 
-_ENTRY = re.compile(
+ENTRY = re.compile(
     r'"(?P<name>[^"\n]+)"\s*:\s*(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*[,}\n])'
 )
+"""A name and its plain value in a file of values."""
 
 
 def _entries(value: ast.expr) -> list[ast.expr]:
