@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import random
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, approve, setting
 from whet.autopilot.shipping import delivery_of
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
-from whet.types import Bundle, Feedback, Task, Trajectory
+from whet.serve.trials import TrialWatcher
+from whet.types import Bundle, Feedback, Task, Trajectory, Version
 
 AGENT = '''"""The desk of a shop."""
 
@@ -60,6 +62,8 @@ class Shop:
         self.asked = 0
         self.chance = random.Random(0)
         self.in_git = False
+        self.spiteful = False
+        """Everybody likes what is live and nobody what the trial answers."""
 
     def ask(self, count: int, *, at: float, trial: tuple[Bundle, Path] | None = None) -> None:
         """People ask, and say what they think; half of them are served the trial, where there is one."""
@@ -85,6 +89,8 @@ class Shop:
             liked = ("years" in text) if subject == "warranty" else ("days" in text)
             if self.by_chance:
                 liked = self.chance.random() < 0.4
+            if self.spiteful:
+                liked = arm is None
             notes.append(Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=run.started))
         self.store.put(*runs)
         self.store.add_feedback(*notes)
@@ -168,6 +174,8 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     assert "'years', \"age\"" in (folder / "desk.py").read_text(encoding="utf-8")
     assert '"warranty": "months"' in (shop.folder / "desk.py").read_text(encoding="utf-8")
     spent = shop.pilot(clock=clock).night.recorded["rollouts"]
+    repair = shop.store.bundle(shop.store.state("autopilot/work/issue-warranty")["bundle"])
+    assert bundle.ids.items() <= repair.ids.items(), "a part of it that goes live is the same Version"
     shop.ask(96, at=clock.now, trial=(bundle, folder))
     clock.now += 100
     _steps(shop, clock)
@@ -201,6 +209,70 @@ def test_thumbs_by_chance_ship_nothing(tmp_path: Path) -> None:
     _steps(shop, clock)
     assert shop.store.history() == []
     assert "ship" not in {row.step for row in read(shop.store)}
+
+
+def test_a_trial_that_the_server_takes_back_ends_and_the_next_repair_is_worked_on(shop: Shop) -> None:
+    clock = Clock()
+    clock.now = time.time() - 100
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    shop.spiteful = True
+    shop.ask(140, at=time.time(), trial=_trial(shop))
+    TrialWatcher(shop.store).step(time.time() + 10)
+    assert "does harm" in shop.store.release_log(last=1)[0].reason
+    # Nobody has come since: that the server has ended the trial is reason enough to look.
+    shop.store.put_state("autopilot/000001/seen", {"look": _evidence(shop), "find": _evidence(shop)})
+    _steps(shop, clock, most=1)
+    assert shop.store.state("autopilot/trial")["ended"]
+    rows = list(read(shop.store))
+    assert any("trial 1" in row.sentence and "was taken back: canary" in row.sentence for row in rows)
+    assert "taken off the trial: its trial was taken back" in rows[-1].sentence
+    work = shop.store.state("autopilot/work/issue-warranty")
+    assert (work["stage"], work["attempt"], len(work["tried"])) == ("found", 1, 1)
+    assert sum("e_value" in row.facts for row in rows) == 0, (
+        "nothing is judged on people who are not served it"
+    )
+    _steps(shop, clock, most=1)
+    assert [row.step for row in read(shop.store)][-1] == "diagnose"
+
+
+def test_a_trial_that_somebody_makes_live_or_replaces_is_not_judged_on(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    (canary,) = shop.store.on_trial()
+    other = Bundle([Version(resource="greeting", content="Good morning.")])
+    shop.store.release(other, unproven=True, new_names=True)
+    _steps(shop, clock)
+    rows = [row.sentence for row in read(shop.store)]
+    assert any("something else went live: it goes on the next one" in sentence for sentence in rows)
+    assert shop.stage() == "on trial", "on the next one"
+    (again,) = shop.store.on_trial()
+    assert again.trial != canary.trial
+    shop.store.release(shop.store.bundle(again.candidate), unproven=True, reason="the owner likes it")
+    _steps(shop, clock)
+    assert shop.stage() == "shipped"
+    assert shop.store.issues.get("issue-warranty").status is IssueStatus.SHIPPED
+    assert shop.store.state("autopilot/trial")["ended"]
+
+
+def test_a_repair_that_does_harm_in_its_part_is_served_no_more_though_no_server_watches(shop: Shop) -> None:
+    clock = Clock()
+    clock.now = time.time() - 100
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    shop.spiteful = True
+    shop.ask(140, at=time.time(), trial=_trial(shop))
+    clock.now = time.time() + 10
+    _steps(shop, clock, most=1)
+    assert shop.store.on_trial() == []
+    assert shop.store.state("autopilot/trial")["ended"]
+    assert "taken off the trial: it does harm, by its success" in [*read(shop.store)][-1].sentence
+    assert shop.stage() == "found"
+
+
+def _evidence(shop: Shop) -> int:
+    return shop.store.count("trajectories") + shop.store.count("feedback")
 
 
 def test_ask_waits_for_approval_and_suggest_leaves_the_traffic_alone(shop: Shop) -> None:

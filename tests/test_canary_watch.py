@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,9 @@ from pathlib import Path
 import pytest
 from commands import command
 
-from whet.errors import GateError
+from whet.errors import ConflictError, GateError
 from whet.prove.canary import CanaryAction, CanaryPlan
-from whet.prove.watch import keep_plan, look, looks, plan_of
+from whet.prove.watch import TrafficPart, keep_plan, look, look_at_parts, looks, plan_of
 from whet.record.store import Release, Stage, Store
 from whet.record.store.trials import TRIALS, Trials
 from whet.serve.trials import TrialWatcher
@@ -195,8 +197,65 @@ def test_a_candidate_that_breaks_is_taken_back_without_a_word(store: Store) -> N
 def test_who_was_taken_back_by_hand_is_not_brought_back_by_a_decision_made_before(store: Store) -> None:
     release = canary(store)
     store.retire(release.trial, reason="by hand")
-    assert carry_out(store, release, 0.5, reason="late") is None
+    with pytest.raises(ConflictError, match=r'it is retired since .*, "by hand"'):
+        carry_out(store, release, 0.9, reason="late")
     assert not store.on_trial()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9, 1.0])
+def test_what_was_decided_on_another_share_is_refused_and_says_so(store: Store, share: float) -> None:
+    release = canary(store)
+    wider = carry_out(store, release, 0.6, reason="harm is excluded")
+    with pytest.raises(ConflictError, match=f'canary at 60% since {wider.id}, "harm is excluded'):
+        carry_out(store, release, share, reason="late")
+    assert store.on_trial() == [wider]
+
+
+DECIDES = """
+import sys
+from whet.errors import ConflictError
+from whet.record.store import Store
+from whet.ship.canaries import carry_out
+path, share = sys.argv[1], float(sys.argv[2])
+with Store(path) as store:
+    (canary,) = store.on_trial()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        print(carry_out(store, canary, share, reason=f"to {share}").id)
+    except ConflictError as conflict:
+        print(f"refused: {conflict}")
+"""
+
+
+def test_of_two_processes_that_decide_on_one_look_one_acts_and_the_other_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        store.set_live(LIVE)
+        release = canary(store)
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", DECIDES, str(path), share],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for share in ("0", "0.8")
+    ]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [process.communicate(timeout=60)[0].strip() for process in both]
+    with Store(path) as store:
+        last = store.release_log(last=1)[0]
+        assert len([entry for entry in store.release_log() if entry.trial == release.trial]) == 2
+    (lost,) = [line for line in told if line != last.id]
+    assert f"it is {last.stage}" in lost
+    assert f"refused: trial {release.trial} was moved meanwhile" in lost
 
 
 def test_an_unproven_canary_must_be_better_and_a_proven_one_not_worse(store: Store) -> None:
@@ -235,6 +294,60 @@ def test_the_command_gives_a_canary_its_plan_and_says_what_it_promises(
         assert (plan.harm, plan.settle, plan.shares[0]) == (0.3, 60.0, 0.2)
     assert "at 20%" in command(capsys, "show", "trials", "--store", path).stdout
     assert "--harm" in command(capsys, *words, "live", "--harm", "0.3").stderr
+
+
+CODE = Bundle([Version(resource="desk.answer", content="def answer(): ...", kind="program")])
+
+
+def deployed(
+    store: Store, release: Release, count: int, *, effect: float, lag: int = 0, person: str = ""
+) -> None:
+    """Runs of code that somebody deploys for half of those who come; no arm is recorded, and everyone says a word."""
+    chance, began = random.Random(count), time.time()
+    for number in range(lag + count):
+        tried = number >= lag and chance.random() < 0.5
+        up = chance.random() < 0.5 + effect * tried
+        id = f"d{person}{number}"
+        store.put(
+            Trajectory(
+                id=id,
+                task=Task(instruction=f"how long is {('delivery', 'warranty')[number % 2]} {number}?"),
+                subject=person or f"p{number}",
+                versions=CODE.ids if tried else {},
+                started=began + number * 1e-3,
+                feedback=[Feedback(run=id, value=1.0 if up else -1.0, at=began + number * 1e-3)],
+            )
+        )
+
+
+def test_a_canary_of_code_is_watched_by_what_each_run_ran_under(store: Store) -> None:
+    release = store.release(CODE, stage=Stage.CANARY, share=0.5, unproven=True, new_names=True)
+    deployed(store, release, 500, effect=-0.45, lag=200)
+    seen = look(store, release, now=later())
+    assert 480 < seen.units < 500, (
+        "from the first run under it on, for nobody was drawn before it was deployed"
+    )
+    TrialWatcher(store).step(later())
+    assert not store.on_trial()
+    assert "does harm, by its success" in store.release_log(last=1)[0].reason
+
+
+def test_each_part_of_the_traffic_has_evidence_of_its_own_and_one_person_counts_for_so_much(
+    store: Store,
+) -> None:
+    release = store.release(CODE, stage=Stage.CANARY, share=0.5, unproven=True, new_names=True)
+    deployed(store, release, 300, effect=0.0)
+    deployed(store, release, 300, effect=-0.5, person="troll")
+    parts = {
+        name: TrafficPart(lambda question, name=name: name in question, most_of_one=20)
+        for name in ("warranty", "delivery")
+    }
+    seen = look_at_parts(store, release, parts, now=later())
+    uncapped = look(store, release, now=later())
+    assert uncapped.units > 580
+    assert sum(each.units for each in seen.values()) == pytest.approx(300 + 2 * 20, abs=8)
+    assert {each.decision.action for each in seen.values()} == {CanaryAction.HOLD}
+    assert uncapped.decision.harm > 10 * max(each.decision.harm for each in seen.values()), "the control"
 
 
 def test_drift_is_reported_and_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,23 @@ def test_several_trials_stand_at_once_and_end_with_what_they_were_made_from() ->
         assert store.on_trial() == []
 
 
+def test_a_trial_of_which_a_part_goes_live_goes_on_with_the_rest_until_that_part_is_taken_back() -> None:
+    base, both = bundle_of({"knob": 1, "limit": 1}), bundle_of({"prompt": "a", "limit": 2})
+    part = bundle_of({"prompt": "a"})
+    with Store(":memory:") as store:
+        store.release(base, unproven=True, new_names=True)
+        trial = store.release(both, stage=Stage.CANARY, share=0.3, unproven=True, new_names=True)
+        live = store.release(part, unproven=True, new_names=True)
+        (standing,) = store.on_trial()
+        assert (standing.trial, standing.share, standing.base) == (trial.trial, 0.3, live.bundle.id)
+        assert standing.bundle == trial.bundle, "who has it is served the same"
+        store.rollback()
+        assert store.on_trial() == [], "what was live of it has been taken back"
+        trial = store.release(both, stage=Stage.CANARY, share=0.3, unproven=True, new_names=True)
+        store.release(part.put(*bundle_of({"knob": 2}).values()), unproven=True, new_names=True)
+        assert store.on_trial() == [], "something else went live beside it"
+
+
 def test_a_trial_is_ended_by_any_of_its_names_once() -> None:
     candidate = bundle_of({"prompt": "new"})
     with Store(":memory:") as store:

@@ -40,7 +40,7 @@ from whet.prove.watch import PROVEN_MARGIN, keep_plan, look
 from whet.record.store import Stage, Store
 from whet.record.store.trials import TRIALS, drawn
 from whet.stats import wilson
-from whet.types import Bundle, Feedback, Outcome, Step, Task, Trajectory, Usage, Version
+from whet.types import Bundle, Feedback, Json, Outcome, Step, Task, Trajectory, Usage, Version
 
 NIGHTS, BAD, WINDOWS, POWER = 1_000, 100, 400, 60
 SAID, WRONG = 0.4, 0.15
@@ -272,10 +272,13 @@ def through_the_record(seed: int, nights_: int = 10) -> Noted:
         plan = CanaryPlan(shares=(0.5,), harm=0.3, settle=60.0, most=600)
         with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "night.db") as store:
             store.set_live(Bundle([Version(resource="prompt", content="live")]))
-            candidate = Bundle([Version(resource="prompt", content="candidate")])
+            # Every other one is code that somebody deploys, whose runs name what they ran under and no arm.
+            deployed = number % 2 == 1
+            kind = "program" if deployed else "value"
+            candidate = Bundle([Version(resource="prompt", content="candidate", kind=kind)])
             release = store.release(candidate, stage=Stage.CANARY, share=0.5, unproven=True)
             keep_plan(store, release, plan)
-            evidence = _told_twice(store, release.trial, plan, seed * 100 + number, effect)
+            evidence = _told_twice(store, release.trial, plan, seed * 100 + number, effect, deployed=deployed)
             seen = look(store, release, now=time.time() + 3_600 * 500).decision
             same += seen == decide(evidence, 0.5)
     return Noted(
@@ -285,18 +288,20 @@ def through_the_record(seed: int, nights_: int = 10) -> Noted:
     )
 
 
-def _told_twice(store: Store, trial: str, plan: CanaryPlan, seed: int, effect: float) -> CanaryEvidence:
+def _told_twice(
+    store: Store, trial: str, plan: CanaryPlan, seed: int, effect: float, *, deployed: bool
+) -> CanaryEvidence:
     """Sessions told to the record and to an evidence alike, which is returned."""
     people, evidence = People(seed, effect=effect), CanaryEvidence(plan)
     live, candidate = store.live(), store.on_trial()[0].bundle
     assert live is not None
-    began, runs, words, sessions = time.time(), [], [], []
+    began, runs, words, served_it = time.time(), [], [], not deployed
     for number in range(400):
         name = f"s{seed}-{number}"
         arm = drawn(trial, name, 0.5)
         session = people.session(number, float(arm))
         session = Session(arm, 0.5, session.words, session.person)
-        sessions.append(session)
+        drawing: dict[str, Json] = {"arm": "candidate" if arm else "live", "share": 0.5, "unit": name}
         for turn, word in enumerate(session.words):
             # An hour between sessions: one has settled when the next begins, so the order is theirs.
             at = began + 3_600 * number + 5 * turn
@@ -307,14 +312,14 @@ def _told_twice(store: Store, trial: str, plan: CanaryPlan, seed: int, effect: f
                     session=name,
                     started=at,
                     versions=(candidate if arm else live).ids,
-                    meta={
-                        TRIALS: {trial: {"arm": "candidate" if arm else "live", "share": 0.5, "unit": name}}
-                    },
+                    meta={} if deployed else {TRIALS: {trial: drawing}},
                 )
             )
             if word is not None:
                 words.append(Feedback(run=f"{name}-{turn}", value=1.0 if word else -1.0, at=at + 1))
-        tell(evidence, session, number)
+        if served_it:
+            tell(evidence, session, number)
+        served_it = served_it or arm
     store.put(*runs)
     store.add_feedback(*words)
     return evidence

@@ -80,7 +80,7 @@ class StaleLeaseError(StoreError):
 
 
 class ConflictError(StoreError):
-    """The record has something else under the same id already, which stays; nothing was recorded."""
+    """The record has something else already, under the same id or after what this was decided on; that stays."""
 
 
 class ModelError(WhetError, RuntimeError):

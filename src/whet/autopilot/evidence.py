@@ -18,7 +18,6 @@ from ..learn.datasets.thumbs import Scale
 from ..prove.verdict import verdict
 from ..record.influence import InfluenceLimits, person_of
 from ..record.tracing.signals import IMPLICIT
-from ..stats import BettingProcess
 from ..types import Json, Trajectory, Verdict
 
 MOST_OF_ONE = InfluenceLimits().at_least
@@ -32,10 +31,6 @@ class LiveArms:
     live: Sequence[tuple[str, bool]]
     """Run and whether the person liked its answer."""
     candidate: Sequence[tuple[str, bool]]
-    runs: int = 0
-    """Of the candidate's arm, rated or not."""
-    failed: int = 0
-    """Of them, ended in an error."""
 
     @classmethod
     def of(cls, runs: Iterable[Trajectory], *, versions: Collection[str]) -> LiveArms:
@@ -46,11 +41,8 @@ class LiveArms:
         """
         scale, live, candidate = Scale(ones=False), list[tuple[str, bool]](), list[tuple[str, bool]]()
         counted = Counter[tuple[str, bool]]()
-        own = failed = 0
         for run in sorted(runs, key=lambda run: (run.started, run.id)):
             tried = not {*run.versions.values()}.isdisjoint(versions)
-            own += tried
-            failed += tried and run.error is not None
             notes = [
                 note
                 for note in run.feedback
@@ -64,7 +56,7 @@ class LiveArms:
             # The first ones, so that a pair which was looked at stays what it was.
             if not person or counted[person, tried] <= MOST_OF_ONE:
                 (candidate if tried else live).append((run.id, liked))
-        return cls(live, candidate, own, failed)
+        return cls(live, candidate)
 
     @property
     def pairs(self) -> int:
@@ -101,13 +93,6 @@ class LiveArms:
     def again(self) -> Verdict:
         """What `whet verdict live.jsonl candidate.jsonl --regime exchangeable` says."""
         return verdict(self.rows("live"), self.rows("candidate"), regime="exchangeable", watched=True)
-
-    def harm(self) -> float:
-        """E-value for the candidate being worse."""
-        process = BettingProcess()
-        for (_, before), (_, after) in zip(self.live, self.candidate, strict=False):
-            process.add(float(before) - float(after))
-        return process.value
 
     def write(self, folder: Path) -> list[Path]:
         """Both sides as files."""

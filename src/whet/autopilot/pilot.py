@@ -148,7 +148,7 @@ class Autopilot:
         """The step that is due; the trial first, for people are served by it."""
         runs = self.store.count("trajectories") + self.store.count("feedback")
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
-        if self._trials.standing() and runs_at_last.get("look") != runs:
+        if self._trials.standing() and (runs_at_last.get("look") != runs or self._trials.ended_by()):
             return "look", None, {"runs": runs}
         if not runs_at_last.get("find") or runs >= _FRESH * runs_at_last["find"]:
             return "find", None, {"runs": runs}
@@ -269,10 +269,15 @@ class Autopilot:
                 self._row("trial", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
         else:
-            for id, step in self._trials.look(
-                {issue.id: issue for issue in self._open()}, self.journal.work
-            ).items():
+            standing = {issue.id: issue for issue in self._open()}
+            stepped = {} if self._trials.ended_by() else self._trials.look(standing, self.journal.work)
+            if end := self._trials.ended_by():
+                sentence, fallen, ended = self._trials.fallen(end, self.journal.work)
+                self._write("trial", sentence, **ended)
+                stepped = {**fallen, **stepped}
+            for id, step in stepped.items():
                 self._row("look", step, id)
+                self._moved(self.store.issues.get(id), step.work, step.sentence)
             self._trials.close(self.journal.work)
             self._note("look", facts["runs"])
 

@@ -10,17 +10,19 @@ A run that was served otherwise than it was assigned is counted, said, and left 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
 from ..errors import StoreError
 from ..record.store import Release, Stage, Store
 from ..record.store.bundles import EMPTY
+from ..record.store.releases import PROGRAM
 from ..record.store.schema import LISTED, listed
 from ..record.store.trials import SHADOW, Trials, changes, served_otherwise
 from ..record.tracing.signals import IMPLICIT, telling
@@ -41,18 +43,21 @@ PROVEN_MARGIN = 0.05
 """A canary that the gate has proven better need only be shown not to be worse by more than this."""
 _RECENT = 2_000
 """Newest runs by which it is expected how many more there will be words on."""
+_IDLE = {SHADOW, "replay_of", "rollout"}
+"""Keys of `Trajectory.meta` of what served nobody."""
 _FAILED = frozenset({Outcome.FAILURE, Outcome.TRUNCATED, Outcome.TIMEOUT, Outcome.BLOCKED, Outcome.INVALID})
 
 
 # Read by SQLite, which lets other threads run meanwhile: this is looked at beside a gateway under load.
 _QUERY = f"""
 WITH recent AS (
-    SELECT id, run, session, started, outcome, CAST(body AS TEXT) AS body FROM trajectories
+    SELECT id, run, session, subject, started, outcome, CAST(body AS TEXT) AS body FROM trajectories
     WHERE seq >= (SELECT coalesce(min(seq), 0) FROM trajectories INDEXED BY trajectories_outcome
-        WHERE outcome IN {LISTED} AND started >= ?) AND started >= ? AND instr(body, ?)
+        WHERE outcome IN {LISTED} AND started >= ?) AND started >= ? AND (? AND experiment IS NULL OR instr(body, ?))
 )
-SELECT id, run, session, started, outcome, json_extract(body, '$.error') IS NOT NULL,
-    json_extract(body, '$.seconds'), json_extract(body, '$.versions'), json_extract(body, '$.meta.trials'),
+SELECT id, run, session, subject, started, outcome, json_extract(body, '$.error') IS NOT NULL,
+    json_extract(body, '$.seconds'), json_extract(body, '$.versions'), json_extract(body, '$.meta'),
+    json_extract(body, '$.task.instruction'),
     (SELECT sum(json_extract(value, '$.usage.dollars')) FROM json_each(body, '$.steps'))
 FROM recent
 """
@@ -63,6 +68,12 @@ _FEEDBACK = f"SELECT run, session, body FROM feedback WHERE run IN {LISTED} OR s
 class _Run:
     """Of a Trajectory what a canary is judged by."""
 
+    unit: str
+    candidate: bool
+    share: float
+    others: dict[str, tuple[bool, float]]
+    question: str
+    person: str
     session: str | None
     started: float
     outcome: Outcome
@@ -136,13 +147,47 @@ class _Unit:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TrafficPart:
+    """A part of the traffic that a canary is judged by alone.
+
+    Args:
+        holds: True of the questions that belong to it.
+        most_of_one: units of one person that count, the first ones; None is all. By the units and not by what was
+            said of them, so that who counts does not hang on the arm.
+    """
+
+    holds: Callable[[str], bool] = lambda question: True
+    most_of_one: int | None = None
+
+
+EVERYTHING = TrafficPart()
+
+
 @dataclass(slots=True)
 class _Gathered:
-    """The runs of one trial, by unit."""
+    """The runs of one trial in the order of their start, with the words on them."""
 
-    units: dict[str, _Unit] = field(default_factory=dict)
+    runs: list[_Run] = field(default_factory=list)
     mismatched: int = 0
-    crossed: int = 0
+
+    def units(self, part: TrafficPart) -> tuple[dict[str, _Unit], int]:
+        """The units of a part of them, and the runs of it that were left out of a unit of the other arm."""
+        units, crossed, of_one = dict[str, _Unit](), 0, Counter[str]()
+        for run in self.runs:
+            if not part.holds(run.question):
+                continue
+            unit = units.get(run.unit)
+            if unit is None:
+                of_one[run.person] += 1
+                if run.person and part.most_of_one is not None and of_one[run.person] > part.most_of_one:
+                    continue
+                unit = units[run.unit] = _Unit(run.unit, run.candidate, run.share, run.others)
+            if unit.candidate is run.candidate:
+                unit.runs.append(run)
+            else:
+                crossed += 1
+        return units, crossed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +283,21 @@ def expectation(store: Store, unit: str) -> tuple[float, float]:
     return fmean(map(any, units.values())), fmean(map(len, units.values()))
 
 
-def look(store: Store, release: Release, *, now: float | None = None) -> TrialLook:
-    """The evidence on a canary, and the decision on it.
+def look(
+    store: Store, release: Release, *, now: float | None = None, part: TrafficPart = EVERYTHING
+) -> TrialLook:
+    """The evidence on a canary in a part of the traffic, and the decision on it.
+
+    Raises:
+        StoreError: a recorded run cannot be read.
+    """
+    return look_at_parts(store, release, {"": part}, now=now)[""]
+
+
+def look_at_parts(
+    store: Store, release: Release, parts: Mapping[str, TrafficPart], *, now: float | None = None
+) -> dict[str, TrialLook]:
+    """The same, of several parts at once, each with evidence of its own.
 
     Raises:
         StoreError: a recorded run cannot be read.
@@ -248,28 +306,28 @@ def look(store: Store, release: Release, *, now: float | None = None) -> TrialLo
     plan = plan_of(store, release)
     live, standing = store.live(release.name) or EMPTY, store.on_trial(release.name)
     waits_for = Trials(standing, live).waiting.get(release.trial)
-    entries = store.release_log(release.name)
-    began = min((entry.at for entry in entries if entry.trial == release.trial), default=release.at)
+    entries = [entry for entry in store.release_log(release.name) if entry.trial == release.trial]
     older = {trial.trial for trial in standing if trial.stage is Stage.CANARY and trial.trial < release.trial}
-    gathered = _gather(store, began, release.trial, changes(release, live))
-    evidence = CanaryEvidence(plan)
-    for _, _, tell in sorted(
-        _events(evidence, gathered.units.values(), plan, at, older), key=lambda event: event[:2]
-    ):
-        tell()
-    decision = decide(evidence, release.share)
-    units = gathered.units.values()
-    return TrialLook(
-        release=release,
-        plan=plan,
-        decision=decision,
-        units=len(units),
-        runs=sum(len(unit.runs) for unit in units),
-        mismatched=gathered.mismatched,
-        crossed=gathered.crossed,
-        late=sum(unit.late(plan) for unit in units),
-        waits_for=waits_for,
-    )
+    gathered = _gather(store, release, entries or [release], changes(release, live))
+    seen = {}
+    for name, part in parts.items():
+        by_unit, crossed = gathered.units(part)
+        units, evidence = by_unit.values(), CanaryEvidence(plan)
+        events = _events(evidence, units, plan, at, older)
+        for _, _, tell in sorted(events, key=lambda event: event[:2]):
+            tell()
+        seen[name] = TrialLook(
+            release=release,
+            plan=plan,
+            decision=decide(evidence, release.share),
+            units=len(units),
+            runs=sum(len(unit.runs) for unit in units),
+            mismatched=gathered.mismatched,
+            crossed=crossed,
+            late=sum(unit.late(plan) for unit in units),
+            waits_for=waits_for,
+        )
+    return seen
 
 
 def looks(store: Store, *, name: str = "live", now: float | None = None) -> list[TrialLook]:
@@ -278,33 +336,52 @@ def looks(store: Store, *, name: str = "live", now: float | None = None) -> list
     return [look(store, release, now=now) for release in standing if release.stage is Stage.CANARY]
 
 
-def _gather(store: Store, since: float, trial: str, changed: Sequence[Version]) -> _Gathered:
-    """The units of a trial with their runs in the order of their start, and the words on these."""
+def _gather(
+    store: Store, release: Release, entries: Sequence[Release], changed: Sequence[Version]
+) -> _Gathered:
+    """The runs of a trial in the order of their start, and the words on them.
+
+    Args:
+        entries: of the trial, oldest first.
+    """
     gathered, by_id, by_session = _Gathered(), {}, defaultdict(list)
-    rows = store.database.rows(_QUERY, [listed(Outcome), since, since, trial])
-    for id, run, session, started, outcome, failed, seconds, versions, trials, dollars in sorted(
-        rows, key=lambda row: (row[3], row[0])
-    ):
-        arms = _arms(trials)
-        arm = arms.get(trial)
+    since = min(entry.at for entry in entries)
+    program = bool(changed) and all(version.kind == PROGRAM for version in changed)
+    deployed = _Deployed(entries, changed) if program else None
+    rows = store.database.rows(_QUERY, [listed(Outcome), since, since, program, release.trial])
+    for row in sorted(rows, key=lambda row: (row[4], row[0])):
+        id, run, session, subject, started, outcome, failed, seconds, versions, meta, question, dollars = row
+        arms = _arms(meta)
+        served = msgspec.json.decode(versions or "{}", type=dict[str, str])
+        arm = arms.get(release.trial)
+        if arm is None and deployed is not None:
+            named = {"session": session, "subject": subject}.get(release.unit) or id
+            arm = deployed.arm(named, started, served, meta)
         if arm is None:
             continue
-        served = msgspec.json.decode(versions or "{}", type=dict[str, str])
         if arm.arm == "mixed" or served_otherwise(served, changed, candidate=arm.arm == "candidate"):
             gathered.mismatched += 1
             continue
-        candidate = arm.arm == "candidate"
         others = {
-            id: (arm.arm == "candidate", arm.share)
-            for id, arm in arms.items()
-            if id != trial and arm.arm != "mixed"
+            id: (other.arm == "candidate", other.share)
+            for id, other in arms.items()
+            if id != release.trial and other.arm != "mixed"
         }
-        unit = gathered.units.setdefault(arm.unit, _Unit(arm.unit, candidate, arm.share, others))
-        if unit.candidate is not candidate:
-            gathered.crossed += 1
-            continue
-        drawn = _Run(session, started, Outcome(outcome), bool(failed), seconds, dollars)
-        unit.runs.append(drawn)
+        drawn = _Run(
+            arm.unit,
+            arm.arm == "candidate",
+            arm.share,
+            others,
+            question or "",
+            subject or session or "",
+            session,
+            started,
+            Outcome(outcome),
+            bool(failed),
+            seconds,
+            dollars,
+        )
+        gathered.runs.append(drawn)
         by_id[id] = drawn
         if run:
             by_id.setdefault(run, drawn)
@@ -322,11 +399,39 @@ class _Arm(msgspec.Struct):
     unit: str
 
 
+class _Meta(msgspec.Struct):
+    trials: dict[str, _Arm] = {}
+
+
 def _arms(body: str | None) -> dict[str, _Arm]:
     try:
-        return msgspec.json.decode(body or "{}", type=dict[str, _Arm])
+        return msgspec.json.decode(body or "{}", type=_Meta).trials
     except msgspec.MsgspecError:  # meta that another program wrote under this name
         return {}
+
+
+class _Deployed:
+    """The arms of code that nothing reads from the record: whoever deploys it draws who is served it.
+
+    Nobody is drawn before it is deployed, which the first run under it tells; the unit of that run is no draw either.
+    """
+
+    def __init__(self, entries: Sequence[Release], changed: Sequence[Version]) -> None:
+        self._entries, self._changed = entries, changed
+        self._before, self._began = set[str](), False
+
+    def arm(self, unit: str, started: float, served: Mapping[str, str], meta: str | None) -> _Arm | None:
+        """Of the next run in the order of their start; None where it is no evidence."""
+        if _IDLE & msgspec.json.decode(meta or "{}", type=dict[str, Any]).keys():
+            return None
+        tried = any(served.get(version.resource) == version.id for version in self._changed)
+        if not self._began:
+            self._before.add(unit)
+            self._began = tried
+        if unit in self._before:
+            return None
+        share = [entry.share for entry in self._entries if entry.at <= started][-1]
+        return _Arm("candidate" if tried else "live", share, unit)
 
 
 def _add_words(store: Store, by_id: dict[str, _Run], by_session: dict[str, list[_Run]]) -> None:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from ..autopilot.night import steered
-from ..errors import WhetError
+from ..errors import ConflictError, WhetError
 from ..judge.drift import Drift, drift, windows
 from ..prove.watch import TrialLook, looks
 from ..record.store import Store
@@ -91,6 +91,8 @@ class TrialWatcher:
                     reason=f"canary: {decision.action.value}, as {decision.reason}",
                     verdict=trial.verdict,
                 )
+            except ConflictError as error:  # the next look is at what stands now
+                self._tell(str(error))
             except WhetError as error:  # told, and tried again: the next canary is looked at all the same
                 self._tell(f"canary {trial.release.trial} stays where it is: {error}")
         return standing

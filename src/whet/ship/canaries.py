@@ -8,8 +8,8 @@ from ..types import Verdict
 
 def carry_out(
     store: Store, canary: Release, share: float, *, reason: str, verdict: Verdict | None = None
-) -> Release | None:
-    """Move a canary to its next share; returns the entry that stands then, None if its trial has ended meanwhile.
+) -> Release:
+    """Move a canary to its next share; returns the entry that stands then.
 
     Args:
         canary: its entry as it stood when it was decided on.
@@ -17,13 +17,12 @@ def carry_out(
         verdict: that it goes live on.
 
     Raises:
+        ConflictError: it was moved meanwhile, by another process or a person: what they did stands.
         GateError: something forbids to make it live.
         InputError: the canaries beside it leave no room for the share.
     """
-    if canary.id not in {release.id for release in store.on_trial(canary.name)}:
-        return None
     if share <= 0:
-        return store.retire(canary.trial, reason=reason, name=canary.name)
+        return store.retire(canary.trial, reason=reason, name=canary.name, following=canary.id)
     live = share >= 1
     return store.release(
         store.bundle(canary.candidate),
@@ -36,4 +35,5 @@ def carry_out(
         new_names=True,
         reason=reason,
         name=canary.name,
+        following=canary.id,
     )

@@ -274,6 +274,8 @@ class Batch:
     def add_release(self, release: Release, *, after: str | None) -> Release:
         """Add an entry to the release log; one that goes live ends the trials that were made from another Bundle.
 
+        A trial of which a part goes live goes on with the rest (`goes_on`).
+
         Args:
             after: id of the newest entry that it was made from; None where there was none. The batch is refused
                 where another one came meanwhile.
@@ -289,10 +291,26 @@ class Batch:
         self.put_bundle(release.bundle)
         self._add("release", [_release_row(release)])
         if release.stage is Stage.LIVE and self._database is not None:
+            log = history(self._database, release.name, 1)
             for trial in trials(self._database, release.name):
                 if trial.trial != release.trial and trial.base != release.bundle.id:
-                    self._add("release", [_release_row(superseded(trial, release))])
+                    own_part = goes_on(trial, log[0].bundle if log else Bundle(), release.bundle)
+                    entry = carried_on(trial, release) if own_part else superseded(trial, release)
+                    self._add("release", [_release_row(entry)])
         return release
+
+
+def goes_on(trial: Release, before: Bundle, live: Bundle) -> bool:
+    """True if nothing went live but a part of what is on trial: who is served what does not change for it."""
+    added = [version for name, version in live.items() if before.get(name) != version]
+    own = all(trial.bundle.get(version.resource) == version for version in added)
+    return own and before.keys() <= live.keys() and live != trial.bundle
+
+
+def carried_on(trial: Release, by: Release) -> Release:
+    """The entry by which a trial stands on what went live of it."""
+    reason = f"goes on with the rest: {by.id}, a part of it, is live"
+    return replace(trial, id=new_id(), at=time.time(), base=by.bundle.id, reason=reason)
 
 
 def superseded(trial: Release, by: Release) -> Release:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...errors import InputError, NotFoundError
+from ...errors import ConflictError, InputError, NotFoundError
 from ...types import Bundle, Verdict, new_id
 from .batch import Batch
 from .bundles import EMPTY
@@ -46,6 +46,8 @@ class Wish:
     new_names: bool = False
     reason: str = ""
     name: str = LIVE
+    following: str | None = None
+    """Id of the entry of a trial that this was decided on."""
 
     def check(self) -> None:
         """Refuse what makes no sense whatever the log says.
@@ -80,12 +82,13 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
     """Add the entry of a release to `batch`; the one that stands where there is nothing to change.
 
     Raises:
-        GateError, InputError: as of `Store.release`.
+        ConflictError, GateError, InputError: as of `Store.release`.
     """
     newest = newest_id(reader, wish.name)
     log = history(reader, wish.name, 1)
     live = log[0].bundle if log else EMPTY
     standing = trials(reader, wish.name)
+    refuse_moved(reader, standing, wish.following)
     bundle = wish.bundle
     merged = live.put(*bundle.values())
     if not wish.new_names:
@@ -128,6 +131,26 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
     return batch.add_release(entry, after=newest)
 
 
+def refuse_moved(reader: DatabaseReader, standing: Sequence[Release], following: str | None) -> None:
+    """Refuse what was decided on an entry that is no longer the last one of its trial.
+
+    Raises:
+        ConflictError: names the entry that came between.
+    """
+    if following is None or following in {trial.id for trial in standing}:
+        return
+    decided_on = entry_of(reader, following)
+    rows = reader.rows(
+        "SELECT id FROM releases WHERE trial = ? ORDER BY seq DESC LIMIT 1", [decided_on.trial]
+    )
+    last = entry_of(reader, rows[0][0])
+    share = f" at {last.share:.0%}" if last.stage is Stage.CANARY else ""
+    raise ConflictError(
+        f"trial {decided_on.trial} was moved meanwhile: it is {last.stage}{share} since {last.id}, "
+        f'"{last.reason}", and this was decided on {following}. Look at it again: whet show trials'
+    )
+
+
 def _with_lifted(reason: str, blocks: Mapping[str, str]) -> str:
     """The reason with what would have kept it from being released: who reads the log must not have to guess."""
     lifted = f"released in spite of: {', '.join(blocks)}" if blocks else ""
@@ -168,18 +191,24 @@ def rollback(reader: DatabaseReader, batch: Batch, name: str, reason: str) -> Re
     return batch.add_release(entry, after=newest)
 
 
-def retire(reader: DatabaseReader, batch: Batch, name: str, id: str, reason: str) -> Release:
+def retire(
+    reader: DatabaseReader, batch: Batch, name: str, id: str, reason: str, following: str | None = None
+) -> Release:
     """Add the entry that ends a trial; the one that stands where it ended before.
 
     Args:
         id: of any entry of the trial, or of its Bundle.
+        following: id of the entry that this was decided on.
 
     Raises:
+        ConflictError: that is not the last one of its trial any more.
         NotFoundError: nothing of this id was ever on trial.
         InputError: it is live.
     """
     newest = newest_id(reader, name)
-    for trial in trials(reader, name):
+    standing = trials(reader, name)
+    refuse_moved(reader, standing, following)
+    for trial in standing:
         if id in (trial.id, trial.trial, trial.candidate, trial.bundle.id):
             ended = replace(trial, id=new_id(), at=time.time(), stage=Stage.RETIRED, share=0.0, reason=reason)
             return batch.add_release(ended, after=newest)

@@ -435,6 +435,7 @@ class Store:
         new_names: bool = False,
         reason: str = "",
         name: str = LIVE,
+        following: str | None = None,
     ) -> Release:
         """Make the Versions of `bundle` live, or try them, beside what is live under other names; the one way to do so.
 
@@ -451,8 +452,11 @@ class Store:
             new_names: allow names that nothing reads yet.
             reason: for the log.
             name: of the log: another one than "live" is another agent of the same record.
+            following: id of the entry of a trial that this was decided on. It is refused where another one of that
+                trial came between, in the transaction that would write it.
 
         Raises:
+            ConflictError: another entry came between; nothing is changed. Look at the trial again.
             GateError: no Verdict promotes this Bundle, or it does and something forbids to (`proof.py`); the
                 sentence says what would clear it.
             InputError: the Bundle is empty, the Verdict is on another one, nothing reads one of its names, or the
@@ -468,6 +472,7 @@ class Store:
             new_names=new_names,
             reason=reason,
             name=name,
+            following=following,
         )
         wish.check()
         return self._released(name, lambda batch: staging.release(self.database, batch, wish))
@@ -483,17 +488,23 @@ class Store:
         """
         return self._released(name, lambda batch: staging.rollback(self.database, batch, name, reason)).bundle
 
-    def retire(self, id: str, *, reason: str = "taken back", name: str = LIVE) -> Release:
+    def retire(
+        self, id: str, *, reason: str = "taken back", name: str = LIVE, following: str | None = None
+    ) -> Release:
         """End a trial: nobody is served by it any more. Repeating it does nothing.
 
         Args:
             id: of the release or any entry of its trial, or of its Bundle.
+            following: as of `release`.
 
         Raises:
+            ConflictError: as of `release`.
             NotFoundError: nothing of this id was ever on trial.
             InputError: it is live: roll back.
         """
-        return self._released(name, lambda batch: staging.retire(self.database, batch, name, id, reason))
+        return self._released(
+            name, lambda batch: staging.retire(self.database, batch, name, id, reason, following)
+        )
 
     def set_live(self, bundle: Bundle, name: str = LIVE, *, reason: str = "") -> Release:
         """Make exactly `bundle` live without asking for a proof; callers want `release`, which uses the same write."""
