@@ -37,7 +37,7 @@ from whet.types import Bundle, Feedback, digest
 
 REPAIRED, KINDS = 15, 4
 """What has to be reached: faults that are repaired, and kinds of learner that repair one."""
-ROUNDS, RUNS = 5, 12_000
+ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
 AGENT_CALLS, MODEL_CALLS = 12_000, 800
 SHARE = 0.5

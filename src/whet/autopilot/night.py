@@ -46,7 +46,7 @@ class NightBudget:
     """Dollars of the model that proposes."""
     alpha: float = 0.05
     """Highest chance that anything without an effect is promoted in the whole night."""
-    gates: int = 40
+    gates: int = 120
     """Most proofs of the night: each is judged at its part of alpha."""
     share: float = 0.2
     """Most of the live traffic that is on trial at once."""

@@ -36,6 +36,8 @@ _BACKOFF = 60.0
 """Seconds after a step that failed, doubled with each further failure."""
 _FAILURES = 4
 """Of one issue in a row, after which it is given up for the night."""
+_UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven"))
+"""Stages of work that another issue of the same questions waits for."""
 _FRESH = 1.25
 """Times as many runs as when an issue was last tried, before it is tried again."""
 
@@ -162,8 +164,10 @@ class Autopilot:
         if not runs_at_last.get("find") or runs >= _FRESH * runs_at_last["find"]:
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
-            if step := self._due(work, runs):
+            step = self._due(work, runs)
+            if step and not (step == "diagnose" and self._workshop.covered(issue, under_way)):
                 return step, issue, work
         ready = [issue for issue, work in works if work.get("stage") == "to try"]
         if ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing():

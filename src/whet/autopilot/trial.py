@@ -8,6 +8,7 @@ of its part, on either side (`evidence.py`).
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ from ..errors import InputError
 from ..learn.evolution.marks import Mark
 from ..learn.evolution.pieces import cut, put
 from ..learn.evolution.settings import folder_in_git
+from ..learn.evolution.suspects import ENTRY
 from ..record.store import Store
 from ..record.store.releases import PROGRAM
 from ..repository.text import as_written, diff, plain
@@ -70,7 +72,8 @@ def board(store: Store, root: Path, folder: Path, works: Mapping[str, dict[str, 
 def merge(store: Store, root: Path, work: Mapping[str, Any]) -> dict[str, str] | None:
     """Path → text of the files that a repair changes in a folder, which others may have changed before.
 
-    Lines that both add to a text or a table stand one after the other; code that both change does not fit.
+    Lines that both add to a text or a table stand one after the other; of a JSON file both sides' values are taken;
+    code that both change does not fit.
 
     Returns:
         None where it does not fit, or changes nothing any more.
@@ -82,7 +85,12 @@ def merge(store: Store, root: Path, work: Mapping[str, Any]) -> dict[str, str] |
     for resource, version in bundle_of(store, dict(work)).items():
         mark = _mark(work, resource)
         now, old, new = _text(root, mark), str(before[resource].content), str(version.content)
-        merged = new if now == old else _merged(now, old, new, union=not _code(mark))
+        if now == old:
+            merged: str | None = new
+        elif mark.path.endswith(".json"):
+            merged = entries_merged(now, old, new)
+        else:
+            merged = _merged(now, old, new, union=not _code(mark))
         if merged is None or merged == now:
             return None
         text = files.get(mark.path) or (root / mark.path).read_text(encoding="utf-8")
@@ -116,6 +124,30 @@ def _text(folder: Path, mark: Mark) -> str:
 def _code(mark: Mark) -> bool:
     """A function; of constants and files of values both sides' lines may stand."""
     return mark.path.endswith(".py") and not mark.qualname.isupper()
+
+
+def entries_merged(now: str, old: str, new: str) -> str | None:
+    """Both changes of a JSON file: the values that one of them exchanges, in the text of the other.
+
+    Lines beside each other are one place to git, and both of a conflict make no JSON.
+    """
+    before, after = ([match.groupdict() for match in ENTRY.finditer(text)] for text in (old, new))
+    if [each["name"] for each in before] != [each["name"] for each in after]:
+        merged = _merged(now, old, new, union=False)
+    else:
+        changes = [(was, to) for was, to in zip(before, after, strict=True) if was["value"] != to["value"]]
+        merged = now if old != new and changes else None
+        for was, to in changes:
+            places = [each for each in ENTRY.finditer(merged or "") if each["name"] == was["name"]]
+            if merged is None or len(places) != 1 or places[0]["value"] != was["value"]:
+                return None
+            start, end = places[0].span("value")
+            merged = merged[:start] + to["value"] + merged[end:]
+    try:
+        json.loads(merged or "")
+    except ValueError:
+        return None
+    return merged
 
 
 def _merged(now: str, old: str, new: str, *, union: bool) -> str | None:

@@ -51,13 +51,7 @@ class LiveTrials:
         bench, store = self.workshop, self.workshop.store
         number = self.number + 1
         boarded = board(store, self.root, bench.settings.output / f"trial-{number}", works)
-        stepped = {
-            id: Stepped(
-                "it does not fit beside the others: it waits for the next trial",
-                {**works[id], "waits_since": number},
-            )
-            for id in boarded.left
-        }
+        stepped = {id: _left(works[id], number, alone=not boarded.issues) for id in boarded.left}
         if not boarded.issues:
             return "no repair fits the source any more", stepped, {}
         release = store.release(
@@ -193,13 +187,13 @@ class LiveTrials:
         if (live[-1] if live else EMPTY.id) != end.base:
             for id, work in undecided.items():
                 sentence = "its trial ended undecided, for something else went live: it goes on the next one"
-                stepped[id] = Stepped(sentence, {**work, "stage": "to try", "waits_since": trial["number"]})
+                stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
             return f"{whole} ended: {end.reason}", stepped, facts
         harmed = trial.get("harmed", {})
         for id, work in undecided.items():
             if harmed and id not in harmed:
                 sentence = "its trial ended undecided, for another repair did harm: it goes on the next one"
-                stepped[id] = Stepped(sentence, {**work, "stage": "to try", "waits_since": trial["number"]})
+                stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
             else:
                 stepped[id] = self._off(work, harmed.get(id) or f"its trial was taken back: {end.reason}")
         return f"{whole} was taken back: {end.reason}", stepped, facts
@@ -211,8 +205,7 @@ class LiveTrials:
             f"taken off the trial: {why}",
             {
                 **work,
-                "stage": "found",
-                "attempt": work["attempt"] + 1,
+                **again(work),
                 "reason": why,
                 "tried": [*work.get("tried", ()), *variants],
             },
@@ -229,6 +222,24 @@ class LiveTrials:
             self.workshop.store.retire(trial["release"], reason=why)
         self.workshop.store.put_state(TRIAL, {**trial, "ended": True})
         return True
+
+
+def _left(work: dict[str, Any], number: int, *, alone: bool) -> Stepped:
+    """What becomes of a repair that did not fit on a trial."""
+    if alone or work.get("unfit"):
+        # Also without the others, or a second time: what it changes has been changed by another repair.
+        why = "what it changes was changed by another repair"
+        return Stepped(why, {**work, **again(work), "unfit": 0, "reason": why})
+    return Stepped(
+        "it does not fit beside the others: it waits for the next trial", {**work, "unfit": number}
+    )
+
+
+def again(work: dict[str, Any]) -> dict[str, Any]:
+    """Where the work on an issue goes on whose repair people did not like: at the next variant, or from the start."""
+    if work.get("others"):
+        return {"stage": "diagnosed"}
+    return {"stage": "found", "attempt": work["attempt"] + 1}
 
 
 def _in_vain(arms: LiveArms) -> str:

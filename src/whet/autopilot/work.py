@@ -6,7 +6,7 @@ transaction.  A step that is done again after a kill finds what it paid for in t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from .slices import PartOfTraffic
 
 PEOPLE = InfluenceLimits(people=5)
 """Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
+_MOST_SHARED = 0.5
+"""Share of an issue's questions that may belong to another one's part."""
 _BEYOND = (Component.UPSTREAM, Component.NONE)
 """Components that no change of the agent repairs."""
 
@@ -48,6 +50,9 @@ class Workshop:
     model: Model | None
     _read: dict[tuple[int, int], list[Trajectory]] = field(default_factory=dict)
     """The record as it was last read: decoding it costs more than most steps."""
+    _parts: dict[tuple[str, float], PartOfTraffic] = field(default_factory=dict)
+    """Issue and time of its diagnosis → its part of the traffic."""
+    _covered: dict[tuple[str, int, str, float], bool] = field(default_factory=dict)
 
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
@@ -76,6 +81,24 @@ class Workshop:
         own = [run.task.instruction for run in runs if run.id in shown]
         return PartOfTraffic.of(own, [run.task.instruction for run in runs], share=work["traffic"])
 
+    def covered(self, issue: AgentIssue, works: Iterable[tuple[str, dict[str, Any]]]) -> bool:
+        """True if most questions of an issue belong to the part of another one that is being worked on.
+
+        One fault often shows as several issues, by its words, its tool, its answers; what repairs one repairs all.
+        """
+        return any(self._shared(issue, id, work) for id, work in works if id != issue.id and "shown" in work)
+
+    def _shared(self, issue: AgentIssue, id: str, work: dict[str, Any]) -> bool:
+        key = (issue.id, len(issue.runs), id, float(work["as_of"]))
+        if key not in self._covered:
+            if key[2:] not in self._parts:
+                runs = [run for run in self._requests() if run.started <= work["as_of"]]
+                self._parts[key[2:]] = self.slice(work, runs)
+            part, shown = self._parts[key[2:]], set(issue.runs)
+            questions = [run.task.instruction for run in self._requests() if run.id in shown]
+            self._covered[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
+        return self._covered[key]
+
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
         influence = weighed(self.runs(work["as_of"]), PEOPLE)
@@ -86,6 +109,7 @@ class Workshop:
             component=issue.component.value,
             resource=issue.resource,
             tried=tuple(work.get("tried", ())),
+            searched=tuple(work.get("searched", ())) if work["attempt"] % 2 else (),
             runs=frozenset(run.id for run in part.runs(runs)),
         )
         people = {run.subject or run.session or run.id for run in runs}
@@ -128,11 +152,15 @@ class Workshop:
     async def propose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Make variants, the best of which may repair it."""
         plan = self.plan(issue, work)
-        if plan.source != work["source"]:
+        if plan.source != work["source"] and not work.get("others"):
             again = {**work, "stage": "found"}
             return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
+            if work.get("others"):
+                return await self._next(issue, work, repair)
             proposed = await repair.propose()
+            names = [suspect.name for suspect in plan.suspects]
+            work = {**work, "searched": [*dict.fromkeys([*work.get("searched", ()), *names])]}
             failed = [f"; {sentence}" for sentence in proposed.failed]
             if proposed.improvement.bundle == repair.start:
                 why = f"none of {proposed.variants} variants was better" + "".join(failed)
@@ -141,19 +169,41 @@ class Workshop:
                 )
             with self.store.batch() as batch:
                 batch.put_bundle(repair.start)
-                batch.put_bundle(proposed.improvement.bundle)
-            return self._proposed(issue, work, repair, proposed.improvement, proposed.variants, failed)
+                for bundle in (proposed.improvement.bundle, *proposed.others):
+                    batch.put_bundle(bundle)
+            work = {**work, "others": [bundle.id for bundle in proposed.others], "origin": repair.start.id}
+            which = f"the best of {proposed.variants} variants"
+            return self._proposed(work, repair, proposed.improvement.bundle, which, failed)
+
+    async def _next(self, issue: AgentIssue, work: dict[str, Any], repair: Repair) -> Stepped:
+        """The next of the variants that the search left, made of the source as it stands now."""
+        candidates = []
+        for id in work["others"]:
+            versions = list(bundle_of(self.store, {**work, "bundle": id, "start": work["origin"]}).values())
+            # What it was made from may have been changed by another repair since.
+            origin = self.store.bundle(work["origin"])
+            if all(repair.start[each.resource].content == origin[each.resource].content for each in versions):
+                candidates.append((id, repair.start.put(*versions)))
+        fresh = [(id, bundle) for id, bundle in candidates if repair.fresh(bundle)]
+        chosen, behind, harms = await repair.first_harmless([bundle for _, bundle in fresh])
+        failed = [f"; {sentence}" for sentence in harms]
+        work = {**work, "others": [id for id, bundle in fresh if bundle in behind]}
+        if chosen == repair.start:
+            why = "none of the variants that were left fits" + "".join(failed)
+            again = {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}
+            return Stepped(why, again)
+        with self.store.batch() as batch:
+            batch.put_bundle(repair.start)
+            batch.put_bundle(chosen)
+        left = len(work["others"])
+        return self._proposed(
+            work, repair, chosen, f"the next of the variants, with {left} behind it,", failed
+        )
 
     def _proposed(
-        self,
-        issue: AgentIssue,
-        work: dict[str, Any],
-        repair: Repair,
-        improvement: Improvement,
-        variants: int,
-        failed: list[str],
+        self, work: dict[str, Any], repair: Repair, bundle: Bundle, which: str, failed: list[str]
     ) -> Stepped:
-        patch, changed = repair.patch(improvement.bundle), repair.changed(improvement.bundle)
+        patch, changed = repair.patch(bundle), repair.changed(bundle)
         learners = {repair.names[suspect.name]: suspect.kind.value for suspect in repair.plan.suspects}
         learner = learners[changed[0].resource]
         folder = repair.plan.settings.output
@@ -161,12 +211,12 @@ class Workshop:
         stage = "proposed" if repair.plan.fitted else "to try"
         where = "" if repair.plan.fitted else "; people have to judge it, on real traffic"
         return Stepped(
-            f"the best of {variants} variants changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
+            f"{which} changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
             {
                 **work,
                 "stage": stage,
-                "bundle": improvement.bundle.id,
-                "start": improvement.parent.id,
+                "bundle": bundle.id,
+                "start": repair.start.id,
                 "patch": patch,
                 "learner": learner,
                 "pieces": [
@@ -175,7 +225,7 @@ class Workshop:
                     if repair.codec.names[piece.part] == changed[0].resource
                 ],
             },
-            {"bundle": improvement.bundle.id, "variants": variants, "learner": learner},
+            {"bundle": bundle.id, "learner": learner},
         )
 
     async def prove(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:

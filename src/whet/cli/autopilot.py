@@ -57,7 +57,7 @@ class NightLimits:
     """Dollars of the model that proposes."""
     alpha: float = 0.05
     """Highest chance that anything without an effect is promoted in the whole night."""
-    proofs: AtLeastOne = 40
+    proofs: AtLeastOne = 120
     """Most proofs, among which that chance is shared out."""
     share: float = 0.2
     """Most of the live traffic that is on trial."""

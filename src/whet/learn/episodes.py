@@ -6,7 +6,7 @@ Evolution runs tens of thousands of them, so what surrounds an episode is kept t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -57,6 +57,8 @@ class Episodes:
         """Episodes that have ended."""
         self.unrecorded = 0
         """Episodes that have ended and, by `share`, were not stored."""
+        self.watch: Callable[[Bundle, Sequence[Group]], None] = lambda bundle, groups: None
+        """Called with what came of each `run`."""
 
     async def run(
         self,
@@ -132,7 +134,9 @@ class Episodes:
                 record.settle()
         await record.durable()
         finished = [trajectory for trajectory in ended if trajectory is not None]
-        return [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+        groups = [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
+        self.watch(bundle, groups)
+        return groups
 
     @staticmethod
     def _whole(ended: Sequence[Trajectory | None], number: int, n: int) -> slice | None:

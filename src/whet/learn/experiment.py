@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -163,6 +163,10 @@ class Experiment:
 
     def _seed(self, *parts: Json) -> int:
         return int(digest((self.seed, *parts), 12), 16)
+
+    def watch_runs(self, watch: Callable[[Bundle, Sequence[Group]], None]) -> None:
+        """Have this called with every Bundle that is run from now on, and with its groups."""
+        self._episodes.watch = watch
 
     async def collect(
         self,

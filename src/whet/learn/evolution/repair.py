@@ -5,8 +5,8 @@ that may be at fault, and says who can judge a change there: a reward fitted to 
 an answer shows; else people alone, on real traffic.  `Repair.propose` lets each learner that fits a piece make its
 variants and races them; `Repair.prove` asks the gate, on people whom nothing saw, where the fitted reward may judge.
 
-Where it may not, a wrong sum for instance looks like a right one, variants are steered by what is known all the same:
-answers that people disliked have to change, those that they liked have to stay (`Steer`).  That proves nothing.
+Where it may not, a wrong sum for instance looks like a right one, variants are steered by what is known all the same
+(`steering.py`).  That proves nothing, so several that answer differently are kept for real traffic (`variants.py`).
 
 The agent runs as its owner runs it, in a copy of its folder, and is asked each question once: its answers are kept in
 the record, so a process that was killed in between asks for none again (`networked.py`).
@@ -14,14 +14,13 @@ the record, so a process that was killed in between asks for none again (`networ
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import BudgetExceeded, GateError, InputError, TrainingRefused
-from ...judge.fitted import FittedReward, Rated, ThumbAgreement, agreement
+from ...judge.fitted import FittedReward, Noise, ThumbAgreement, agreement
 from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
@@ -31,7 +30,7 @@ from ...record.store import Log, Store
 from ...record.store.releases import PROGRAM
 from ...repository.scan import scan
 from ...sandbox import Pool
-from ...types import Budget, Bundle, Group, Sampling, Score, Split, Task, Trajectory, Verdict, Version, digest
+from ...types import Budget, Bundle, Group, Sampling, Split, Task, Trajectory, Verdict, Version, digest
 from ..datasets.signatures import Signature
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
@@ -46,6 +45,7 @@ from .networked import Networked
 from .pieces import Piece, patch
 from .proposers import Proposer
 from .reflecting import Reflect, ReflectOptions
+from .steering import AnswersElsewhere, Steer
 from .suspects import PieceKind, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
 from .texts import Texts
 from .thumbed import (
@@ -58,13 +58,18 @@ from .thumbed import (
     ThumbReward,
     answers_at_all,
 )
+from .variants import VariantPool
 
 LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
 _LEAST_ROWS = 12
 """Calls of the agent for each value that is raced."""
+_WORST = 4
+"""Rows that are surest wrong: a value that moves none of them is run on no other."""
 _KEPT = 40
 """Liked answers from elsewhere that a variant is held to."""
+_AT_ONCE = 10
+"""Of them that are asked before it is looked whether it lost too many."""
 _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
 _SEARCHED = 16
@@ -92,7 +97,7 @@ class RepairSettings:
     """`module:function`; found in the file if None."""
     calls: int = 480
     """Most calls of the agent: of search and proof together."""
-    proposals: int = 24
+    proposals: int = 32
     """Most calls of the model that proposes."""
     seed: int = 0
     regime: Sampling = "new-group"
@@ -114,6 +119,12 @@ class RepairPlan:
     """That tell this part of the traffic from the rest."""
     liked: Sequence[Task] = ()
     """Questions from elsewhere, each with the answer that somebody liked."""
+    own: Collection[str] = ()
+    """Inputs of the part."""
+    wrong: float = 0.1
+    """Share of wrong thumbs, by those that several people gave to one answer."""
+    elsewhere: AnswersElsewhere = field(default_factory=lambda: AnswersElsewhere(()))
+    """How people take answers outside of the part."""
     refused: str = ""
     """Why nothing can be done now; "" where something can."""
     fitted: bool = False
@@ -192,6 +203,11 @@ def plan_repair(
         sentences,
         words=tuple(telling_words(part, runs)),
         liked=_liked(asked, part, agent.entry, settings.seed),
+        own=frozenset(run.question for run in evidence.runs if run.run in part.runs),
+        wrong=Noise.estimated(asked.thumbs).rate,
+        elsewhere=AnswersElsewhere(
+            (run.answer, run.up) for run in asked.runs if run.up is not None and run.run not in part.runs
+        ),
         refused=refused,
         fitted=fitted,
         waits=waits,
@@ -274,43 +290,6 @@ def variant_id(version: Version) -> str:
     return digest([version.resource, version.content], 16)
 
 
-class Steer:
-    """A Reward that steers where nothing that an answer shows tells whether people like it.
-
-    What they disliked has to change, what they liked has to stay; of answers that nobody knows, those are worth a
-    little more that are like liked ones.  It proves nothing: any change that moves the disliked answers alone is worth
-    much the same to it.
-
-    Args:
-        rated: what was said of each answer.
-    """
-
-    name, version = LIKED, "steer 1"
-
-    def __init__(self, rated: Sequence[Rated]) -> None:
-        self._fitted = FittedReward(rated)
-        self._told: dict[str, Counter[str]] = {}
-        for thumb in rated:
-            told = self._told.setdefault(thumb.input, Counter())
-            told[thumb.answer] += 1 if thumb.up else -1
-        self.version = digest([[thumb.input, thumb.answer, thumb.up] for thumb in rated], 12)
-
-    def __call__(self, trajectory: Trajectory) -> Score:
-        """1 for an answer that people liked or that takes the place of one they did not; 0 for one they disliked."""
-        if trajectory.error is not None:
-            return Score(self.name, 0.0, f"it failed: {trajectory.error.type}", self.version)
-        answer, told = trajectory.output_text, self._told.get(trajectory.task.instruction, Counter())
-        if not answer.strip():
-            return Score(self.name, 0.0, "nothing was answered", self.version)
-        if answer in told:
-            return Score(self.name, float(told[answer] > 0), "disliked" * (told[answer] <= 0), self.version)
-        if any(balance > 0 for balance in told.values()):
-            return Score(self.name, 0.3, "it takes the place of an answer that people liked", self.version)
-        # Of answers that nobody knows those are likelier that are like some that people liked.
-        like = self._fitted(as_text(trajectory.task.initial_state["input"]), answer)
-        return Score(self.name, round(0.6 + 0.4 * like, 1), "", self.version)
-
-
 @dataclass
 class CodeSearch:
     """Optimizer of one piece of Python: edits that cost nothing, and a model's changes by turns."""
@@ -354,6 +333,8 @@ class Proposed:
 
     improvement: Improvement
     """The best of them by the rows of the search; the agent as it is where none was better."""
+    others: Sequence[Bundle]
+    """That answer otherwise and may be right where it is not, the likeliest first; none where a reward may judge."""
     variants: int
     """That were tried."""
     learners: Sequence[str]
@@ -376,6 +357,11 @@ class Repair:
     """Suspect → resource."""
     words: Collection[str] = ()
     """That tell this part of the traffic from the rest."""
+    pool: VariantPool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
+        self.experiment.watch_runs(self.pool.note)
 
     async def propose(self) -> Proposed:
         """Let each learner make its variants, and race the best of each.
@@ -386,29 +372,58 @@ class Repair:
         await answers_at_all(self.experiment, self.start)
         suspects = self.plan.suspects
         tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        asking = sum(suspect.kind is not PieceKind.KNOB for suspect in suspects)
+        proposals = max(LEAST_VARIANTS, self.plan.settings.proposals // max(1, asking))
         for place, suspect in enumerate(suspects):
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
-            share = (self.plan.rollouts - self.network.calls) // (2 if place + 1 < len(suspects) else 1)
+            last = place + 1 == len(suspects)
+            share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
             try:
-                improvement, variants = await self._learn(suspect, max(8, share))
+                improvement, variants = await self._learn(suspect, max(8, share), proposals)
             except (TrainingRefused, InputError, BudgetExceeded) as error:
                 failed.append(f"{suspect.name} ({suspect.kind}): {error}")
                 continue
             tried += variants
-            changed = self.changed(improvement.bundle)
-            if not changed or variant_id(changed[0]) in self.plan.part.tried:
+            if not self.plan.fitted or not self.fresh(improvement.bundle):
+                continue
+            if harm := await self.harmless(improvement.bundle):
+                failed.append(f"{suspect.name} ({suspect.kind}): {harm}")
                 continue
             better[suspect.name] = Candidate(
                 name=suspect.name, bundle=improvement.bundle, entered=True, reason=improvement.reason
             )
-            if harm := await self.harmless(improvement.bundle):
-                failed.append(f"{suspect.name} ({suspect.kind}): {harm}")
-                del better[suspect.name]
-                continue
             best = improvement.metrics[-1].get("best", 0.0) if improvement.metrics else 0.0
             if best >= _GOOD and tried >= LEAST_VARIANTS:
                 break  # what is left to gain is less than what another piece may break
-        return Proposed(await self._best(better), tried, list(better), failed)
+        if self.plan.fitted:
+            return Proposed(await self._best(better), (), tried, list(better), failed)
+        bundle, others, harms = await self.first_harmless(
+            [each for each in self.pool.best() if self.fresh(each)]
+        )
+        improvement = Improvement(bundle=bundle, parent=self.start, optimizer="repair")
+        learners = [suspect.name for suspect in suspects if self.names[suspect.name] in self._names(bundle)]
+        return Proposed(improvement, others, tried, learners, [*failed, *harms])
+
+    def fresh(self, bundle: Bundle) -> bool:
+        """True if it changes something, and nothing that was tried in vain before."""
+        changed = self.changed(bundle)
+        return bool(changed) and variant_id(changed[0]) not in self.plan.part.tried
+
+    async def first_harmless(self, bundles: Sequence[Bundle]) -> tuple[Bundle, Sequence[Bundle], list[str]]:
+        """The first that does no harm elsewhere, those behind it, and what the ones before it did.
+
+        Returns:
+            the agent as it is for the first where none is left.
+        """
+        harms = list[str]()
+        for number, bundle in enumerate(bundles, 1):
+            if not (harm := await self.harmless(bundle)):
+                return bundle, bundles[number:], harms
+            harms.append(f"{', '.join(self._names(bundle))}: {harm}")
+        return self.start, (), harms
+
+    def _names(self, bundle: Bundle) -> list[str]:
+        return [version.resource for version in self.changed(bundle)]
 
     async def _best(self, better: dict[str, Candidate]) -> Improvement:
         bundles = {name: candidate.bundle for name, candidate in better.items()}
@@ -424,28 +439,28 @@ class Repair:
             bundle=bundle, parent=self.start, optimizer="repair", candidates=tuple(better.values())
         )
 
-    async def _learn(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+    async def _learn(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
         """What one learner makes of its piece, and how many variants it tried."""
         if suspect.kind in (PieceKind.PROMPT, PieceKind.CODE):
-            return await self._search(suspect, rollouts)
+            return await self._search(suspect, rollouts, proposals)
         values, tried = None, 0
         if len(self._neighbours(suspect)) > 1:
             values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
-            if self.model is None or suspect.kind is PieceKind.KNOB or values.bundle != self.start:
+            good = self.plan.fitted and values.bundle != self.start
+            if self.model is None or suspect.kind is PieceKind.KNOB or good:
                 return values, tried
         if self.model is None or suspect.kind is PieceKind.KNOB:
             raise TrainingRefused("it has no other value to try")
-        searched, more = await self._search(suspect, rollouts // (1 if values is None else 2))
+        searched, more = await self._search(suspect, rollouts // (1 if values is None else 2), proposals)
         return searched, tried + more
 
     def _neighbours(self, suspect: Suspect) -> list[str]:
         text = str(self.start[self.names[suspect.name]].content)
         return neighbours(text) if ":" in suspect.name else values_near(text, self.words)
 
-    async def _search(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+    async def _search(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
         """A search of texts that a model proposes, and of edits."""
         resource, settings = self.names[suspect.name], self.plan.settings
-        proposals = max(LEAST_VARIANTS, settings.proposals // len(self.plan.suspects))
         optimizer: Reflect | CodeSearch
         if suspect.kind is PieceKind.PROMPT:
             if self.model is None:
@@ -474,33 +489,47 @@ class Repair:
         """The best of the values around a constant's."""
         before = self.start[self.names[suspect.name]]
         # A race needs some rows for each.
-        most = max(2, rollouts // _LEAST_ROWS)
+        most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else 2 * _WORST))
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
             for number, text in enumerate(self._neighbours(suspect)[:most], 1)
             if variant_id(replace(before, content=text)) not in self.plan.part.tried
         }
+        if not self.plan.fitted:
+            await self._moved(list(bundles.values()))
+            return Improvement(bundle=self.start, parent=self.start, optimizer="values"), len(bundles)
         best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
         gain = best.candidates[0].gain
         return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
+
+    async def _moved(self, bundles: Sequence[Bundle]) -> None:
+        """Run each on the rows that are surest wrong, and those that move them on as many of all others."""
+        tasks = [*self.experiment.train, *self.experiment.validation]
+        await self.experiment.collect(self.start, tasks, label="values")
+        worst = sorted(tasks, key=self.pool.start_value)
+        for bundle in bundles:
+            await self.experiment.collect(bundle, worst[:_WORST], label="values")
+            if self.pool.gain(bundle) > 0:
+                await self.experiment.collect(bundle, worst[_WORST::2], label="values")
 
     async def harmless(self, bundle: Bundle) -> str:
         """Run a variant in the shadow of recorded traffic from elsewhere: why it does harm there, "" if it does not.
 
         Repairs are tried together, and each is judged by its own part of the traffic alone: none may touch another's.
         """
-        tasks = self.plan.liked
-        if not tasks:
-            return ""
-        same = []
-        for side in (self.start, bundle):
-            groups = await self.experiment.collect(side, tasks, label="shadow")
-            runs = [group.trajectories[0] for group in groups]
-            same.append(sum(run.output_text == run.task.meta["liked"] for run in runs))
-        before, after = same
-        if after >= before - _LOST * len(tasks):
-            return ""
-        return f"of {len(tasks)} liked answers elsewhere it keeps {after}, and the agent as it is {before}"
+        tasks, most = self.plan.liked, _LOST * len(self.plan.liked)
+        before = after = 0
+        for place in range(0, len(tasks), _AT_ONCE):
+            same = []
+            for side in (self.start, bundle):
+                groups = await self.experiment.collect(side, tasks[place : place + _AT_ONCE], label="shadow")
+                runs = [group.trajectories[0] for group in groups]
+                same.append(sum(run.output_text == run.task.meta["liked"] for run in runs))
+            before, after = before + same[0], after + same[1]
+            if after < before - most:
+                asked = min(len(tasks), place + _AT_ONCE)
+                return f"of {asked} liked answers elsewhere it keeps {after}, and the agent as it is {before}"
+        return ""
 
     async def prove(self, improvement: Improvement, *, alpha: float) -> Verdict:
         """The gate's verdict, on people whom no search saw.
@@ -561,7 +590,7 @@ async def opened(
     assert agent.entry is not None
     target = agent.target(agent.entry)
     env = KeptTargets({target.name: target}, {target.name: network}, codec)
-    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search)]
+    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search, plan.own, plan.wrong, plan.elsewhere)]
     if plan.fitted:
         rewards = [
             ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),

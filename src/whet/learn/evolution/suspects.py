@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from pathlib import Path
 
 from ...repository.files import SKIPPED
@@ -20,7 +21,7 @@ from ...types import Trajectory
 from .agent import DATA_FILES
 from .unmarked import changeable, functions
 
-MOST_PIECES = 5
+MOST_PIECES = 6
 """Pieces that may be at fault and are tried."""
 _VALUES = 12
 """Values of a constant that are raced."""
@@ -57,6 +58,8 @@ class WeakPart:
     """The piece's name, where one is known."""
     tried: Collection[str] = ()
     """Variants that were tried in vain before, as `variant_id` names them."""
+    searched: Collection[str] = ()
+    """Names of pieces that were searched in vain before: others come first."""
     runs: frozenset[str]
     """Ids of all recorded runs in this part of the traffic, failed or not."""
 
@@ -73,8 +76,8 @@ class Suspect:
 def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
     """The pieces that may be at fault, the likeliest first; at most MOST_PIECES.
 
-    The one that the issue names, where the source has it; else those that fit its component, by how far their text
-    speaks of what was asked there.
+    The one that the issue names, where the source has it; then those that fit its component, by how far their text
+    speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
     """
     pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
@@ -88,18 +91,23 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
         # A function that these runs called by its name, as a tool, is nearer than one that speaks of what it does.
         called = part.component == "tool" and stepped[_name(suspect)] > 0.3 * len(part.runs)
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
-        return told + 100 * called
+        # A file that is called what the issue is put down to.
+        alike = bool(part.component) and part.component in suspect.name.casefold()
+        return told + 100 * called + alike
 
+    kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
-        ((-speaks(suspect, text), suspect) for suspect, text in known if suspect.kind in fits),
-        key=lambda each: (each[0], fits.index(each[1].kind)),
+        ((-speaks(suspect, text), suspect) for suspect, text in known),
+        key=lambda each: (each[0], kinds.index(each[1].kind)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
     first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
+    likely.sort(key=lambda suspect: suspect.kind not in fits)
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
-    chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))[:MOST_PIECES]
-    if part.component == "prompt":
+    chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))
+    chosen = sorted(chosen, key=lambda suspect: suspect.name in part.searched)[:MOST_PIECES]
+    if part.component == "prompt" and not part.searched:
         chosen.sort(key=lambda suspect: suspect.kind is not PieceKind.PROMPT)
     return chosen
 
@@ -194,22 +202,27 @@ def values_near(text: str, words: Collection[str]) -> list[str]:
     Args:
         words: entries that one of these is in the name of come first; the others only where they are few.
     """
-    entries = list(_ENTRY.finditer(text))
+    entries = list(ENTRY.finditer(text))
     strings = list(dict.fromkeys(match["text"] for match in entries if match["text"] is not None))
     named = [match for match in entries if any(word in match["name"].casefold() for word in words)]
-    changed: list[str] = []
+    by_entry: list[list[str]] = []
     for match in named or (entries if len(entries) <= _VALUES else []):
         if match["text"] is not None:
             others = [f'"{other}"' for other in strings if other != match["text"]]
         else:
             others = [json.dumps(other) for other in _around(json.loads(match["value"]), ast.Constant(0))]
-        changed += [f"{text[: match.start('value')]}{other}{text[match.end('value') :]}" for other in others]
+        by_entry.append(
+            [f"{text[: match.start('value')]}{other}{text[match.end('value') :]}" for other in others]
+        )
+    # One of each entry before a second one of any: not all of them are afforded.
+    changed = [each for turn in zip_longest(*by_entry) for each in turn if each is not None]
     return list(dict.fromkeys(changed))[: 2 * _VALUES]
 
 
-_ENTRY = re.compile(
+ENTRY = re.compile(
     r'"(?P<name>[^"\n]+)"\s*:\s*(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*[,}\n])'
 )
+"""A name and its plain value in a file of values."""
 
 
 def _entries(value: ast.expr) -> list[ast.expr]:

@@ -1,0 +1,100 @@
+"""Variants of a repair that people are asked about: they answer differently, and likelier ones come first."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from whet.autopilot.trial import entries_merged
+from whet.judge.fitted import Rated
+from whet.learn.evolution.steering import AnswersElsewhere, Steer
+from whet.learn.evolution.variants import VariantPool
+from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
+
+START = Bundle([Version(resource="route", content="orders"), Version(resource="convert", content="a / b")])
+
+
+def variant(**changed: str) -> Bundle:
+    return START.put(*(Version(resource=name, content=text) for name, text in changed.items()))
+
+
+def answered(pool: VariantPool, bundle: Bundle, answers: list[tuple[str, float]]) -> None:
+    groups = []
+    for number, (answer, value) in enumerate(answers):
+        task = Task(id=f"row-{number}", instruction=f"question {number}")
+        run = Trajectory(
+            id=f"{bundle.id}-{number}", task=task, output=answer, scores={"liked": Score("liked", value)}
+        )
+        groups.append(Group(task, (run,)))
+    pool.note(bundle, groups)
+
+
+def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the_best_first() -> None:
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])
+    answered(pool, START, [("sorry", 0.0)] * 4)
+    sales, advice, same = variant(route="sales"), variant(route="advice"), variant(route="service")
+    mended, worse, hasty = variant(convert="b / a"), variant(convert="a"), variant(convert="b")
+    answered(pool, sales, [("fifty", 0.6)] * 4)
+    answered(pool, advice, [("loamy", 0.7)] * 4)
+    answered(pool, same, [("fifty", 0.6)] * 4)
+    answered(pool, mended, [("3 litres", 0.65)] * 4)
+    answered(pool, worse, [("sorry", 0.0)] * 4)
+    answered(pool, hasty, [("9 litres", 1.0)] * 2)
+    assert pool.best() == [advice, mended, sales], "`hasty` was run on too few rows to say anything"
+
+
+def run_of(answer: str) -> Trajectory:
+    task = Task(id="row", instruction="Is ivy poisonous?", initial_state={"input": "Is ivy poisonous?"})
+    return Trajectory(id="run", task=task, output=answer, steps=(Step(action=answer),))
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_an_answer_that_people_dislike_elsewhere_is_no_repair_here(shuffled: bool) -> None:
+    elsewhere = [(f"It costs {price} euros.", True) for price in range(20)]
+    elsewhere += [("It should be around fifty.", False)] * 20
+    if shuffled:
+        elsewhere = [(answer, number % 2 == 0) for number, (answer, _) in enumerate(elsewhere)]
+    own = [Rated("Is ivy poisonous?", "I cannot look that up.", False, f"person-{n}") for n in range(4)]
+    steer = Steer(own, ["Is ivy poisonous?"], 0.15, AnswersElsewhere(elsewhere))
+    guess, mended = (steer(run_of(text)).value for text in ("It should be around fifty.", "It is poisonous."))
+    assert guess is not None
+    assert mended is not None
+    if shuffled:
+        assert abs(guess - mended) < 0.1
+    else:
+        assert mended > guess + 0.2
+    disliked = steer(run_of("I cannot look that up.")).value
+    assert disliked is not None
+    assert disliked < 0.05
+
+
+@pytest.mark.parametrize(("ups", "held"), [(2, False), (14, True)])
+def test_where_nearly_all_is_bad_an_answer_that_one_person_liked_holds_nothing_in_place(
+    ups: int, held: bool
+) -> None:
+    own = [f"How heavy are {count} rakes?" for count in range(20)]
+    rated = [Rated(question, "3 kg", n < ups, f"person-{n}") for n, question in enumerate(own)]
+    steer = Steer(rated, own, 0.15, AnswersElsewhere(()))
+    task = Task(id="row", instruction=own[0], initial_state={"input": own[0]})
+    stays, changes = (
+        steer(Trajectory(id=text, task=task, output=text)).value or 0.0 for text in ("3 kg", "3.5 kg")
+    )
+    assert (stays > changes) is held
+
+
+ROUTES = '{\n  "cancelled": "sales",\n  "return": "orders",\n  "soil": "orders"\n}\n'
+
+
+def test_values_that_two_repairs_exchange_in_a_file_stand_together_and_it_stays_json() -> None:
+    one = ROUTES.replace('"cancelled": "sales"', '"cancelled": "orders"')
+    other = ROUTES.replace('"return": "orders"', '"return": "service"')
+    both = entries_merged(one, ROUTES, other)
+    assert both is not None
+    assert json.loads(both) == {"cancelled": "orders", "return": "service", "soil": "orders"}
+    assert (
+        entries_merged(one, ROUTES, ROUTES.replace('"cancelled": "sales"', '"cancelled": "advice"')) is None
+    )
+    added = ROUTES.replace('  "soil"', '  "hours": "service",\n  "soil"')
+    assert json.loads(entries_merged(added, ROUTES, other) or "")["hours"] == "service"
+    assert entries_merged(other, ROUTES, added) is None, "git finds both changes in one place"
