@@ -21,7 +21,6 @@ from pathlib import Path
 
 from ...errors import BudgetExceeded, GateError, InputError, TrainingRefused
 from ...judge.fitted import FittedReward, Noise, ThumbAgreement, agreement
-from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...prove.guardrails import Guardrail
@@ -30,24 +29,21 @@ from ...record.store import Log, Store
 from ...record.store.releases import PROGRAM
 from ...repository.scan import scan
 from ...sandbox import Pool
-from ...types import Budget, Bundle, Group, Sampling, Split, Task, Trajectory, Verdict, Version, digest
+from ...types import Budget, Bundle, Sampling, Split, Task, Trajectory, Verdict, Version, digest
 from ..datasets.signatures import Signature
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
 from ..improvement import Candidate, Improvement
-from ..loop import Context, Progress, Update, quiet
+from ..loop import Progress, quiet
 from .agent import RepositoryAgent
 from .agent_prompt import entry_of, placed
 from .candidates import ProgramCodec
-from .edits import EDITS
-from .engine import SearchOptions
+from .code_search import SEARCHED, CodeSearch
 from .networked import Networked
 from .pieces import Piece, patch
-from .proposers import Proposer
 from .reflecting import Reflect, ReflectOptions
 from .steering import AnswersElsewhere, Steer
 from .suspects import PieceKind, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
-from .texts import Texts
 from .thumbed import (
     LIKED,
     LIKED_BY_ALL,
@@ -72,8 +68,6 @@ _AT_ONCE = 10
 """Of them that are asked before it is looked whether it lost too many."""
 _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
-_SEARCHED = 16
-"""Rows of the issue that the learners see."""
 _RATED = 90
 """Rated runs of the part that a reward is fitted to: its time grows with their third power."""
 _CONTROLS = 1 / 3
@@ -219,7 +213,7 @@ def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
     search = [task for task in rows.tasks if task.split is Split.TRAIN]
     own = [task for task in search if not part.runs.isdisjoint(task.meta["runs"])]
     others = [task for task in search if task not in own]
-    chosen = own[:_SEARCHED]
+    chosen = own[:SEARCHED]
     # As many: a change that spoils everything else would else win by what it changes here.
     chosen += others[: len(chosen)]
     return [*chosen, *rows.gate]
@@ -288,43 +282,6 @@ def _refusal(suspects: Sequence[Suspect], rows: ThumbRows, settings: RepairSetti
 def variant_id(version: Version) -> str:
     """Of a text of a resource, whatever it was made from."""
     return digest([version.resource, version.content], 16)
-
-
-@dataclass
-class CodeSearch:
-    """Optimizer of one piece of Python: edits that cost nothing, and a model's changes by turns."""
-
-    resource: str
-    model: Model | None
-    proposals: int
-    seed: int
-    code: bool = True
-    """It is Python; else a file of values."""
-    edits: bool = True
-    """Edits that cost nothing take turns with the model."""
-
-    name = "evolve"
-    group_size = 0
-    takes_groups = False
-    on_policy = False
-    ordered = False
-
-    @property
-    def identity(self) -> str:
-        """Digest of what decides its results."""
-        return digest([self.resource, getattr(self.model, "name", ""), self.proposals, self.seed, self.edits])
-
-    async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
-        """One search."""
-        edits = tuple(EDITS) if self.edits or self.model is None else ()
-        options = SearchOptions(
-            iterations=self.proposals, edits=edits, seed=self.seed, in_flight=2, target=1.0
-        )
-        code = [self.resource] if self.code else []
-        # An endpoint that answers a request always alike would else answer all of them alike.
-        proposers = [Proposer(RecordedModel(self.model, context.log), sampled=3)] if self.model else []
-        texts = Texts([self.resource], LIKED, None, proposers, options, tasks=_SEARCHED, code=code)
-        return await texts.improve(bundle, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,7 +423,7 @@ class Repair:
             if self.model is None:
                 raise TrainingRefused("no model proposes texts (--model)")
             options = ReflectOptions(
-                rounds=proposals, patience=proposals, seed=settings.seed, tasks=_SEARCHED, first=4
+                rounds=proposals, patience=proposals, seed=settings.seed, tasks=SEARCHED, first=4
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
