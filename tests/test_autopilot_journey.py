@@ -297,6 +297,16 @@ def test_ask_waits_for_approval_and_suggest_leaves_the_traffic_alone(shop: Shop)
     decide(shop.store, "trial-1", allow=True)
     _steps(shop, clock, mode=Mode.ASK)
     assert len(shop.store.on_trial()) == 1
+    shop.ask(140, at=clock.now, trial=_trial(shop))
+    clock.now += 200
+    _steps(shop, clock, mode=Mode.ASK)
+    assert shop.stage() == "proven"
+    assert shop.store.live() is None, "proven, and asked once more"
+    (asked,) = waiting(shop.store)
+    decide(shop.store, asked, allow=True)
+    _steps(shop, clock, mode=Mode.ASK)
+    assert shop.stage() == "shipped"
+    assert waiting(shop.store) == []
 
 
 def test_what_a_person_refuses_is_left_for_the_night_and_asked_for_no_more(shop: Shop) -> None:

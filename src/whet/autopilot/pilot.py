@@ -167,6 +167,9 @@ class Autopilot:
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(work, runs)
+            if step == "ship":
+                permitted = self._permitted(_repair(issue))
+                step = "" if permitted is None else "ship" if permitted else "refuse"
             if step and not (step == "diagnose" and self._workshop.covered(issue, under_way)):
                 return step, issue, work
         ready = [issue for issue, work in works if work.get("stage") == "to try"]
@@ -265,8 +268,13 @@ class Autopilot:
             stepped = await bench.propose(issue, work)
         elif name == "prove":
             stepped = await bench.prove(issue, work)
+        elif name == "refuse":
+            why = f"{_repair(issue)} was refused"
+            stepped = Stepped(f"given up: {why}", {**work, "stage": "given up", "reason": why})
         else:
             stepped = ship(bench, issue, work, self.deliver)
+        if name in ("refuse", "ship"):
+            settled(self.store, _repair(issue))
         if stepped.work.get("stage") == "waiting":
             stepped.work["runs"] = self._evidence()
         stepped.work["failures"] = 0
@@ -393,6 +401,11 @@ class Autopilot:
     def _standing(self) -> str:
         limits = self.night.budget
         return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
+
+
+def _repair(issue: AgentIssue) -> str:
+    """What a repair that is proven is asked for by."""
+    return f"repair-{issue.id[:12]}"
 
 
 def settings_of(agent: Path, **changes: Any) -> RepairSettings:
