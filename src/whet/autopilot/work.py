@@ -6,19 +6,20 @@ transaction.  A step that is done again after a kill finds what it paid for in t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..judge.drift import is_traffic
-from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair
+from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair, variant_id
 from ..learn.evolution.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
 from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
-from ..types import Bundle, Json, Trajectory
+from ..types import Bundle, Json, Trajectory, Version, digest
 from .night import Night
 from .slices import PartOfTraffic
 
@@ -26,6 +27,8 @@ PEOPLE = InfluenceLimits(people=5)
 """Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
 _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
+_MOST_IDEAS = 8
+"""Variants of a piece from other issues' searches that are tried for one: the newest."""
 _BEYOND = (Component.UPSTREAM, Component.NONE)
 """Components that no change of the agent repairs."""
 
@@ -158,7 +161,8 @@ class Workshop:
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
             if work.get("others"):
                 return await self._next(issue, work, repair)
-            proposed = await repair.propose()
+            proposed = await repair.propose(self._ideas(repair))
+            self._keep_ideas(repair)
             names = [suspect.name for suspect in plan.suspects]
             work = {**work, "searched": [*dict.fromkeys([*work.get("searched", ()), *names])]}
             failed = [f"; {sentence}" for sentence in proposed.failed]
@@ -174,6 +178,35 @@ class Workshop:
             work = {**work, "others": [bundle.id for bundle in proposed.others], "origin": repair.start.id}
             which = f"the best of {proposed.variants} variants"
             return self._proposed(work, repair, proposed.improvement.bundle, which, failed)
+
+    def _ideas(self, repair: Repair) -> list[Version]:
+        """What searches for other issues made of pieces that stand as they stood then."""
+        known = {variant_id(version) for version in repair.start.values()}
+        ideas, count = list[Version](), Counter[str]()
+        for idea, origin in reversed(self.store.state(self._ideas_key) or []):
+            version = self.store.version(idea)
+            piece = repair.start.get(version.resource)
+            stands = piece is not None and digest(piece.content, 16) == origin
+            if piece is None or not stands or variant_id(version) in known:
+                continue
+            known.add(variant_id(version))
+            count[version.resource] += 1
+            if count[version.resource] <= _MOST_IDEAS:
+                ideas.append(replace(version, id="", parent=piece.id))
+        return ideas
+
+    def _keep_ideas(self, repair: Repair) -> None:
+        if not repair.ideas:
+            return
+        kept = list(self.store.state(self._ideas_key) or [])
+        new = [[idea.id, digest(repair.start[idea.resource].content, 16)] for idea in repair.ideas]
+        with self.store.batch() as batch:
+            batch.put_versions(*repair.ideas)
+            batch.put_state(self._ideas_key, [*kept, *(each for each in new if each not in kept)])
+
+    @property
+    def _ideas_key(self) -> str:
+        return f"{self.night.prefix}/ideas"
 
     async def _next(self, issue: AgentIssue, work: dict[str, Any], repair: Repair) -> Stepped:
         """The next of the variants that the search left, made of the source as it stands now."""

@@ -315,13 +315,18 @@ class Repair:
     words: Collection[str] = ()
     """That tell this part of the traffic from the rest."""
     pool: VariantPool = field(init=False)
+    ideas: list[Version] = field(default_factory=list)
+    """All that its searches made and ran, better or not: a model that sees several faults mends any of them."""
 
     def __post_init__(self) -> None:
         self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
         self.experiment.watch_runs(self.pool.note)
 
-    async def propose(self) -> Proposed:
+    async def propose(self, ideas: Sequence[Version] = ()) -> Proposed:
         """Let each learner make its variants, and race the best of each.
+
+        Args:
+            ideas: of searches for other issues; those of a piece that may be at fault here are tried first.
 
         Raises:
             TrainingRefused: the agent does not answer at all.
@@ -329,6 +334,11 @@ class Repair:
         await answers_at_all(self.experiment, self.start)
         suspects = self.plan.suspects
         tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        if ideas and not self.plan.fitted:
+            pieces = {self.names[suspect.name] for suspect in suspects}
+            versions = [idea for idea in ideas if idea.resource in pieces]
+            await self._moved([self.start.put(version) for version in versions])
+            tried += len(versions)
         asking = sum(suspect.kind is not PieceKind.KNOB for suspect in suspects)
         proposals = max(LEAST_VARIANTS, self.plan.settings.proposals // max(1, asking))
         for place, suspect in enumerate(suspects):
@@ -431,6 +441,7 @@ class Repair:
             optimizer = CodeSearch(
                 resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
             )
+        before = self.pool.bundles()
         improvement = await self.experiment.improve(
             optimizer,
             bundle=self.start,
@@ -439,6 +450,9 @@ class Repair:
             budget=Budget(rollouts=rollouts),
             watch=lambda number, metrics: None,
         )
+        for id, bundle in self.pool.bundles().items():
+            if id not in before:
+                self.ideas += self.changed(bundle)
         metrics = improvement.metrics[-1] if improvement.metrics else {}
         return improvement, int(metrics.get("tried", metrics.get("proposals", 0)))
 

@@ -54,6 +54,10 @@ class VariantPool:
                     tried.values[group.task.id] = score.value
                     tried.answers[group.task.id] = run.output_text
 
+    def bundles(self) -> dict[str, Bundle]:
+        """Id → every Bundle that was run."""
+        return {id: tried.bundle for id, tried in self._tried.items()}
+
     def start_value(self, task: Task) -> float:
         """What the agent as it is has on a row; 1 where it was not run."""
         return self._tried[self._start.id].values.get(task.id, 1.0)
