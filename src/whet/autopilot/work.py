@@ -53,9 +53,9 @@ class Workshop:
     model: Model | None
     _read: dict[tuple[int, int], list[Trajectory]] = field(default_factory=dict)
     """The record as it was last read: decoding it costs more than most steps."""
-    _parts: dict[tuple[str, float], PartOfTraffic] = field(default_factory=dict)
-    """Issue and time of its diagnosis → its part of the traffic."""
-    _covered: dict[tuple[str, int, str, float], bool] = field(default_factory=dict)
+    _parts: dict[tuple[str, str], PartOfTraffic] = field(default_factory=dict)
+    """Issue and the runs that show it → its part of the traffic."""
+    _held: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
@@ -85,22 +85,30 @@ class Workshop:
         return PartOfTraffic.of(own, [run.task.instruction for run in runs], share=work["traffic"])
 
     def covered(self, issue: AgentIssue, works: Iterable[tuple[str, dict[str, Any]]]) -> bool:
-        """True if most questions of an issue belong to the part of another one that is being worked on.
+        """True if another issue that is being worked on is about the same questions.
 
-        One fault often shows as several issues, by its words, its tool, its answers; what repairs one repairs all.
+        One fault often shows as several issues, by its words, its tool, its answers; what repairs one repairs all.  One
+        that is about many more questions is another: it may have other faults, and this one beside them.
         """
-        return any(self._shared(issue, id, work) for id, work in works if id != issue.id and "shown" in work)
+        own = {"shown": list(issue.runs), "traffic": issue.traffic, "as_of": self.night.now}
+        return any(
+            self._holds(id, work, own) and self._holds(issue.id, own, work)
+            for id, work in works
+            if id != issue.id and "shown" in work
+        )
 
-    def _shared(self, issue: AgentIssue, id: str, work: dict[str, Any]) -> bool:
-        key = (issue.id, len(issue.runs), id, float(work["as_of"]))
-        if key not in self._covered:
-            if key[2:] not in self._parts:
+    def _holds(self, id: str, work: dict[str, Any], other: dict[str, Any]) -> bool:
+        """True if most questions of the other belong to the part of this one."""
+        part_key = (id, digest(work["shown"], 16))
+        key = (*part_key, digest(other["shown"], 16))
+        if key not in self._held:
+            if part_key not in self._parts:
                 runs = [run for run in self._requests() if run.started <= work["as_of"]]
-                self._parts[key[2:]] = self.slice(work, runs)
-            part, shown = self._parts[key[2:]], set(issue.runs)
+                self._parts[part_key] = self.slice(work, runs)
+            part, shown = self._parts[part_key], set(other["shown"])
             questions = [run.task.instruction for run in self._requests() if run.id in shown]
-            self._covered[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
-        return self._covered[key]
+            self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
+        return self._held[key]
 
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
