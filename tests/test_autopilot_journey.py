@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -353,3 +354,43 @@ def test_no_more_than_the_budget_is_asked_of_the_agent(shop: Shop) -> None:
     asyncio.run(shop.pilot(clock=clock, rollouts=20).run())
     assert shop.pilot(clock=clock).night.recorded["rollouts"] <= 20
     assert shop.store.release_log() == []
+
+
+def test_an_issue_of_the_same_questions_waits_and_one_of_others_does_not(shop: Shop) -> None:
+    clock, store = Clock(), shop.store
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    assert shop.stage() == "on trial"
+    runs = list(store.trajectories(served=True))
+    of = {
+        subject: [run.id for run in runs if subject in run.task.instruction]
+        for subject in ("warranty", "delivery")
+    }
+    same, other = (
+        AgentIssue(id=f"issue-{name}", name=name, component=Component.ROUTE, runs=ids, traffic=share)
+        for name, ids, share in (("same", of["warranty"][:18], 0.75), ("other", of["delivery"], 0.25))
+    )
+    store.issues.put(same, other)
+    _steps(shop, clock)
+    assert store.state("autopilot/work/issue-same") is None
+    assert store.state("autopilot/work/issue-other") is not None
+
+
+def test_what_was_made_for_one_issue_is_tried_for_another_while_its_piece_stands(shop: Shop) -> None:
+    clock, store = Clock(), shop.store
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    pilot = shop.pilot(clock=clock)
+    work = store.state("autopilot/work/issue-warranty")
+    start = store.bundle(work["origin"])
+    piece = next(iter(start.values()))
+    idea = Version(resource=piece.resource, content=f"{piece.content}# mended\n", kind=piece.kind)
+    twin = Version(resource=piece.resource, content=piece.content, kind=piece.kind)
+    repair = SimpleNamespace(start=start, ideas=[idea, twin])
+    pilot._workshop._keep_ideas(repair)  # type: ignore[arg-type]
+    (tried,) = pilot._workshop._ideas(repair)  # type: ignore[arg-type]
+    assert (tried.content, tried.parent) == (idea.content, piece.id)
+    changed = SimpleNamespace(
+        start=start.put(Version(resource=piece.resource, content="x = 1\n", kind=piece.kind))
+    )
+    assert pilot._workshop._ideas(changed) == [], "of a source that is another one now"  # type: ignore[arg-type]
