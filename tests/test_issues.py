@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,39 @@ def test_a_jump_in_time_is_an_issue_and_a_tool_that_was_always_slow_is_none() ->
         (issue,) = standing(find_issues(store, now=NOW))
         assert issue.measure == "seconds"
         assert issue.where == {"tool": "order"}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("told", ["since day 6", "at any time", "nothing, but other words"])
+def test_what_gets_worse_everywhere_at_once_is_an_issue_of_that_moment(seed: int, told: str) -> None:
+    draw = random.Random(f"worse {seed}")
+    moment = START + 86_400 * 6
+
+    def turned(run: Trajectory) -> Trajectory:
+        if told == "nothing, but other words":
+            other = replace(run.task, id="", instruction=f"Kindly inform me: {run.task.instruction}")
+            return replace(run, task=other) if run.started >= moment else run
+        worse = run.started >= moment if told == "since day 6" else draw.random() < 0.4
+        if worse and draw.random() < 0.6:
+            return replace(run, feedback=[replace(note, value=-1.0) for note in run.feedback])
+        return run
+
+    with whet.Store(":memory:") as store:
+        store.put(*map(turned, runs(seed, broken="")))
+        issues = standing(find_issues(store, now=NOW))
+        if told != "since day 6":
+            assert issues == []
+            return
+        (issue,) = issues
+        assert abs(datetime.fromisoformat(issue.where["since"]).timestamp() - moment) < 86_400
+        assert issue.name.startswith("Runs since 2026-")
+        assert "thumbs drifted" in issue.because[0]
+        store.put(
+            *map(turned, runs(seed, broken="", label="later", start=START + 86_400 * 10, days=2.0, count=200))
+        )
+        assert [each.id for each in standing(find_issues(store, now=NOW))] == [issue.id], (
+            "the same, once more"
+        )
 
 
 def test_a_hostile_record_is_read_and_its_text_stays_text() -> None:

@@ -1,7 +1,8 @@
 """`find_issues`: looks at the newest runs of a record, and brings its issues up to date.
 
 What fails by itself, tools and runs that end in errors, is grouped by tool and error.  What fails by people's word, a
-score or an outcome is looked for in slices (`slices.py`).  A slice that another one explains is that one.  A burst that
+score or an outcome is looked for in slices (`slices.py`).  A slice that another one explains is that one.  What is left
+and comes since something drifted is an issue of that moment (`drifting.py`).  A burst that
 is over is recorded and closed at once.  An issue that was closed or shipped is judged by the runs since then alone: it
 is reopened where they fail as before, and a shipped one is closed where they do not.
 """
@@ -18,8 +19,9 @@ from ...record.store.issues import MOST_RUNS, AgentIssue, Component, IssueStatus
 from ...record.tracing.signals import hear
 from ...stats import wilson
 from ...types import Trajectory, digest
+from .drifting import drifted_slices, drifts, moments
 from .failing import ERRORS, MEASURES, PEOPLE, RETURNS, SAID, TOOL_ERRORS
-from .marks import ENDED, ERROR, TOOL_MARK, WORD, RunMark
+from .marks import ENDED, ERROR, SINCE, TOOL_MARK, WORD, RunMark
 from .scanning import IssueScan, scan
 from .slices import (
     BAD,
@@ -58,6 +60,8 @@ class _Seen:
     timing: Timing
     others: list[TrafficSlice] = field(default_factory=list)
     """Slices of the same runs by other measures."""
+    drifted: Sequence[str] = ()
+    """What drifted when they began, in sentences."""
 
 
 def find_issues(
@@ -79,7 +83,9 @@ def find_issues(
     hear(store, now=now)
     after = max(0, store.newest() - newest)
     served = (run for run in store.trajectories(served=True, after=after, since=since) if is_traffic(run))
-    return update(store, scan(served, score=score), now=now)
+    scanned = scan(served, score=score)
+    scanned.drifts = drifts(store)
+    return update(store, scanned, now=now)
 
 
 def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> list[AgentIssue]:
@@ -87,7 +93,9 @@ def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> lis
     table = scanned.table
     if table.ids:
         recorded = store.issues.read()
-        issues = [_issue(store, table, failing, recorded) for failing in seen_in(scanned)]
+        findings = seen_in(scanned)
+        findings += _since_in(scanned, findings, recorded)
+        issues = [_issue(store, table, failing, recorded) for failing in findings]
         store.issues.put(*{issue.id: issue for issue in issues}.values(), at=now)
         for issue in issues:
             _diagnosed(store, issue, now)
@@ -116,6 +124,28 @@ def seen_in(scanned: IssueScan) -> list[_Seen]:
             elif explaining:
                 explaining[0].others.append(failing)
     return findings
+
+
+def _since_in(scanned: IssueScan, findings: Sequence[_Seen], recorded: Iterable[AgentIssue]) -> list[_Seen]:
+    """Failures since something drifted that nothing else explains."""
+    table, seen = scanned.table, list[_Seen]()
+    known = [
+        RunMark(SINCE, issue.where[SINCE]) for issue in recorded if SINCE in issue.where and not issue.over
+    ]
+    marks = moments(scanned.drifts, known)
+    measures = [measure for measure in MEASURES if measure in table.labels and measure not in _DIRECT]
+    explained = {run for finding in findings for run in finding.runs}
+    clock = TrafficClock(table.started)
+    for mark, sentences in marks.items():
+        tests = len(marks) * max(1, len(measures))
+        slices = drifted_slices(table, mark, measures, explained, tests=tests)
+        if slices:
+            runs = table.runs_with(mark)
+            # Beside all runs: those since a moment would always be a burst.
+            timing = clock.timing(table.started, [table.started[run] for run in slices[0].failed])
+            seen.append(_Seen(slices[0], runs, timing, slices[1:], sentences))
+            explained.update(runs)
+    return seen
 
 
 def _timing(clock: TrafficClock, table: RunTable, failing: TrafficSlice) -> Timing:
@@ -170,7 +200,7 @@ def _issue(store: Store, table: RunTable, finding: _Seen, recorded: Iterable[Age
     newest_first = sorted(own.failed, key=lambda run: -table.started[run])
     shown = [table.ids[run] for run in newest_first[:MOST_RUNS]]
     suspect = weak_part(_evidence(table, finding, list(store.trajectories(ids=shown))))
-    because = [*suspect.because, *(_besides(beside) for beside in finding.others)]
+    because = [*finding.drifted, *suspect.because, *(_besides(beside) for beside in finding.others)]
     status, reason = IssueStatus.OPEN, _numbers(own)
     component, resource, certainty = suspect.component, suspect.resource, suspect.certainty
     if finding.timing.traffic_burst:
@@ -278,6 +308,8 @@ def _subject(own: TrafficSlice) -> str:
         return "Questions with " + " and ".join(f"“{word}”" for word in [*longest, *single])
     if mark.kind == ENDED:
         return f"Runs that end in {value}"
+    if mark.kind == SINCE:
+        return f"Runs since {value}"
     return f"Runs with {mark.kind} {value}"
 
 

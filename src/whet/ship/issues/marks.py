@@ -32,6 +32,8 @@ class RunMark(NamedTuple):
 TOOL_MARK, ERROR, ARGUMENT, RESULT, SEQUENCE = "tool", "tool error", "tool argument", "tool result", "tools"
 MODEL, AGENT, CHOICE, SYSTEM, VERSION = "model", "agent", "choice", "system prompt", "version"
 STOPPED, WORD, FIELD, ENDED = "stopped", "word", "field", "error"
+SINCE = "since"
+"""All runs from a moment on; no run brings it, and a table finds its runs by their start."""
 TELLING = (
     *(ERROR, TOOL_MARK, SEQUENCE, CHOICE, AGENT, MODEL, STOPPED, ENDED, FIELD, ARGUMENT, RESULT),
     *(WORD, VERSION, SYSTEM),

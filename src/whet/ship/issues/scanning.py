@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...judge.drift import Drift
 from ...judge.signs import SignPrecision
 from ...types import Trajectory
 from .failing import (
@@ -35,6 +36,8 @@ class IssueScan:
     signs: list[SignPrecision] = field(default_factory=list)
     thumbs: int = 0
     """Runs that people said something of."""
+    drifts: Sequence[Drift] = ()
+    """What drifted since the last release."""
 
 
 def scan(runs: Iterable[Trajectory], *, score: str | None = None) -> IssueScan:

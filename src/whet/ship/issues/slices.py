@@ -18,10 +18,11 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TypeAlias
 
 from ...stats import t_tail, wilson
-from .marks import ARGUMENT, RESULT, TELLING, RunMark
+from .marks import ARGUMENT, RESULT, SINCE, TELLING, RunMark
 
 ALPHA = 0.05
 FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
@@ -93,6 +94,9 @@ class RunTable:
 
     def runs_with(self, mark: RunMark) -> array[int]:
         """The runs of a slice, ascending."""
+        if mark.kind == SINCE:
+            moment = datetime.fromisoformat(mark.value).timestamp()
+            return array("l", (run for run, started in enumerate(self.started) if started >= moment))
         column = self._numbers.get(mark)
         return array("l") if column is None else self.holders[column]
 

@@ -25,6 +25,7 @@ from .marks import (
     MODEL,
     NO_TOOL,
     RESULT,
+    SINCE,
     STOPPED,
     SYSTEM,
     TOOL_MARK,
@@ -102,6 +103,11 @@ def weak_part(evidence: SliceEvidence) -> WeakPartGuess:
         suspect = look(evidence)
         if suspect is not None:
             return suspect
+    if evidence.mark.kind == SINCE:
+        told = (
+            "nothing but the time sets these runs apart: look at the model, and at what the agent stands on"
+        )
+        return WeakPartGuess(Component.MODEL, certainty=0.3, because=[told])
     return WeakPartGuess(
         Component.PROMPT,
         certainty=0.3,
