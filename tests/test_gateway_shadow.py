@@ -140,6 +140,9 @@ def test_what_would_act_at_the_provider_is_never_sent_and_nothing_is_sent_beyond
         for number in range(4):
             ask(made, f"r{number}", {"store": True}, **{"idempotency-key": "k"})
         until(lambda: mirror.status.get("left out: the budget of shadows is used up") == 2)
+
+        # The budget is spent before a request is on its way.
+        until(lambda: sum(request.body["model"] == "small" for request in upstream.requests) >= 2)  # type: ignore[index]
         sent = [request for request in upstream.requests if request.body["model"] == "small"]  # type: ignore[index]
         assert len(sent) == 2
         assert all(request.body["store"] is False for request in sent)  # type: ignore[index]
