@@ -39,7 +39,7 @@ REPAIRED, KINDS = 15, 4
 """What has to be reached: faults that are repaired, and kinds of learner that repair one."""
 ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
-AGENT_CALLS, MODEL_CALLS = 12_000, 2_000
+AGENT_CALLS, MODEL_CALLS = 20_000, 2_000
 SHARE = 0.5
 _LIMIT = 600.0
 """Seconds of one look, after which it is stopped."""
