@@ -36,6 +36,8 @@ _BACKOFF = 60.0
 """Seconds after a step that failed, doubled with each further failure."""
 _FAILURES = 4
 """Of one issue in a row, after which it is given up for the night."""
+_ASKING = frozenset(("diagnose", "propose", "prove"))
+"""Steps that lead to nothing once no call of the agent is left."""
 _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven"))
 """Stages of work that another issue of the same questions waits for."""
 _FRESH = 1.25
@@ -167,6 +169,8 @@ class Autopilot:
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(work, runs)
+            if step in _ASKING and self.night.meter.left("rollouts") == 0:
+                step = ""
             if step == "ship":
                 permitted = self._permitted(_repair(issue))
                 step = "" if permitted is None else "ship" if permitted else "refuse"

@@ -110,6 +110,12 @@ class Workshop:
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
+    def _searched(self, work: dict[str, Any]) -> tuple[str, ...]:
+        """Pieces that come last; every second attempt, for those that were searched may still be it."""
+        if work.get("others"):
+            return tuple(work.get("avoided", ()))  # as they were when the variants were made
+        return tuple(work.get("searched", ())) if work["attempt"] % 2 else ()
+
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
         influence = weighed(self.runs(work["as_of"]), PEOPLE)
@@ -120,7 +126,7 @@ class Workshop:
             component=issue.component.value,
             resource=issue.resource,
             tried=tuple(work.get("tried", ())),
-            searched=tuple(work.get("searched", ())) if work["attempt"] % 2 else (),
+            searched=self._searched(work),
             runs=frozenset(run.id for run in part.runs(runs)),
         )
         people = {run.subject or run.session or run.id for run in runs}
@@ -172,7 +178,11 @@ class Workshop:
             proposed = await repair.propose(self._ideas(repair))
             self._keep_ideas(repair)
             names = [suspect.name for suspect in plan.suspects]
-            work = {**work, "searched": [*dict.fromkeys([*work.get("searched", ()), *names])]}
+            work = {
+                **work,
+                "avoided": list(self._searched(work)),
+                "searched": [*dict.fromkeys([*work.get("searched", ()), *names])],
+            }
             failed = [f"; {sentence}" for sentence in proposed.failed]
             if proposed.improvement.bundle == repair.start:
                 why = f"none of {proposed.variants} variants was better" + "".join(failed)
@@ -223,7 +233,8 @@ class Workshop:
             versions = list(bundle_of(self.store, {**work, "bundle": id, "start": work["origin"]}).values())
             # What it was made from may have been changed by another repair since.
             origin = self.store.bundle(work["origin"])
-            if all(repair.start[each.resource].content == origin[each.resource].content for each in versions):
+            pieces = [(repair.start.get(each.resource), origin[each.resource]) for each in versions]
+            if all(piece is not None and piece.content == old.content for piece, old in pieces):
                 candidates.append((id, repair.start.put(*versions)))
         fresh = [(id, bundle) for id, bundle in candidates if repair.fresh(bundle)]
         chosen, behind, harms = await repair.first_harmless([bundle for _, bundle in fresh])
