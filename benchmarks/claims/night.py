@@ -196,8 +196,9 @@ class Unattended:
         try:
             code = process.wait(_LIMIT)
         except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGINT)
-            code = 0 if process.wait(60) in (0, 130) else 1
+            # Not SIGINT, which a process that was begun in the background may be told to ignore.
+            process.terminate()
+            code = process.wait(60)
         if code:
             raise RuntimeError((self.folder / "autopilot.log").read_text(encoding="utf-8")[-3_000:])
 

@@ -174,7 +174,7 @@ class Workshop:
             return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
             if work.get("others"):
-                return await self._next(issue, work, repair)
+                return await self._next(work, repair)
             proposed = await repair.propose(self._ideas(repair))
             self._keep_ideas(repair)
             names = [suspect.name for suspect in plan.suspects]
@@ -226,7 +226,7 @@ class Workshop:
     def _ideas_key(self) -> str:
         return f"{self.night.prefix}/ideas"
 
-    async def _next(self, issue: AgentIssue, work: dict[str, Any], repair: Repair) -> Stepped:
+    async def _next(self, work: dict[str, Any], repair: Repair) -> Stepped:
         """The next of the variants that the search left, made of the source as it stands now."""
         candidates = []
         for id in work["others"]:

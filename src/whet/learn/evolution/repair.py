@@ -323,7 +323,7 @@ class Repair:
         self.experiment.watch_runs(self.pool.note)
 
     async def propose(self, ideas: Sequence[Version] = ()) -> Proposed:
-        """Let each learner make its variants, and race the best of each.
+        """Let each learner make its variants; race the best of each, or keep those that answer differently.
 
         Args:
             ideas: of searches for other issues; those of a piece that may be at fault here are tried first.
@@ -474,7 +474,7 @@ class Repair:
         return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
 
     async def _moved(self, bundles: Sequence[Bundle]) -> None:
-        """Run each on the rows that are surest wrong, and those that move them on as many of all others."""
+        """Run each on the rows that are surest wrong, and those that move them on every second other one."""
         tasks = [*self.experiment.train, *self.experiment.validation]
         await self.experiment.collect(self.start, tasks, label="values")
         worst = sorted(tasks, key=self.pool.start_value)
