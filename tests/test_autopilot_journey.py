@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from whet.autopilot.journal import read
 from whet.autopilot.night import NightBudget, start, stop
 from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
 from whet.autopilot.shipping import delivery_of
+from whet.learn.evolution.repair import opened
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
 from whet.serve.trials import TrialWatcher
@@ -380,17 +380,23 @@ def test_what_was_made_for_one_issue_is_tried_for_another_while_its_piece_stands
     clock, store = Clock(), shop.store
     shop.ask(72, at=1_000.0)
     _steps(shop, clock)
-    pilot = shop.pilot(clock=clock)
-    work = store.state("autopilot/work/issue-warranty")
-    start = store.bundle(work["origin"])
-    piece = next(iter(start.values()))
-    idea = Version(resource=piece.resource, content=f"{piece.content}# mended\n", kind=piece.kind)
-    twin = Version(resource=piece.resource, content=piece.content, kind=piece.kind)
-    repair = SimpleNamespace(start=start, ideas=[idea, twin])
-    pilot._workshop._keep_ideas(repair)  # type: ignore[arg-type]
-    (tried,) = pilot._workshop._ideas(repair)  # type: ignore[arg-type]
-    assert (tried.content, tried.parent) == (idea.content, piece.id)
-    changed = SimpleNamespace(
-        start=start.put(Version(resource=piece.resource, content="x = 1\n", kind=piece.kind))
-    )
-    assert pilot._workshop._ideas(changed) == [], "of a source that is another one now"  # type: ignore[arg-type]
+    bench = shop.pilot(clock=clock)._workshop
+
+    async def ideas(made: Sequence[str] = ()) -> list[Version]:
+        plan = bench.plan(store.issues.get("issue-warranty"), store.state("autopilot/work/issue-warranty"))
+        async with opened(plan, store, model=None, meter=bench.night.meter) as repair:
+            piece = repair.start[repair.names[plan.suspects[0].name]]
+            repair.ideas = [
+                Version(resource=piece.resource, content=f"{piece.content}{more}", kind=piece.kind)
+                for more in made
+            ]
+            bench._keep_ideas(repair)
+            return bench._ideas(repair)
+
+    (tried,) = asyncio.run(ideas(["# mended\n", ""]))
+    assert str(tried.content).endswith("# mended\n"), "and not the piece as it is"
+    source = shop.folder / "desk.py"
+    text, before = source.read_text(encoding="utf-8"), str(tried.content).removesuffix("# mended\n")
+    assert text.count(before.strip()) == 1
+    source.write_text(text.replace(before.strip(), f"{before.strip()}  # another one now"), encoding="utf-8")
+    assert asyncio.run(ideas()) == []

@@ -294,8 +294,6 @@ class Proposed:
     """That answer otherwise and may be right where it is not, the likeliest first; none where a reward may judge."""
     variants: int
     """That were tried."""
-    learners: Sequence[str]
-    """Those that found something better."""
     failed: Sequence[str] = ()
     """Sentences on learners that could do nothing, with their reason."""
 
@@ -363,13 +361,12 @@ class Repair:
             if best >= _GOOD and tried >= LEAST_VARIANTS:
                 break  # what is left to gain is less than what another piece may break
         if self.plan.fitted:
-            return Proposed(await self._best(better), (), tried, list(better), failed)
+            return Proposed(await self._best(better), (), tried, failed)
         bundle, others, harms = await self.first_harmless(
             [each for each in self.pool.best() if self.fresh(each)]
         )
         improvement = Improvement(bundle=bundle, parent=self.start, optimizer="repair")
-        learners = [suspect.name for suspect in suspects if self.names[suspect.name] in self._names(bundle)]
-        return Proposed(improvement, others, tried, learners, [*failed, *harms])
+        return Proposed(improvement, others, tried, [*failed, *harms])
 
     def fresh(self, bundle: Bundle) -> bool:
         """True if it changes something, and nothing that was tried in vain before."""
