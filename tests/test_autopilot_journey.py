@@ -353,7 +353,14 @@ def test_no_more_than_the_budget_is_asked_of_the_agent(shop: Shop) -> None:
     shop.ask(72, at=1_000.0)
     asyncio.run(shop.pilot(clock=clock, rollouts=20).run())
     assert shop.pilot(clock=clock).night.recorded["rollouts"] <= 20
-    assert shop.store.release_log() == []
+
+
+def test_a_night_without_calls_left_looks_and_searches_nothing(shop: Shop) -> None:
+    shop.ask(72, at=1_000.0)
+    pilot = shop.pilot(clock=Clock(), rollouts=20)
+    pilot.night.meter.reserve(rollouts=20)
+    asyncio.run(pilot.run())
+    assert {row.step for row in read(shop.store)} == {"night", "find"}
 
 
 def test_an_issue_of_the_same_questions_waits_and_one_of_others_does_not(shop: Shop) -> None:
