@@ -7,8 +7,10 @@ those first.  Everything is read as text; nothing of the repository is imported.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from ...errors import InputError, NotFoundError
@@ -86,6 +88,12 @@ class RepositoryAgent:
         """Path → text, of every Python file of the repository that can be read."""
         loaded = [self.repository.load(path) for path in self.repository.files(".py")]
         return {module.path.as_posix(): module.text for module in loaded if module is not None}
+
+    @cached_property
+    def trees(self) -> list[ast.Module]:
+        """Every Python file of the repository that can be read, parsed."""
+        loaded = [self.repository.load(path) for path in self.repository.files(".py")]
+        return [module.tree for module in loaded if module is not None]
 
     @property
     def start(self) -> Program:

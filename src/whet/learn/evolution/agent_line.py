@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -74,17 +74,35 @@ class AgentProcess:
         try:
             if self._process is None:
                 await self._start()
-            self._say({"args": positional, "kwargs": keywords, "made": made or {}})
-            while True:
-                line = await self._reader.readline()
-                if not line:
-                    raise await self._ended()
-                message: dict[str, Any] = json.loads(line)
-                if "ask" not in message or asked is None:
-                    return message
-                self._say(await asked(message["ask"], message["args"], message["kwargs"]))
+            return await self._answered({"args": positional, "kwargs": keywords, "made": made or {}}, asked)
         except (ConnectionError, ValueError) as error:
             raise await self._ended() from error
+
+    async def helper(
+        self, entry: str, args: Sequence[Json], kwargs: Mapping[str, Json], *, asked: Asked
+    ) -> dict[str, Any]:
+        """The answer of another function of the agent, while it waits for one of `asked`; as of `call`.
+
+        Raises:
+            AgentProcessEnded: it has ended, or what it said cannot be read.
+        """
+        try:
+            return await self._answered(
+                {"helper": entry, "args": list(args), "kwargs": dict(kwargs), "made": {}}, asked
+            )
+        except (ConnectionError, ValueError) as error:
+            raise await self._ended() from error
+
+    async def _answered(self, message: dict[str, Json], asked: Asked | None) -> dict[str, Any]:
+        self._say(message)
+        while True:
+            line = await self._reader.readline()
+            if not line:
+                raise await self._ended()
+            heard: dict[str, Any] = json.loads(line)
+            if "ask" not in heard or asked is None:
+                return heard
+            self._say(await asked(heard["ask"], heard["args"], heard["kwargs"]))
 
     async def _start(self) -> None:
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")

@@ -30,7 +30,8 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._file = socket.socket(fileno=descriptor).makefile("rwb")
-        self._lock = threading.Lock()
+        # A helper that answers while its asker waits may ask in its turn, in the same thread.
+        self._lock = threading.RLock()
 
     def say(self, message: dict[str, Any]) -> None:
         self._file.write(json.dumps(message, allow_nan=False).encode() + b"\n")
@@ -46,15 +47,17 @@ class Channel:
         plain(kwargs, f"{name}(...)")
         with self._lock:
             self.say({"ask": name, "args": list(args), "kwargs": kwargs})
-            answer = self.hear()
-        if answer is None:
+            # It may need what only this process reaches, before it can answer.
+            while (heard := self.hear()) is not None and "helper" in heard:
+                self.say(answer(heard["helper"], heard))
+        if heard is None:
             raise SystemExit(0)
-        if "raised" not in answer:
-            return answer["value"]
-        kind = getattr(builtins, answer["raised"], None)
+        if "raised" not in heard:
+            return heard["value"]
+        kind = getattr(builtins, heard["raised"], None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            raise kind(answer["message"])
-        raise RuntimeError(f"{answer['raised']}: {answer['message']}")
+            raise kind(heard["message"])
+        raise RuntimeError(f"{heard['raised']}: {heard['message']}")
 
 
 def plain(value: Any, where: str) -> None:

@@ -4,7 +4,8 @@ Each candidate gets a copy of the repository and a process of its own there, wit
 environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
 into the copy.  A constant may only become another literal.  A function that evolves is replaced in the
 copy by one that asks for it: it is called in the sandbox, by JSON, and what cannot cross is refused with
-the reason.  So nothing that a proposer wrote runs outside of the sandbox, and the scores may prove something.
+the reason.  A helper of it that asks a service answers from the agent's process (`lending.py`).  So nothing
+that a proposer wrote runs outside of the sandbox, and the scores may prove something.
 
 The agent itself does what it does: its tools reach what they reach, so give it a test account where they
 write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import copy
+import json
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ from ...types import Failure, Fault, Json, digest
 from ..datasets.callee import RUNNER, staged
 from .agent import RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
+from .lending import MOST_ASKED, Loan, asking, lent
+from .lending import RUNNER as LENDING
 from .outside import CallTarget, Inside
 from .pieces import Piece, replaced
 from .program import Program
@@ -189,7 +193,7 @@ class Caller:
         self._stack = stack
         self._process: AgentProcess | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._pieces: dict[str, ProgramSession] = {}
+        self._pieces: dict[str, tuple[ProgramSession, Loan]] = {}
 
     async def call(self, args: Sequence[Json] = (), *, seconds: float | None = None) -> CallResult:
         """The entry's answer to one input; `args` are those of `CallTarget.arguments`."""
@@ -238,17 +242,43 @@ class Caller:
         return CallResult(failure=failure, seconds=seconds, trusted_only=trusted)
 
     async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
-        """The answer of a function that evolves, called in the sandbox."""
-        session = self._pieces.get(name)
-        if session is None:
-            target = self._host.agent.target(name, [])
-            files = staged(target.build(self._program), target.entry)
-            opened = self._host.pool.open(files, f"{RUNNER}:call")
-            session = self._pieces[name] = await self._stack.enter_async_context(opened)
-        result = await session.call([args, kwargs, {}])
-        if result.failure is None:
-            return {"value": result.value}
-        return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
+        """The answer of a function that evolves, called in the sandbox; once more for each answer from outside."""
+        session, loan = self._pieces.get(name) or await self._opened(name)
+        if not loan.helpers:
+            return _piece_answer(name, await session.call([args, kwargs, {}]))
+        known: dict[str, str] = {}
+        while True:
+            result = await session.call([args, kwargs, {}, known])
+            asks = result.value["asks"] if result.failure is None and "asks" in result.value else None
+            if asks is None:
+                answer = (
+                    result if result.failure is not None else replace(result, value=result.value["value"])
+                )
+                return _piece_answer(name, answer)
+            if len(known) == MOST_ASKED:
+                return {
+                    "raised": "RuntimeError",
+                    "message": f"{name} asks outside more than {MOST_ASKED} times",
+                }
+            helper, given, named = json.loads(asks)
+            if helper not in loan.helpers:
+                return {
+                    "raised": "RuntimeError",
+                    "message": f"{name} asks for {helper!r:.80}, which it is not lent",
+                }
+            if refusal := loan.helpers[helper].refusal(given, named):
+                return {"raised": "RuntimeError", "message": f"{name}: {refusal}"}
+            assert self._process is not None  # it is what waits for this answer
+            known[asks] = json.dumps(await self._process.helper(helper, given, named, asked=self._piece))
+
+    async def _opened(self, name: str) -> tuple[ProgramSession, Loan]:
+        agent = self._host.agent
+        target = agent.target(name, [])
+        loan = lent(target.build(self._program), target.entry, agent.trees)
+        entry = f"{LENDING if loan.helpers else RUNNER}:call"
+        opened = self._host.pool.open(staged(loan.files, target.entry), entry)
+        self._pieces[name] = await self._stack.enter_async_context(opened), loan
+        return self._pieces[name]
 
     def _placed(self) -> AgentProcess:
         """The process of this candidate, in a copy of the repository of its own."""
@@ -324,30 +354,13 @@ def _outside(piece: Piece, text: str) -> str:
         )
     if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node)):
         raise InputError(f"{name} yields, and what it yields cannot cross one by one: let it return a list")
-    return _asking(node, name)
+    return ast.unparse(asking(node, name, "whet_pieces")) + "\n"
 
 
-def _asking(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
-    """The function with a body that asks the sandbox for its answer."""
-    signature = node.args
-    args = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
-    args += [f"*{signature.vararg.arg}"] if signature.vararg else []
-    keywords = [f"{argument.arg!r}: {argument.arg}" for argument in signature.kwonlyargs]
-    keywords += [f"**{signature.kwarg.arg}"] if signature.kwarg else []
-    passed = "".join(f"{argument}, " for argument in args)
-    ask = f"({name!r}, ({passed}), {{{', '.join(keywords)}}})"
-    asynchronous = isinstance(node, ast.AsyncFunctionDef)
-    # An import statement would bind a name, which a parameter may have.
-    body = (
-        f"await __import__('whet_pieces').later{ask}"
-        if asynchronous
-        else f"__import__('whet_pieces').ask{ask}"
-    )
-    new = copy.copy(node)
-    wrapper = ast.parse(f"async def f():\n    return {body}\n").body[0]
-    assert isinstance(wrapper, ast.AsyncFunctionDef)
-    new.body = wrapper.body
-    return ast.unparse(ast.fix_missing_locations(new)) + "\n"
+def _piece_answer(name: str, result: CallResult) -> dict[str, Json]:
+    if result.failure is None:
+        return {"value": result.value}
+    return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
 
 def _key(target: CallTarget, program: Program, args: Sequence[Json]) -> str:

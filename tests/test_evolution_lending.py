@@ -1,0 +1,224 @@
+"""A function that evolves may need a helper that reaches a service: the owner's own answers it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.lending import MOST_ASKED, lent
+from whet.learn.evolution.networked import Networked
+from whet.sandbox import CallResult, Pool
+
+DESK = '''"""The desk of a shop."""
+
+import json
+import os
+import urllib.parse
+import urllib.request
+
+KEY = os.environ["SHOP_KEY"]
+
+
+def fetch(service, key):
+    query = urllib.parse.urlencode({"key": key, "secret": KEY})
+    with urllib.request.urlopen(f"{os.environ['SHOP_URL']}/{service}?{query}", timeout=10) as response:
+        return json.load(response)
+
+
+def stock(article):
+    return "yes" if fetch("stock", article)["pieces"] == 0 else "no"
+
+
+def order(number):
+    return fetch("orders", number)["state"]
+
+
+def answer(question):
+    try:
+        return stock(question)
+    except (KeyError, RuntimeError) as error:
+        return f"sorry: {error}"
+'''
+STOCK = {"rake": 3, "spade": 0, "hose": 7}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The paths that a real service was asked for."""
+    asked: list[str] = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            key = parse_qs(url.query)["key"][0]
+            asked.append(f"{url.path} {key} {parse_qs(url.query)['secret'][0]}")
+            known = url.path == "/stock" and key in STOCK
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"pieces": STOCK.get(key)}).encode())
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("SHOP_URL", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("SHOP_KEY", "of the owner")
+    yield asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def answers(folder: Path, changed: str, *questions: str, source: str = DESK) -> list[CallResult]:
+    """What the agent answers with another text of `stock`."""
+    (folder / "desk.py").write_text(source, encoding="utf-8")
+    agent = RepositoryAgent(folder, ["desk:stock"], entry_name="desk:answer", network=True)
+    assert agent.entry is not None
+    target = agent.target(agent.entry, [])
+    program = agent.start.with_part(agent.pieces[0].part, changed)
+
+    async def run() -> list[CallResult]:
+        async with Pool() as pool:
+            network = Networked(agent, pool, seconds=60, as_came=True)
+            async with network.open(target, program) as caller:
+                return [await caller.call(target.arguments(question)) for question in questions]
+
+    return asyncio.run(run())
+
+
+RIGHT = 'def stock(article):\n    return "yes" if fetch("stock", article)["pieces"] > 0 else "no"\n'
+
+
+def test_a_function_that_asks_a_service_evolves(tmp_path: Path, shop: list[str]) -> None:
+    results = answers(tmp_path, RIGHT, "rake", "spade", "hose")
+    assert [result.value for result in results] == ["yes", "no", "yes"]
+    # By the owner's code, with what its environment holds: none of that is in the sandbox.
+    assert shop == ["/stock rake of the owner", "/stock spade of the owner", "/stock hose of the owner"]
+
+
+def test_one_call_may_ask_several_times_and_no_answer_is_asked_for_twice(
+    tmp_path: Path, shop: list[str]
+) -> None:
+    text = (
+        "def stock(article):\n    counts = [fetch('stock', each)['pieces'] for each in ('rake', 'hose', 'rake')]\n"
+        "    return str(sum(counts))\n"
+    )
+    assert answers(tmp_path, text, "any")[0].value == "13"
+    assert [each.split()[1] for each in shop] == ["rake", "hose"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        # A service that the source never names, though the key may be any.
+        (
+            "def stock(article):\n    return fetch('cards', article)['balance']\n",
+            "than the source ever gives it",
+        ),
+        (
+            "def stock(article):\n    return fetch(key=article, service=article)\n",
+            "than the source ever gives it",
+        ),
+        (
+            "def stock(article):\n    return str([fetch('stock', str(n)) for n in range(99)])\n",
+            "sorry: ",  # the first unknown article is a 404 of the service, which the function sees as it would outside
+        ),
+        # By the channel's own name, for something that nobody lends.
+        (
+            "def stock(article):\n    import whet_lent\n    return whet_lent.ask('os:getcwd', (), {})\n",
+            "which it is not lent",
+        ),
+        # What it may not reach from inside, it does not.
+        (
+            "import urllib.request\n\n\n"
+            "def stock(article):\n    return urllib.request.urlopen('http://127.0.0.1').read()\n",
+            "URLError",
+        ),
+    ],
+)
+def test_what_a_candidate_may_ask_is_bounded(tmp_path: Path, shop: list[str], text: str, says: str) -> None:
+    result = answers(tmp_path, text, "rake")[0]
+    assert says in (
+        str(result.value) if result.failure is None else f"{result.failure.type} {result.failure.message}"
+    )
+    assert not [each for each in shop if not each.startswith("/stock")]
+
+
+def test_a_candidate_that_asks_without_end_is_ended(tmp_path: Path, shop: list[str]) -> None:
+    many = {f"n{n}": n for n in range(MOST_ASKED + 20)}
+    STOCK.update(many)
+    try:
+        text = (
+            f"def stock(article):\n    return str([fetch('stock', f'n{{n}}') for n in range({len(many)})])\n"
+        )
+        result = answers(tmp_path, text, "rake")[0]
+    finally:
+        for name in many:
+            del STOCK[name]
+    assert f"more than {MOST_ASKED} times" in str(result.value)
+    assert len(shop) == MOST_ASKED
+
+
+def test_an_exception_that_is_swallowed_does_not_hide_what_was_asked(tmp_path: Path, shop: list[str]) -> None:
+    text = (
+        "def stock(article):\n    try:\n        return str(fetch('stock', article)['pieces'])\n"
+        "    except:\n        return 'swallowed'\n"
+    )
+    assert answers(tmp_path, text, "hose")[0].value == "7"
+
+
+def test_an_async_function_and_an_async_helper(tmp_path: Path, shop: list[str]) -> None:
+    source = (
+        DESK.replace("def stock", "async def stock")
+        .replace('fetch("stock", article)[', '(await later("stock", article))[')
+        .replace("return stock(question)", "import asyncio\n        return asyncio.run(stock(question))")
+        .replace(
+            "def order",
+            "async def later(service, key):\n    import urllib.request\n    return fetch(service, key)\n\n\ndef order",
+        )
+    )
+    text = "async def stock(article):\n    return str((await later('stock', article))['pieces'] * 2)\n"
+    assert answers(tmp_path, text, "rake", source=source)[0].value == "6"
+
+
+def lend(source: str, target: str) -> tuple[str, list[str]]:
+    loan = lent({"desk.py": source}, f"desk:{target}", [ast.parse(source)])
+    return str(loan.files["desk.py"]), sorted(loan.helpers)
+
+
+def test_a_client_that_only_helpers_use_is_not_made_in_the_sandbox() -> None:
+    source = (
+        "from __future__ import annotations\nimport httpx\nfrom urllib.parse import quote\n\n"
+        "BASE = 'http://shop'\nCLIENT = httpx.Client(base_url=BASE)\nRATES = {'a': 1}\n\n\n"
+        "def ask(name):\n    return CLIENT.get(quote(name)).json()\n\n\n"
+        "def label(name):\n    return quote(name)\n\n\n"
+        "def price(name):\n    return ask(name)['price'] * RATES['a']\n"
+    )
+    text, helpers = lend(source, "price")
+    assert helpers == ["desk:ask"]
+    assert "httpx" not in text
+    assert "CLIENT" not in text
+    assert "RATES" in text
+    assert "from __future__ import annotations" in text
+    assert "quote" in text
+
+
+def test_a_function_that_needs_nothing_outside_borrows_nothing() -> None:
+    source = (
+        "from urllib.parse import quote\n\n\ndef label(name):\n    return quote(name)\n\n\n"
+        "def use(name):\n    return label(name)\n"
+    )
+    text, helpers = lend(source, "use")
+    assert (text, helpers) == (source, [])
