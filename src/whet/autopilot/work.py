@@ -7,7 +7,7 @@ transaction.  A step that is done again after a kill finds what it paid for in t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,29 @@ class Stepped:
     facts: dict[str, Json] = field(default_factory=dict)
 
 
+class Traffic:
+    """Every recorded run that somebody asked for; a rollout of an experiment is nobody's request.
+
+    What was read is kept, for decoding the record costs more than most steps, and each search adds to it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._newest, self._notes = 0, 0
+        self._runs: dict[str, Trajectory] = {}
+
+    def read(self) -> Mapping[str, Trajectory]:
+        """Id → run, in the order of recording."""
+        newest, notes = self._store.newest(), self._store.count("feedback")
+        if notes != self._notes:  # it may be about any of them
+            self._runs, self._newest = {}, 0
+        if newest > self._newest:
+            runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
+            self._runs.update((run.id, run) for run in runs if is_traffic(run))
+        self._newest, self._notes = newest, notes
+        return self._runs
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """What the steps on every issue share."""
@@ -51,11 +74,13 @@ class Workshop:
     night: Night
     settings: RepairSettings
     model: Model | None
-    _read: dict[tuple[int, int], list[Trajectory]] = field(default_factory=dict)
-    """The record as it was last read: decoding it costs more than most steps."""
+    _traffic: Traffic = field(init=False)
     _parts: dict[tuple[str, str], PartOfTraffic] = field(default_factory=dict)
     """Issue and the runs that show it → its part of the traffic."""
     _held: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_traffic", Traffic(self.store))
 
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
@@ -66,17 +91,9 @@ class Workshop:
             run
             if all(note.at <= as_of for note in run.feedback)
             else replace(run, feedback=[note for note in run.feedback if note.at <= as_of])
-            for run in self._requests()
+            for run in self._traffic.read().values()
             if run.started <= as_of
         ]
-
-    def _requests(self) -> list[Trajectory]:
-        """Every recorded run that somebody asked for; a rollout of an experiment is nobody's request."""
-        now = (self.store.newest(), self.store.count("feedback"))
-        if now not in self._read:
-            self._read.clear()
-            self._read[now] = [run for run in self.store.trajectories(served=True) if is_traffic(run)]
-        return self._read[now]
 
     def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:
         """The questions of the issue that the work is on, as it stood when it was diagnosed."""
@@ -103,10 +120,11 @@ class Workshop:
         key = (*part_key, digest(other["shown"], 16))
         if key not in self._held:
             if part_key not in self._parts:
-                runs = [run for run in self._requests() if run.started <= work["as_of"]]
+                runs = [run for run in self._traffic.read().values() if run.started <= work["as_of"]]
                 self._parts[part_key] = self.slice(work, runs)
-            part, shown = self._parts[part_key], set(other["shown"])
-            questions = [run.task.instruction for run in self._requests() if run.id in shown]
+            part, runs_by_id = self._parts[part_key], self._traffic.read()
+            shown = [runs_by_id[id] for id in dict.fromkeys(other["shown"]) if id in runs_by_id]
+            questions = [run.task.instruction for run in shown]
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
