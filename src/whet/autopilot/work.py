@@ -19,6 +19,7 @@ from ..models.base import Model
 from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
+from ..ship.issues.finding import NEWEST
 from ..types import Bundle, Json, Trajectory, Version, digest
 from .night import Night
 from .slices import PartOfTraffic
@@ -44,21 +45,21 @@ class Stepped:
 
 
 class Traffic:
-    """Every recorded run that somebody asked for; a rollout of an experiment is nobody's request.
+    """The recorded runs that somebody asked for, those that `whet issues` looks at; a rollout is nobody's request.
 
     What was read is kept, for decoding the record costs more than most steps, and each search adds to it.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._newest, self._notes = 0, 0
+        self._newest, self._notes = 0, -1
         self._runs: dict[str, Trajectory] = {}
 
     def read(self) -> Mapping[str, Trajectory]:
         """Id → run, in the order of recording."""
         newest, notes = self._store.newest(), self._store.count("feedback")
         if notes != self._notes:  # it may be about any of them
-            self._runs, self._newest = {}, 0
+            self._runs, self._newest = {}, max(0, newest - NEWEST)
         if newest > self._newest:
             runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
             self._runs.update((run.id, run) for run in runs if is_traffic(run))
