@@ -29,7 +29,7 @@ from night_issues import night_issues
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
-from whet.autopilot.trial import merge
+from whet.autopilot.trial import AgentSource
 from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
@@ -212,8 +212,9 @@ class Unattended:
                     continue
                 self._merged.add(key)
                 before = self._truth()
-                changed = merge(store, self.world.folder, work) or {}
-                for path, text in changed.items():
+                source = AgentSource(self.world.folder)
+                source.take(store, work)
+                for path, text in source.changed.items():
                     (self.world.folder / path).write_text(text, encoding="utf-8")
                 if not self._repeats(work):
                     self.outcome.unrepeated.append(issue.name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -218,6 +218,13 @@ def steered(store: Store) -> str:
     """Id of the release that an autopilot has on trial and decides about itself; "" without one."""
     trial = store.state(TRIAL)
     return str(trial["release"]) if trial and not trial["ended"] else ""
+
+
+def trial_of(store: Store, work: Mapping[str, Any]) -> str | None:
+    """Id of the trial that stands and carries a repair; None where none does."""
+    trial = store.state(TRIAL)
+    carries = trial and not trial["ended"] and trial["number"] == work.get("trial")
+    return str(trial["release"]) if trial and carries else None
 
 
 def stop(store: Store, reason: str = "by hand") -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 from ..learn.evolution.delivering import deliver_bundle
 from ..record.store import Store
+from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
 from ..ship.delivery import DeliveryOptions
 from ..types import Bundle, Json, Verdict
-from .trial import patch_of
+from .night import trial_of
+from .trial import AgentSource, mark_of, patch_of
 from .work import Stepped, Workshop, bundle_of
 
 RepairDelivery = Callable[[AgentIssue, dict[str, Any], Verdict | None, Path], dict[str, Json]]
@@ -24,45 +26,70 @@ It is called with the issue, where its work stands, the Verdict, and the folder 
 
 def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: RepairDelivery | None) -> Stepped:
     """Make a proven repair live, and deliver it; done again, it changes nothing."""
-    bundle = bundle_of(bench.store, work)
-    verdicts = list(bench.store.verdicts(candidate=work["bundle"]))
-    verdict = verdicts[-1]
-    # Of the whole Bundle that was judged, the Versions that differ from the start alone go live.
-    alone = replace(verdict, candidate=bundle.id)
-    # Others may have been merged since it was proposed.
-    root = bench.settings.agent.resolve().parent
-    patch = work["patch"] if work.get("release") else patch_of(bench.store, root, work)
-    if not patch:
+    store, root = bench.store, bench.settings.agent.resolve().parent
+    # Another issue may have asked the gate about the same change, which told nothing there.
+    verdict = [verdict for verdict in store.verdicts(candidate=work["bundle"]) if verdict.promote][-1]
+    # Others may have been merged, or gone live, since it was proposed.
+    patch, bundle = patch_of(store, root, work), _beside_live(bench, issue, work)
+    if not patch or not bundle:
         why = "the source has changed where it would, so it is proposed anew"
         return Stepped(why, {**work, "stage": "found"})
     work = {**work, "patch": patch}
-    bench.store.put_bundle(bundle)
-    release = bench.store.release(bundle, alone, new_names=True, reason=f"autopilot: {issue.name}"[:200])
-    facts: dict[str, Json] = {"release": release.id, "bundle": bundle.id}
-    if deliver is not None:
-        facts |= deliver(issue, work, alone, bench.settings.output / issue.id[:12])
-    where = f", as {facts['branch']}" if "branch" in facts else ""
-    return Stepped(
-        f"live{where}: {issue.name}", {**work, "stage": "shipped", "release": release.id, **facts}, facts
+    # Of the whole Bundle that was judged, the Versions that differ from the start alone go live.
+    alone = replace(verdict, candidate=bundle.id)
+    store.put_bundle(bundle)
+    release = store.release(
+        bundle, alone, new_names=True, reason=f"autopilot: {issue.name}"[:200], part_of=trial_of(store, work)
     )
+    delivered = {} if deliver is None else deliver(issue, work, alone, bench.settings.output / issue.id[:12])
+    where = f", as {delivered['branch']}" if "branch" in delivered else ""
+    return Stepped(
+        f"live{where}: {issue.name}",
+        {**work, "stage": "shipped", "release": release.id, **delivered},
+        {"release": release.id, "bundle": bundle.id, **delivered},
+    )
+
+
+def _beside_live(bench: Workshop, issue: AgentIssue, work: dict[str, Any]) -> Bundle:
+    """The Versions of a repair as they stand beside what is live; none where it does not fit there."""
+    store, root = bench.store, bench.settings.agent.resolve().parent
+    source = AgentSource.live(store, root, bench.shipped(but=issue.id))
+    if not source.take(store, work):
+        return Bundle()
+    return _versions_of(store, source, work)
+
+
+def _versions_of(store: Store, source: AgentSource, work: dict[str, Any]) -> Bundle:
+    """The pieces that a repair changes, as a source has them now."""
+    live, versions = store.live() or EMPTY, []
+    for resource, version in bundle_of(store, work).items():
+        text = source.piece(mark_of(work, resource))
+        before = live.get(resource)
+        parent = version.parent if before is None else before.id
+        if before is not None and before.content == text:
+            versions.append(before)  # a process that was killed behind its release makes no second one
+        elif text == version.content:
+            versions.append(version)
+        else:
+            versions.append(replace(version, content=text, id="", parent=parent))
+    return Bundle(versions)
 
 
 def take_back(
     bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: RepairDelivery | None
 ) -> Stepped:
     """Take back a repair that did not last."""
-    store = bench.store
-    live = store.history(last=1)
+    store, root = bench.store, bench.settings.agent.resolve().parent
+    live, reason = store.history(last=1), f"autopilot: {issue.name} came back"[:200]
     if live and live[0].id == work["release"]:
-        store.rollback(reason=f"autopilot: {issue.name} came back"[:200])
+        store.rollback(reason=reason)
     else:
-        # Others went live after it: its own Versions alone go back to what they were made from.
-        parents = [version.parent for version in bundle_of(store, work).values() if version.parent]
-        before = Bundle(list(store.versions(ids=parents)))
-        if before:
-            store.release(
-                before, unproven=True, new_names=True, reason=f"autopilot: {issue.name} came back"[:200]
-            )
+        # Others went live after it, of the same pieces perhaps: those stay.
+        source = AgentSource.live(store, root, bench.shipped(but=issue.id))
+        source.drop(store, work)
+        before = _versions_of(store, source, work)
+        store.put_bundle(before)
+        store.release(before, unproven=True, new_names=True, reason=reason)
     facts: dict[str, Json] = {}
     if deliver is not None:
         facts |= deliver(issue, work, None, bench.settings.output / issue.id[:12])
@@ -86,7 +113,7 @@ def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
     ) -> dict[str, Json]:
         if verdict is None:
             return {}  # what was merged is its owners' to revert; the journal and the release log say so
-        bundle = bundle_of(store, work)
+        bundle = store.bundle(verdict.candidate)
         delivered = deliver_bundle(
             store,
             bundle,

@@ -8,12 +8,13 @@ of its part, on either side (`evidence.py`).
 
 from __future__ import annotations
 
+import difflib
 import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from ..repository.text import as_written, diff, plain
 from ..types import Bundle, Version
 from .work import bundle_of
 
+Merger = Callable[[Mark, str, str, str], str | None]
+"""Piece, its text now, before a repair and after it → the new text; None where it does not fit."""
+
 
 @dataclass(frozen=True, slots=True)
 class Boarded:
@@ -41,84 +45,142 @@ class Boarded:
     """Those that did not fit beside the others."""
 
 
-def board(store: Store, root: Path, folder: Path, works: Mapping[str, dict[str, Any]]) -> Boarded:
+@dataclass
+class AgentSource:
+    """The agent's files with repairs put into them, one after the other, in memory."""
+
+    root: Path
+    changed: dict[str, str] = field(default_factory=dict)
+    """Path → text of what differs from the folder."""
+
+    @classmethod
+    def live(cls, store: Store, root: Path, shipped: Iterable[Mapping[str, Any]]) -> AgentSource:
+        """As what is live has them: a repair goes live before anybody merges it."""
+        source = cls(root)
+        for work in shipped:
+            source.take(store, work)
+        return source
+
+    def text(self, path: str) -> str:
+        return self.changed[path] if path in self.changed else (self.root / path).read_text(encoding="utf-8")
+
+    def piece(self, mark: Mark) -> str:
+        """The text of a piece as it stands now."""
+        return cut(mark, self.text(mark.path)).text
+
+    def take(self, store: Store, work: Mapping[str, Any]) -> bool:
+        """Put a repair in; False, and nothing is changed, where it does not fit or changes nothing any more."""
+        return self._put(store, work, _joined)
+
+    def drop(self, store: Store, work: Mapping[str, Any]) -> bool:
+        """Take a repair out that was merged, whatever was merged since; False as of `take`."""
+        return self._put(store, work, _parted)
+
+    def _put(self, store: Store, work: Mapping[str, Any], merged: Merger) -> bool:
+        before, files = store.bundle(work["start"]), dict[str, str]()
+        for resource, version in bundle_of(store, dict(work)).items():
+            mark = mark_of(work, resource)
+            now = self.piece(mark)
+            text = merged(mark, now, str(before[resource].content), str(version.content))
+            if text is None or text == now:
+                return False
+            try:
+                files[mark.path] = put(mark, files.get(mark.path) or self.text(mark.path), text)
+            except InputError:
+                return False
+        self.changed.update(files)
+        return bool(files)
+
+
+def board(
+    store: Store,
+    root: Path,
+    folder: Path,
+    works: Mapping[str, dict[str, Any]],
+    shipped: Iterable[Mapping[str, Any]] = (),
+) -> Boarded:
     """Put the repairs of these issues together.
 
     Args:
         root: the agent's folder.
         folder: where the copy goes; what stands there is replaced.
+        shipped: work on repairs that are live: both sides have them, whether they are merged or not.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns(".git", ".whet", "__pycache__", folder.parent.name, "*.db*")
-    shutil.copytree(root, folder, ignore=ignored)
+    source = AgentSource.live(store, root, shipped)
     boarded, unfit, pieces = list[str](), list[str](), dict[str, tuple[Mark, str | None]]()
     for issue, work in works.items():
-        changed = merge(store, folder, work)
-        if changed is None:
+        if not source.take(store, work):
             unfit.append(issue)
             continue
         boarded.append(issue)
-        for path, text in changed.items():
-            (folder / path).write_text(text, encoding="utf-8")
         for resource, version in bundle_of(store, work).items():
-            pieces[resource] = (_mark(work, resource), version.parent)
+            pieces[resource] = (mark_of(work, resource), version.parent)
+    shutil.rmtree(folder, ignore_errors=True)
+    ignored = shutil.ignore_patterns(".git", ".whet", "__pycache__", folder.parent.name, "*.db*")
+    shutil.copytree(root, folder, ignore=ignored)
+    for path, text in source.changed.items():
+        (folder / path).write_text(text, encoding="utf-8")
     versions = [
-        Version(resource=resource, content=_text(folder, mark), kind=PROGRAM, parent=parent)
+        Version(resource=resource, content=source.piece(mark), kind=PROGRAM, parent=parent)
         for resource, (mark, parent) in pieces.items()
     ]
     return Boarded(Bundle(versions), folder, boarded, unfit)
 
 
-def merge(store: Store, root: Path, work: Mapping[str, Any]) -> dict[str, str] | None:
-    """Path → text of the files that a repair changes in a folder, which others may have changed before.
-
-    Lines that both add to a text or a table stand one after the other; of a JSON file both sides' values are taken;
-    code that both change does not fit.
-
-    Returns:
-        None where it does not fit, or changes nothing any more.
+def patch_of(store: Store, root: Path, work: Mapping[str, Any]) -> str:
+    """A repair as a patch of the agent's repository as it stands now; "" where it does not fit any more.
 
     Raises:
         InputError: git is not installed.
     """
-    before, files = store.bundle(work["start"]), dict[str, str]()
-    for resource, version in bundle_of(store, dict(work)).items():
-        mark = _mark(work, resource)
-        now, old, new = _text(root, mark), str(before[resource].content), str(version.content)
-        if now == old:
-            merged: str | None = new
-        elif mark.path.endswith(".json"):
-            merged = entries_merged(now, old, new)
-        else:
-            merged = _merged(now, old, new, union=not _code(mark))
-        if merged is None or merged == now:
-            return None
-        text = files.get(mark.path) or (root / mark.path).read_text(encoding="utf-8")
-        try:
-            files[mark.path] = put(mark, text, merged)
-        except InputError:
-            return None
-    return files
-
-
-def patch_of(store: Store, root: Path, work: Mapping[str, Any]) -> str:
-    """A repair as a patch of the agent's repository as it stands now; "" where it does not fit any more."""
-    folder = folder_in_git(root)
-    changed = merge(store, root, work) or {}
+    folder, source = folder_in_git(root), AgentSource(root)
+    source.take(store, work)
     parts = []
-    for path, text in sorted(changed.items()):
+    for path, text in sorted(source.changed.items()):
         before = (root / path).read_bytes().decode("utf-8")
         parts.append(diff(folder + path, before, as_written(before, plain(text))))
     return "".join(parts)
 
 
-def _mark(work: Mapping[str, Any], resource: str) -> Mark:
+def mark_of(work: Mapping[str, Any], resource: str) -> Mark:
+    """Where a piece that a repair changes stands in the source."""
     path, qualname = next((path, name) for piece, path, name in work["pieces"] if piece == resource)
     return Mark(resource, "", path, 1, qualname, how="comment" if qualname else "skill")
 
 
-def _text(folder: Path, mark: Mark) -> str:
-    return cut(mark, (folder / mark.path).read_text(encoding="utf-8")).text
+def _joined(mark: Mark, now: str, old: str, new: str) -> str | None:
+    """A repair beside what others changed.
+
+    Lines that both add to a text or a table stand one after the other; of a JSON file both sides' values are taken;
+    code that both change does not fit.
+    """
+    if now == old:
+        return new
+    if mark.path.endswith(".json"):
+        return entries_merged(now, old, new)
+    return _merged(now, old, new, union=not _code(mark))
+
+
+def _parted(mark: Mark, now: str, old: str, new: str) -> str | None:
+    """The text without a repair, each of whose changed places has to stand there once, as it left it."""
+    if now == new:
+        return old
+    if mark.path.endswith(".json"):
+        return entries_merged(now, new, old)
+    lines, before, after = now.splitlines(), old.splitlines(), new.splitlines()
+    for tag, begin, end, first, last in difflib.SequenceMatcher(
+        a=before, b=after, autojunk=False
+    ).get_opcodes():
+        written = after[first:last]
+        if tag == "equal":
+            continue
+        if not written:
+            return None  # nothing is left that says where the lines stood
+        places = [n for n in range(len(lines) - len(written) + 1) if lines[n : n + len(written)] == written]
+        if len(places) != 1:
+            return None
+        lines[places[0] : places[0] + len(written)] = before[begin:end]
+    return "\n".join(lines) + ("\n" if now.endswith("\n") else "")
 
 
 def _code(mark: Mark) -> bool:

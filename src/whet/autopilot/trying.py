@@ -50,7 +50,8 @@ class LiveTrials:
         """Put repairs on trial; what becomes of each, and the trial's own facts."""
         bench, store = self.workshop, self.workshop.store
         number = self.number + 1
-        boarded = board(store, self.root, bench.settings.output / f"trial-{number}", works)
+        folder = bench.settings.output / f"trial-{number}"
+        boarded = board(store, self.root, folder, works, bench.shipped())
         stepped = {id: _left(works[id], number, alone=not boarded.issues) for id in boarded.left}
         if not boarded.issues:
             return "no repair fits the source any more", stepped, {}

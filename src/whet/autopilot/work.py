@@ -129,6 +129,20 @@ class Workshop:
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
+    def shipped(self, *, but: str = "") -> list[dict[str, Any]]:
+        """The work on repairs that are live, in the order in which they went live.
+
+        Args:
+            but: id of an issue that is left out.
+        """
+        issues = (issue.id for issue in self.store.issues.read() if issue.id != but)
+        works = [self.store.state(f"autopilot/work/{id}") for id in issues]
+        standing = [
+            dict(work) for work in works if work and work["stage"] == "shipped" and work.get("release")
+        ]
+        order = {release.id: number for number, release in enumerate(self.store.release_log())}
+        return sorted(standing, key=lambda work: order.get(work["release"], -1))
+
     def _searched(self, work: dict[str, Any]) -> tuple[str, ...]:
         """Pieces that come last; every second attempt, for those that were searched may still be it."""
         if work.get("others"):

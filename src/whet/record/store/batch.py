@@ -271,7 +271,7 @@ class Batch:
             after=None if self._database is None else newest_id(self._database, name),
         )
 
-    def add_release(self, release: Release, *, after: str | None) -> Release:
+    def add_release(self, release: Release, *, after: str | None, part_of: str | None = None) -> Release:
         """Add an entry to the release log; one that goes live ends the trials that were made from another Bundle.
 
         A trial of which a part goes live goes on with the rest (`goes_on`).
@@ -279,6 +279,7 @@ class Batch:
         Args:
             after: id of the newest entry that it was made from; None where there was none. The batch is refused
                 where another one came meanwhile.
+            part_of: id of a trial that carries all that goes live, whatever its Versions are.
         """
         release = replace(
             release,
@@ -294,7 +295,8 @@ class Batch:
             log = history(self._database, release.name, 1)
             for trial in trials(self._database, release.name):
                 if trial.trial != release.trial and trial.base != release.bundle.id:
-                    own_part = goes_on(trial, log[0].bundle if log else Bundle(), release.bundle)
+                    before = log[0].bundle if log else Bundle()
+                    own_part = trial.trial == part_of or goes_on(trial, before, release.bundle)
                     entry = carried_on(trial, release) if own_part else superseded(trial, release)
                     self._add("release", [_release_row(entry)])
         return release

@@ -48,6 +48,8 @@ class Wish:
     name: str = LIVE
     following: str | None = None
     """Id of the entry of a trial that this was decided on."""
+    part_of: str | None = None
+    """Id of a trial that carries what goes live, and more."""
 
     def check(self) -> None:
         """Refuse what makes no sense whatever the log says.
@@ -122,7 +124,7 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
             if proven in (None, log[0].verdict):
                 return log[0]  # already live: with another entry, a rollback would change nothing
             entry = replace(entry, previous=log[0].previous)
-        return batch.add_release(entry, after=newest)
+        return batch.add_release(entry, after=newest, part_of=wish.part_of)
     if merged == live:
         raise InputError(f"Bundle {bundle.id} is live already: there is nothing to try.")
     if same and same[0].stage is wish.stage and (same[0].share, same[0].unit) == (wish.share, wish.unit):

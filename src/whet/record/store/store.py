@@ -436,6 +436,7 @@ class Store:
         reason: str = "",
         name: str = LIVE,
         following: str | None = None,
+        part_of: str | None = None,
     ) -> Release:
         """Make the Versions of `bundle` live, or try them, beside what is live under other names; the one way to do so.
 
@@ -454,6 +455,8 @@ class Store:
             name: of the log: another one than "live" is another agent of the same record.
             following: id of the entry of a trial that this was decided on. It is refused where another one of that
                 trial came between, in the transaction that would write it.
+            part_of: id of a trial that carries all that goes live, though in the same pieces it has more: it goes on
+                with the rest, as one whose very Versions go live does by itself.
 
         Raises:
             ConflictError: another entry came between; nothing is changed. Look at the trial again.
@@ -473,6 +476,7 @@ class Store:
             reason=reason,
             name=name,
             following=following,
+            part_of=part_of,
         )
         wish.check()
         return self._released(name, lambda batch: staging.release(self.database, batch, wish))

@@ -1,0 +1,181 @@
+"""Several repairs of one piece: each goes live beside the others, merged or not, and comes back alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.autopilot.night import Night, NightBudget
+from whet.autopilot.pilot import settings_of
+from whet.autopilot.shipping import ship, take_back
+from whet.autopilot.trying import LiveTrials
+from whet.autopilot.work import Workshop
+from whet.prove.verdict import verdict
+from whet.record.store import Store
+from whet.record.store.issues import AgentIssue, Component
+from whet.record.store.releases import PROGRAM
+from whet.types import Bundle, Version
+
+ROUTES = {"soil": "orders", "cancel": "sales", "hours": "sales", "warranty": "service"}
+PROMPT = 'PROMPT = """Be kind.\nUse the tools."""\n'
+
+
+def routes(**changed: str) -> str:
+    return json.dumps({**ROUTES, **changed}, indent=2) + "\n"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Workshop:
+    agent = tmp_path / "agent"
+    agent.mkdir()
+    (agent / "routes.json").write_text(routes(), encoding="utf-8")
+    (agent / "desk.py").write_text(
+        f"{PROMPT}\n\ndef answer(question):\n    return PROMPT\n", encoding="utf-8"
+    )
+    store = Store(tmp_path / "runs.db")
+    settings = settings_of(agent / "desk.py", entry="desk:answer", output=tmp_path / "out")
+    return Workshop(store, Night(store, NightBudget(share=0.5)), settings, None)
+
+
+def repair(
+    bench: Workshop, id: str, resource: str, path: str, name: str, before: str, after: str
+) -> AgentIssue:
+    """An issue with a repair of a piece that people have proven."""
+    old = Version(resource=resource, content=before, kind=PROGRAM)
+    start, changed = (
+        Bundle([old]),
+        Bundle([Version(resource=resource, content=after, kind=PROGRAM, parent=old.id)]),
+    )
+    rows = [[{"task": f"t{n}", "success": good} for n in range(60)] for good in (False, True)]
+    judged = verdict(*rows, regime="exchangeable")
+    with bench.store.batch() as batch:
+        batch.put_bundle(start)
+        batch.put_bundle(changed)
+        batch.put_verdict(replace(judged, candidate=changed.id, baseline=start.id))
+    issue = AgentIssue(id=id, name=id, component=Component.ROUTE, affected=9)
+    bench.store.issues.put(issue)
+    stand(
+        bench, issue,
+        stage="to try", attempt=0, start=start.id, bundle=changed.id, learner="data",
+        pieces=[[resource, path, name]], shown=[], traffic=0.1, as_of=0.0,
+    )  # fmt: skip
+    return issue
+
+
+def route(bench: Workshop, word: str) -> AgentIssue:
+    return repair(bench, word, "routes.json", "routes.json", "", routes(), routes(**{word: "service"}))
+
+
+def work(bench: Workshop, issue: AgentIssue) -> dict[str, Any]:
+    return dict(bench.store.state(f"autopilot/work/{issue.id}") or {})
+
+
+def stand(bench: Workshop, issue: AgentIssue, **work: Any) -> None:
+    bench.store.put_state(f"autopilot/work/{issue.id}", work)
+
+
+def begin(bench: Workshop, *issues: AgentIssue) -> Path:
+    """A trial of these repairs; the folder that it serves."""
+    trials = LiveTrials(bench, bench.settings.agent.parent)
+    _, stepped, facts = trials.begin({issue.id: work(bench, issue) for issue in issues}, 0.5)
+    for id, step in stepped.items():
+        bench.store.put_state(f"autopilot/work/{id}", step.work)
+    return Path(str(facts["folder"]))
+
+
+def shipped(bench: Workshop, issue: AgentIssue) -> None:
+    step = ship(bench, issue, work(bench, issue), None)
+    assert step.work["stage"] == "shipped", step.sentence
+    stand(bench, issue, **step.work)
+
+
+def live(bench: Workshop) -> Mapping[str, str]:
+    bundle = bench.store.live()
+    return json.loads(str(bundle["routes.json"].content)) if bundle else {}
+
+
+def test_one_of_two_repairs_of_a_file_goes_live_and_its_trial_goes_on_with_the_other(bench: Workshop) -> None:
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    begin(bench, soil, cancel)
+    (trial,) = bench.store.on_trial()
+    shipped(bench, soil)
+    assert live(bench) == {**ROUTES, "soil": "service"}
+    assert [each.trial for each in bench.store.on_trial()] == [trial.trial]
+    shipped(bench, cancel)
+    assert live(bench) == {**ROUTES, "soil": "service", "cancel": "service"}, "the first one stays live"
+
+
+def test_something_else_that_goes_live_ends_the_trial(bench: Workshop) -> None:
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    begin(bench, cancel)
+    shipped(bench, soil)  # of no trial
+    assert bench.store.on_trial() == []
+
+
+def test_the_next_trial_has_what_is_live_though_nobody_has_merged_it(bench: Workshop) -> None:
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    begin(bench, soil)
+    shipped(bench, soil)
+    folder = begin(bench, cancel)
+    served = json.loads((folder / "routes.json").read_text(encoding="utf-8"))
+    assert served == {**ROUTES, "soil": "service", "cancel": "service"}
+    assert json.loads((bench.settings.agent.parent / "routes.json").read_text(encoding="utf-8")) == ROUTES
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_one_of_several_is_taken_back_alone(bench: Workshop, merged: bool) -> None:
+    issues = [route(bench, word) for word in ("soil", "cancel", "hours")]
+    begin(bench, *issues)
+    for issue in issues:
+        shipped(bench, issue)
+    if merged:
+        everything = routes(soil="service", cancel="service", hours="service")
+        (bench.settings.agent.parent / "routes.json").write_text(everything, encoding="utf-8")
+    take_back(bench, issues[1], work(bench, issues[1]), None)
+    assert live(bench) == {**ROUTES, "soil": "service", "hours": "service"}
+
+
+def test_one_of_several_rules_of_a_prompt_is_taken_back_alone(bench: Workshop) -> None:
+    ruled = [
+        PROMPT.replace('tools."""', f'tools.\n\n- {rule}"""') for rule in ("Name the month.", "Give euros.")
+    ]
+    issues = [
+        repair(bench, f"rule-{n}", "desk.PROMPT", "desk.py", "PROMPT", PROMPT, text)
+        for n, text in enumerate(ruled)
+    ]
+    begin(bench, *issues)
+    for issue in issues:
+        shipped(bench, issue)
+    both = str((bench.store.live() or Bundle())["desk.PROMPT"].content)
+    assert "Name the month." in both
+    assert "Give euros." in both
+    take_back(bench, issues[0], work(bench, issues[0]), None)
+    left = str((bench.store.live() or Bundle())["desk.PROMPT"].content)
+    assert "Name the month." not in left
+    assert "Give euros." in left
+
+
+def test_a_refusal_of_the_same_change_for_another_issue_does_not_hold_it_back(bench: Workshop) -> None:
+    soil = route(bench, "soil")
+    rows = [[{"task": f"t{n}", "success": n % 2 == side} for n in range(60)] for side in (0, 1)]
+    standing = work(bench, soil)
+    judged = verdict(*rows, regime="exchangeable")
+    assert not judged.promote
+    bench.store.put_verdict(replace(judged, candidate=standing["bundle"], baseline=standing["start"]))
+    begin(bench, soil)
+    shipped(bench, soil)
+
+
+def test_a_process_that_was_killed_behind_its_release_makes_no_second_one(bench: Workshop) -> None:
+    soil = route(bench, "soil")
+    begin(bench, soil)
+    before = work(bench, soil)
+    shipped(bench, soil)
+    stand(bench, soil, **before)
+    shipped(bench, soil)
+    assert len(bench.store.history()) == 1
