@@ -132,7 +132,11 @@ class WeightJob:
         # What a killed process left half done is done again: the same record and seed give the same weights.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        (folder / "runs.jsonl").write_bytes(b"".join(encode(run) + b"\n" for run in learned_from))
+        feedback = {run.id: run.feedback for run in learned_from}
+        with open(folder / "runs.jsonl", "wb") as file:
+            for run in self.store.trajectories(ids=list(feedback)):
+                if run.id in feedback:
+                    file.write(encode(replace(run, feedback=feedback[run.id])) + b"\n")
         to_jsonl(folder / "unseen.jsonl", judged_on)
         method, *words = shlex.split(options.train)
         judged_by = ("--reward-function", options.reward, "--resource", version.resource)

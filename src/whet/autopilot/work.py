@@ -47,7 +47,8 @@ class Stepped:
 class Traffic:
     """The recorded runs that somebody asked for, those that `whet issues` looks at; a rollout is nobody's request.
 
-    What was read is kept, for decoding the record costs more than most steps, and each search adds to it.
+    What was read is kept, for decoding the record costs more than most steps, and each search adds to it.  Of the steps
+    nothing is kept that was said: the messages of a run are nine tenths of what it takes.
     """
 
     def __init__(self, store: Store) -> None:
@@ -62,9 +63,13 @@ class Traffic:
             self._runs, self._newest = {}, max(0, newest - NEWEST)
         if newest > self._newest:
             runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
-            self._runs.update((run.id, run) for run in runs if is_traffic(run))
+            self._runs.update((run.id, _lean(run)) for run in runs if is_traffic(run))
         self._newest, self._notes = newest, notes
         return self._runs
+
+
+def _lean(run: Trajectory) -> Trajectory:
+    return replace(run, steps=[replace(step, observation=None, action=None, info={}) for step in run.steps])
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Workshop:
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
 
-        A step that is done again sees the same record, whatever came in between.
+        Of their steps what was done is left, and not what was said (`Traffic`).  A step that is done again sees the same record, whatever came in between.
         """
         return [
             run
