@@ -91,7 +91,8 @@ class Workshop:
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
 
-        Of their steps what was done is left, and not what was said (`Traffic`).  A step that is done again sees the same record, whatever came in between.
+        A step that is done again sees the same record, whatever came in between.  Of their steps what was done is
+        left, and not what was said (`Traffic`).
         """
         return [
             run
