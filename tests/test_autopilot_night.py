@@ -11,9 +11,11 @@ from whet.autopilot.evidence import LiveArms
 from whet.autopilot.journal import Journal, read
 from whet.autopilot.night import Night, NightBudget, alone, start, stop
 from whet.autopilot.slices import PartOfTraffic
+from whet.autopilot.work import beyond_repair
 from whet.errors import BudgetExceeded, StoreBusyError
 from whet.prove.verdict import verdict
 from whet.record.store import Store
+from whet.record.store.issues import AgentIssue, Component
 from whet.types import Feedback, Task, Trajectory
 
 
@@ -104,6 +106,31 @@ def test_a_part_that_most_questions_belong_to_is_told_from_the_few_others() -> N
     part = PartOfTraffic.of(many[:20], [*many, *few], share=0.75)
     assert part.holds("How long is the warranty of the pump 999?")
     assert not part.holds("How long is the delivery of the pump 999?")
+
+
+def test_a_question_with_less_is_another_one() -> None:
+    things = ("lamp", "hoe", "saw", "pump", "gate")
+    coupons = [f"What does the {things[n % 5]} cost with a {n} percent coupon?" for n in range(60)]
+    plain = [f"What does the {things[n % 5]} cost?" for n in range(300)]
+    rest = [f"Where is order {n}, and when will it reach me?" for n in range(2_000)]
+    part = PartOfTraffic.of(coupons[:20], [*coupons, *plain, *rest], share=60 / 2_360)
+    assert [sum(map(part.holds, each)) for each in (coupons, plain, rest)] == [60, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("component", "where", "beyond"),
+    [
+        (Component.UPSTREAM, {"tool error": "cancel: KeyError: 'state'"}, False),
+        (Component.UPSTREAM, {"tool error": "order: HTTPError: HTTP Error 503: Service Unavailable"}, True),
+        (Component.UPSTREAM, {"tool": "search"}, True),
+        (Component.TOOL, {"tool error": "order: timed out"}, False),
+        (Component.NONE, {"word": "poem"}, True),
+    ],
+)
+def test_a_service_that_answers_in_another_form_is_not_beyond_repair(
+    component: Component, where: dict[str, str], beyond: bool
+) -> None:
+    assert beyond_repair(AgentIssue(id="i", name="n", component=component, where=where)) is beyond
 
 
 def _run(number: int, liked: bool, version: str) -> Trajectory:

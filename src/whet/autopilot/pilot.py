@@ -168,7 +168,7 @@ class Autopilot:
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
-            step = self._due(work, runs)
+            step = self._due(issue, work, runs)
             if step in _ASKING and self.night.meter.left("rollouts") == 0:
                 step = ""
             if step == "ship":
@@ -217,13 +217,15 @@ class Autopilot:
         issues = self.store.issues.read(*statuses)
         return sorted(issues, key=lambda issue: (-issue.affected, issue.id))
 
-    def _due(self, work: dict[str, Any], runs: int) -> str:
+    def _due(self, issue: AgentIssue, work: dict[str, Any], runs: int) -> str:
         """The step that is due for an issue; "" for none."""
         if work.get("night") != self.night.number:
             return "diagnose"  # another night has other people to prove on
         if self.night.now < float(work.get("not_before", 0.0)):
             return ""
         stage = work["stage"]
+        if stage == "given up" and work.get("beyond", issue.component.value) != issue.component.value:
+            return "diagnose"  # more traffic has shown that another part is weak
         if stage == "waiting":
             more = runs >= _FRESH * work["runs"] and work["attempt"] < self.options.attempts
             return "diagnose" if more else ""

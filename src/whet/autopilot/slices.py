@@ -1,7 +1,9 @@
 """Which part of the traffic an issue is about, told by the words of a question alone.
 
 What the agent did in a run may be another thing under a candidate, so an arm that is compared may not be marked out by
-it; a question is the same under both.  Naive Bayes over words (Maron 1961) on the issue's runs and the others.
+it; a question is the same under both.  Naive Bayes over words on the issue's runs and the others, in which a word that
+the issue's questions share speaks also where it is absent (half of the multivariate Bernoulli model of McCallum and
+Nigam 1998): what a lamp costs with a coupon and what it costs have all words in common but those of the coupon.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ class PartOfTraffic:
     """The questions of one issue."""
 
     weights: dict[str, float]
-    """Word → log odds."""
+    """Word → log odds that it adds where it stands, over those where it does not."""
     base: float = 0.0
+    """Log odds of a question without any word."""
 
     @classmethod
     def of(cls, own: Sequence[str], questions: Iterable[str], *, share: float) -> PartOfTraffic:
@@ -51,13 +54,17 @@ class PartOfTraffic:
             count += 1
             everywhere.update(words_of(question))
         share = min(0.95, max(share, 1 / max(1, count)))
-        weights = {}
+        weights, base = dict[str, float](), math.log(share / (1 - share)) / 2
+        least = _SMOOTH / max(1, count)
         for word in {*here, *everywhere}:
             inside = (here[word] + _SMOOTH) / (len(own) + 2 * _SMOOTH)
             rest = (everywhere[word] / max(1, count) - share * inside) / (1 - share)
-            odds = math.log(inside) - math.log(max(rest, _SMOOTH / max(1, count)))
-            weights[word] = max(-_MOST, min(_MOST, odds))
-        return cls(weights, math.log(share / (1 - share)) / 2)
+            rest = min(1 - least, max(rest, least))
+            # That a word of others is absent says nothing more: what it is here instead was counted already.
+            absent = min(0.0, _bounded(math.log(1 - inside) - math.log(1 - rest)))
+            weights[word] = _bounded(math.log(inside) - math.log(rest)) - absent
+            base += absent
+        return cls(weights, base)
 
     def holds(self, question: str) -> bool:
         """True if the question belongs to this part."""
@@ -66,3 +73,7 @@ class PartOfTraffic:
     def runs(self, runs: Iterable[Trajectory]) -> list[Trajectory]:
         """Those of its questions."""
         return [run for run in runs if self.holds(run.task.instruction)]
+
+
+def _bounded(odds: float) -> float:
+    return max(-_MOST, min(_MOST, odds))

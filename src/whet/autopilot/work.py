@@ -20,6 +20,8 @@ from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
 from ..ship.issues.finding import NEWEST
+from ..ship.issues.marks import ENDED, ERROR
+from ..ship.issues.weak_part import unreached
 from ..types import Bundle, Json, Trajectory, Version, digest
 from .night import Night
 from .slices import PartOfTraffic
@@ -30,8 +32,6 @@ _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
-_BEYOND = (Component.UPSTREAM, Component.NONE)
-"""Components that no change of the agent repairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,8 @@ class Workshop:
         part = self.slice(work, runs)
         weak = WeakPart(
             issue=issue.id,
-            component=issue.component.value,
+            # A service that answers in another form is met by the tool that asks it.
+            component=(Component.TOOL if issue.component is Component.UPSTREAM else issue.component).value,
             resource=issue.resource,
             tried=tuple(work.get("tried", ())),
             searched=self._searched(work),
@@ -180,9 +181,10 @@ class Workshop:
 
     def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Choose what may change and who judges it."""
-        if issue.component in _BEYOND:
+        if beyond_repair(issue):
             why = f"{issue.component.value}: no change of the agent repairs it"
-            return Stepped(f"left alone, {why}", {**work, "stage": "given up", "reason": why})
+            given_up = {**work, "stage": "given up", "reason": why, "beyond": issue.component.value}
+            return Stepped(f"left alone, {why}", given_up)
         work = {
             **work,
             "as_of": self.night.now,
@@ -341,6 +343,16 @@ class Workshop:
         return Stepped(
             why, {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}, facts
         )
+
+
+def beyond_repair(issue: AgentIssue) -> bool:
+    """True if no change of the agent repairs it: it is no defect, or what it stands on is slow or cannot be reached.
+
+    A service that answers, and in a form that the agent's tool cannot read any more, is not beyond it.
+    """
+    errors = [issue.where[kind] for kind in (ERROR, ENDED) if kind in issue.where]
+    answers = bool(errors) and not any(map(unreached, errors))
+    return issue.component is Component.NONE or (issue.component is Component.UPSTREAM and not answers)
 
 
 def bundle_of(store: Store, work: dict[str, Any]) -> Bundle:

@@ -59,6 +59,11 @@ _ROUTED = re.compile(
 _VALUE = re.compile(r"\d+(?:\.\d+)?|\b[A-Z][\w-]{2,}\b|\b[a-z]{5,}\b")
 
 
+def unreached(error: str) -> bool:
+    """True of the text of an error that says that something could not be reached: no change of the agent helps."""
+    return _UNREACHED.search(error) is not None
+
+
 @dataclass(slots=True)
 class WeakPartGuess:
     """The part that a slice is put down to."""
@@ -137,7 +142,7 @@ def _by_error(evidence: SliceEvidence) -> WeakPartGuess | None:
         return None
     tool, _, error = own[0].value.partition(": ") if own[0].kind == ERROR else ("", "", own[0].value)
     name = f"the tool {tool}" if tool else "the run"
-    if _UNREACHED.search(error):
+    if unreached(error):
         return WeakPartGuess(Component.UPSTREAM, tool, 0.9, [f"{name} could not be reached: {error}"])
     values = _told_by_values(evidence, tool)
     if values:
