@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..learn.evolution.delivering import deliver_bundle
+from ..learn.evolution.delivering import OutcomeReading, deliver_bundle
 from ..record.store import Store
 from ..record.store.issues import AgentIssue
 from ..ship.delivery import DeliveryOptions
 from ..types import Bundle, Json, Verdict
+from .evidence import JUDGES
 from .trial import patch_of
 from .work import Stepped, Workshop, bundle_of
 
@@ -95,6 +96,7 @@ def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
             verdict=verdict,
             baseline=store.bundle(work["start"]),
             outcomes=(folder / "live.jsonl", folder / "candidate.jsonl"),
+            reading=OutcomeReading(regime="exchangeable", watched=True, metric="liked", judges=JUDGES),
         )
         request = delivered.pull_request
         return {
