@@ -7,27 +7,23 @@ questions are divided once and for all, by the hash of their group: weights do n
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import BudgetExceeded, MissingExtra, WhetError
-from ..escapes import neutral
+from ..errors import BudgetExceeded, WhetError
 from ..learn.datasets.near import normalised
 from ..record.influence import weighed
 from ..record.store import Store
 from ..record.store.codec import encode
 from ..record.tasks import to_jsonl
 from ..types import Json, Split, Task, Trajectory, Version
+from .commands import ExtraMissing, run_command
 from .night import Night, unseen
 from .work import Stepped
 
@@ -39,10 +35,6 @@ _MOST_JUDGED = 200
 """Groups that one gate asks the agent, under both sides."""
 _FOR_EVER = 0
 """Stands for the night in the division of groups: it is the same in every night."""
-
-
-class _ExtraMissing(WhetError):
-    """A command needs an extra that is not installed."""
 
 
 class RunsOfTraffic(Protocol):
@@ -102,7 +94,7 @@ class WeightJob:
             work = {**work, "number": int(work.get("number", 0)) + 1, "runs": count}
         try:
             return await {"train": self._train, "gate": self._judge, "release": self._release}[step](work)
-        except _ExtraMissing as missing:
+        except ExtraMissing as missing:
             return self._not_tonight(f"weights are left alone: {missing}", {**work, "runs": 0})
         except BudgetExceeded as exceeded:
             return self._not_tonight(f"not done: {exceeded}", work)
@@ -137,7 +129,7 @@ class WeightJob:
         method, *words = shlex.split(options.train)
         judged_by = ("--reward-function", options.reward, "--resource", version.resource)
         base = ("--data", folder / "runs.jsonl", "--model", path, "--output", folder / "trained")
-        await self._command("train", method, *base, *judged_by, *words, "--json")
+        await run_command(self.options.root, "train", method, *base, *judged_by, *words, "--json")
         return Stepped(
             f"trained {version.resource} by {method} on {len(learned_from)} runs",
             {**work, "stage": "trained", "folder": str(folder), "judged": len(judged_on)},
@@ -148,7 +140,8 @@ class WeightJob:
         alpha = self.night.alpha(f"{self.subject()}/{work['number']}")
         self.night.meter.reserve(rollouts=2 * work["judged"])
         folder, record = Path(work["folder"]), Path(self.store.path).resolve()
-        printed = await self._command(
+        printed = await run_command(
+            self.options.root,
             *("gate", folder / "trained", "--entry", self.options.entry, "--store", record),
             *("--reward", self.options.reward, "--data", folder / "unseen.jsonl", "--alpha", f"{alpha:.12g}"),
             "--json",
@@ -172,7 +165,8 @@ class WeightJob:
     async def _release(self, work: dict[str, Any]) -> Stepped:
         if not any(release.candidate == work["bundle"] for release in self.store.release_log()):
             share, record = min(self.night.budget.share, 0.5), Path(self.store.path).resolve()
-            await self._command(
+            await run_command(
+                self.options.root,
                 *("release", Path(work["folder"]) / "trained", "--store", record, "--to", "canary"),
                 *("--share", f"{share:g}", "--reason", f"autopilot: weights {work['number']}", "--json"),
             )
@@ -203,30 +197,3 @@ class WeightJob:
         }
         # The newest first: the traffic may have moved on.
         return learned_from, list(judged_on.values())[::-1][:_MOST_JUDGED]
-
-    async def _command(self, *words: str | Path) -> str:
-        """What a command of whet prints.
-
-        Raises:
-            WhetError: it failed, with its last line.
-        """
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "whet.autopilot.child", str(os.getpid()), *map(str, words)),
-            cwd=self.options.root,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            printed, told = await child.communicate()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
-            raise
-        if child.returncode == 0:
-            return printed.decode()
-        last = neutral((told.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1])
-        if child.returncode == MissingExtra.exit_code:
-            raise _ExtraMissing(last.removeprefix("error: "))
-        raise WhetError(f"whet {words[0]} ended with {child.returncode}: {last[:400]}")
