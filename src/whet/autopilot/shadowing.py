@@ -84,7 +84,7 @@ class RepairShadows:
             new_names=True,
             reason=f"autopilot: trial {number} of {len(boarded.issues)} repairs, in the shadow first",
         )
-        state = {"trial": release.trial, "bundle": boarded.bundle.id, "works": None}
+        state: dict[str, Json] = {"trial": release.trial, "bundle": boarded.bundle.id, "works": None}
         store.put_state(SHADOW, state)
         own = {id: works[id] for id in boarded.issues}
         asked = self._asked(own)

@@ -222,7 +222,8 @@ class ShutReplay:
         if not folder.exists():
             skipped = shutil.ignore_patterns(*SKIPPED, ".git", ".venv", "*.db*")
             shutil.copytree(root, folder, ignore=skipped)
-            for path, text in placed(self._agent, self._agent.start).items():
+            changed = placed(self._agent, self._agent.start) if self._agent.pieces else {}
+            for path, text in changed.items():
                 (folder / path).write_text(text, encoding="utf-8")
             # Several of one file: the names in it.
             rewritten: dict[str, set[str]] = {}

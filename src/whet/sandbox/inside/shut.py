@@ -59,6 +59,8 @@ def main() -> None:
     text, *words = plan["program"]
     sys.argv = ["-c", *words]
     sys.path[0] = FOLDER
+    # What was not there when the interpreter started is remembered as missing.
+    sys.path_importer_cache.clear()
     exec(compile(text, "<agent>", "exec"), {"__name__": "__main__"})
 
 
