@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from processes import whet
 from test_autopilot_journey import Clock, Shop, _steps, _trial
 
@@ -69,6 +68,14 @@ def answer(question):
 if __name__ == "__main__":
     print(answer(sys.argv[1]))
 '''
+
+
+WRITES = """def send(text):
+    try:
+        open("/root/x", "w")
+    except OSError as error:
+        return {"sent": f"{text} {type(error).__name__}"}
+"""
 
 
 def script(request: ModelRequest) -> Completion:
@@ -146,9 +153,8 @@ def test_a_folder_is_shadowed_without_any_effect_and_without_a_mark(tmp_path: Pa
         counts, said, _ = clerk.shadow(often, "PROMPT", "Send it often.")
         assert "times as many model calls as what is live" in said
         # A tool that a proposer wrote runs in the sandbox, with no file and no network.
-        body = 'def send(text):\n    try:\n        open("/root/x", "w")\n    except OSError as error:\n        return {"sent": f"{text} {type(error).__name__}"}\n'
         old = CLERK[CLERK.index("def send(text)") : CLERK.index("def answer")]
-        counts, said, answers = clerk.shadow({old: body + "\n\n"}, "send", body)
+        counts, said, answers = clerk.shadow({old: f"{WRITES}\n\n"}, "send", WRITES)
         assert counts == {"paired": 4}
         assert answers[0].startswith('It says {"sent": "parcel 0 ')
         assert clerk.sent.read_bytes() == sent, "nothing was sent"
@@ -223,9 +229,8 @@ def test_of_two_repairs_only_the_one_that_fails_loses_its_turn(tmp_path: Path) -
     # It fails on deliveries alone.
     to_try(shop, clock, warranty=BETTER, delivery='STYLE = {"delivery": 3}\n')
     _steps(shop, clock, most=5)
-    stages = {subject: work_on(shop, subject)["stage"] for subject in ("warranty", "delivery")}
-    assert stages == {"warranty": "on trial", "delivery": "found"}
-    assert work_on(shop, "warranty")["attempt"] == 0
+    assert work_on(shop, "warranty")["stage"] == "on trial"
+    assert [work_on(shop, subject)["attempt"] for subject in ("warranty", "delivery")] == [0, 1]
     (canary,) = shop.store.on_trial()
     assert canary.stage is Stage.CANARY
     assert set(canary.bundle) == {"desk.UNITS"}

@@ -176,7 +176,8 @@ class LiveTrials:
         why = f"its trial was taken back: {end.reason}"
         log = self.workshop.store.release_log()
         canaries = [each for each in log if each.trial == trial["release"] and each.stage is Stage.CANARY]
-        looks = self._looks(canaries[-1], undecided, end.at)
+        # With what people have said since of what they were served then.
+        looks = self._looks(canaries[-1], undecided, max(end.at, self.workshop.night.now))
         harmed = {id: seen.reason for id, seen in looks.items() if seen.action is CanaryAction.TAKE_BACK}
         worse = {id: why for id, seen in looks.items() if seen.n and seen.effect < 0}
         return harmed or worse or dict.fromkeys(undecided, why)
