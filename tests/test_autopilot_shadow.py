@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from processes import whet
 from test_autopilot_journey import Clock, Shop, _steps, _trial
@@ -30,6 +31,7 @@ import os
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 PROMPT = "Send it once."
 ROUNDS = 3
@@ -204,7 +206,7 @@ def to_try(shop: Shop, clock: Clock, **contents: str) -> None:
         store.put_state(f"autopilot/work/issue-{subject}", {**work, **own, "pieces": pieces})
 
 
-def work_on(shop: Shop, subject: str) -> dict[str, object]:
+def work_on(shop: Shop, subject: str) -> dict[str, Any]:
     return dict(shop.store.state(f"autopilot/work/issue-{subject}"))
 
 

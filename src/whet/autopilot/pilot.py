@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import BudgetExceeded, WhetError
 from ..learn.evolution.repair import RepairSettings
 from ..models.base import Model
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
 from .asking import answer_of, ask, settled
@@ -209,12 +209,14 @@ class Autopilot:
         work = self.journal.work(subject)
         step = job.due(work, runs)
         facts: dict[str, Any] = {"runs": runs, "weights": subject}
-        if step == "release":
+        if step in ("shadow", "release"):
             # A canary that stands is decided first: two of them would judge each other's people.
-            if self.options.mode is Mode.SUGGEST or self.store.on_trial():
+            canaries = [trial for trial in self.store.on_trial() if trial.stage is Stage.CANARY]
+            if self.options.mode is Mode.SUGGEST or canaries:
                 return None
+        if step == "release":
             facts["subject"] = f"weights-{work['number']}"
-            permitted = self._permitted(facts["subject"])
+            permitted = self._permitted(facts["subject"], unsure=work.get("unsure", ""))
             if permitted is None:
                 return None
             step = "release" if permitted else "refuse"
@@ -323,7 +325,7 @@ class Autopilot:
         """A step that is about no single issue."""
         if name == "find":
             await self._found(facts["runs"])
-        elif name == "shadow":
+        elif name == "shadow" and "weights" not in facts:
             self._decided(name, *await self._shadows.run(self._trials.number + 1, self._to_try()))
         elif name == "trial":
             works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
@@ -332,7 +334,7 @@ class Autopilot:
             settled(self.store, facts["subject"])
         elif name == "refuse":
             self._refused(facts["subject"], facts.get("weights"))
-        elif (job := self._weights()) is not None and name in ("train", "gate", "release"):
+        elif (job := self._weights()) is not None and name in ("train", "gate", "shadow", "release"):
             subject = facts["weights"]
             weighted = await job.do(name, self.journal.work(subject), facts["runs"])
             if name == "gate":

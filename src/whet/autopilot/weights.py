@@ -18,8 +18,9 @@ import msgspec
 
 from ..errors import BudgetExceeded, WhetError
 from ..learn.datasets.near import normalised
+from ..prove.shadow import findings_of, shadow_pairs
 from ..record.influence import weighed
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.codec import encode
 from ..record.tasks import to_jsonl
 from ..types import Json, Split, Task, Trajectory, Version
@@ -33,6 +34,8 @@ _FEWEST = 30
 """Runs with tokens on the trained side, and groups on the other, that a training needs."""
 _MOST_JUDGED = 200
 """Groups that one gate asks the agent, under both sides."""
+_SHADOWED = 24
+"""Newest runs that new weights answer in the shadow."""
 _FOR_EVER = 0
 """Stands for the night in the division of groups: it is the same in every night."""
 
@@ -86,14 +89,20 @@ class WeightJob:
             return "gate"
         if count >= _FRESH * work.get("runs", 0):
             return "train"
-        return "release" if stage == "proven" else ""
+        return {"proven": "shadow", "shadowed": "release"}.get(str(stage), "")
 
     async def do(self, step: str, work: dict[str, Any], count: int) -> Stepped:
         """Do one step, which may fail: then it waits for more runs."""
         if step == "train":
             work = {**work, "number": int(work.get("number", 0)) + 1, "runs": count}
         try:
-            return await {"train": self._train, "gate": self._judge, "release": self._release}[step](work)
+            steps = {
+                "train": self._train,
+                "gate": self._judge,
+                "shadow": self._shadow,
+                "release": self._release,
+            }
+            return await steps[step](work)
         except ExtraMissing as missing:
             return self._not_tonight(f"weights are left alone: {missing}", {**work, "runs": 0})
         except BudgetExceeded as exceeded:
@@ -162,8 +171,44 @@ class WeightJob:
         why = f"weights not proven on unseen questions: {figures}"
         return Stepped(why, {**work, "stage": "waiting"}, facts)
 
+    async def _shadow(self, work: dict[str, Any]) -> Stepped:
+        """Answer the newest recorded runs by the new weights, with the tools answered from the record."""
+        record, root = Path(self.store.path).resolve(), self.options.root
+        await run_command(
+            root,
+            *("release", Path(work["folder"]) / "trained", "--store", record, "--to", "shadow"),
+            *("--reason", f"autopilot: weights {work['number']}, in the shadow first", "--json"),
+        )
+        trial = next(each.trial for each in self.store.on_trial() if each.candidate == work["bundle"])
+        newest = sorted(self.runs(self.night.now), key=lambda run: -run.started)
+        asked = [run.id for run in newest if self._name() in run.versions][:_SHADOWED]
+        self.night.meter.reserve(rollouts=len(asked))
+        words: list[str | Path] = [
+            "replay",
+            self.options.entry,
+            "--store",
+            record,
+            "--trial",
+            trial,
+            "--json",
+        ]
+        for id in asked:
+            words += ["--run", id]
+        counts = msgspec.json.decode((await run_command(root, *words)).splitlines()[-1], type=dict[str, int])
+        findings = findings_of(shadow_pairs(self.store, trial))
+        facts: dict[str, Json] = {"bundle": work["bundle"], "pairs": findings.pairs}
+        if findings.harm:
+            self.store.retire(trial, reason=f"autopilot: {findings.harm}")
+            return Stepped(f"weights go no further: {findings.harm}", {**work, "stage": "waiting"}, facts)
+        lost = {why: count for why, count in counts.items() if why != "paired"}
+        unsure = "" if findings.pairs else max(lost, key=lambda why: lost[why], default="no run to replay")
+        said = findings.sentence if findings.pairs else f"nothing was seen, for {unsure}"
+        sentence = f"weights in the shadow of recorded traffic: {said}"
+        return Stepped(sentence, {**work, "stage": "shadowed", "unsure": unsure}, facts)
+
     async def _release(self, work: dict[str, Any]) -> Stepped:
-        if not any(release.candidate == work["bundle"] for release in self.store.release_log()):
+        log = self.store.release_log()
+        if not any(each.candidate == work["bundle"] and each.stage is Stage.CANARY for each in log):
             share, record = min(self.night.budget.share, 0.5), Path(self.store.path).resolve()
             await run_command(
                 self.options.root,
@@ -172,6 +217,10 @@ class WeightJob:
             )
         sentence = "weights are a canary: whet serve makes them live, or takes them back, by what people say"
         return Stepped(sentence, {**work, "stage": "waiting"}, {"bundle": work["bundle"]})
+
+    def _name(self) -> str:
+        """Of the resource."""
+        return self.subject().removeprefix("weights:")
 
     def _served(self) -> Version | None:
         """The weights that serve: live ones, else those that the agent came with."""
