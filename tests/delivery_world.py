@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import whet
 from whet.judge import reward
+from whet.prove.guardrails import Guardrail
 from whet.record.store import Store
 from whet.types import Task, Trajectory, Verdict
 
@@ -56,8 +58,10 @@ def repository(folder: Path) -> Path:
     return clone
 
 
-def proven(store: Store, *, better: bool = True, seed: int = 0) -> tuple[whet.Bundle, Verdict]:
-    """A candidate that a real gate judged; it is right on nine of ten instead of half."""
+def proven(
+    store: Store, *, better: bool = True, seed: int = 0, guardrails: Sequence[Guardrail] = ()
+) -> tuple[whet.Bundle, Verdict]:
+    """A candidate that a real gate judged; it is right on nine of ten instead of half, and as brief."""
 
     def policy(bundle: whet.Bundle, _: int) -> _Answers:
         changed = "tone" in bundle and bundle["tone"].content == BETTER and better
@@ -68,7 +72,7 @@ def proven(store: Store, *, better: bool = True, seed: int = 0) -> tuple[whet.Bu
             instruction=f"{number}: {HOSTILE}",
             answer=number,
             group=f"person {number}",
-            meta={"kind": f"kind {number % 3} |`@x`"},
+            meta={"kind": "rare" if number % 25 == 0 else f"kind {number % 3} |`@x`"},
         )
         for number in range(300)
     ]
@@ -76,7 +80,7 @@ def proven(store: Store, *, better: bool = True, seed: int = 0) -> tuple[whet.Bu
         env=_Desk,
         policy=policy,
         tasks=tasks,
-        rewards=[right],
+        rewards=[right, brief],
         store=store,
         seed=seed,
         name="desk",
@@ -85,7 +89,7 @@ def proven(store: Store, *, better: bool = True, seed: int = 0) -> tuple[whet.Bu
     bundle = whet.Bundle(
         [whet.Version(resource="tone", content=BETTER, kind="prompt", parent=start["tone"].id)]
     )
-    return bundle, asyncio.run(experiment.gate(bundle, against=start, metric="right"))
+    return bundle, asyncio.run(experiment.gate(bundle, against=start, metric="right", guardrails=guardrails))
 
 
 def blocks(body: str, language: str) -> list[str]:
@@ -105,6 +109,12 @@ def outside(body: str) -> str:
 def right(trajectory: Trajectory) -> float:
     """The answer is that of the task."""
     return float(str(trajectory.output).startswith("right"))
+
+
+@reward(name="brief", version="1")
+def brief(trajectory: Trajectory) -> float:
+    """The answer is short enough."""
+    return float(len(str(trajectory.output)) < 2_000)
 
 
 class _Desk:

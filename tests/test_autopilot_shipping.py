@@ -13,12 +13,13 @@ import pytest
 from whet.autopilot.night import Night, NightBudget
 from whet.autopilot.pilot import settings_of
 from whet.autopilot.shipping import ship, take_back
+from whet.autopilot.trial import board
 from whet.autopilot.trying import LiveTrials
 from whet.autopilot.work import Workshop
 from whet.prove.verdict import verdict
 from whet.record.store import Store
 from whet.record.store.issues import AgentIssue, Component
-from whet.record.store.releases import PROGRAM
+from whet.record.store.releases import PROGRAM, Stage
 from whet.types import Bundle, Version
 
 ROUTES = {"soil": "orders", "cancel": "sales", "hours": "sales", "warranty": "service"}
@@ -81,8 +82,10 @@ def stand(bench: Workshop, issue: AgentIssue, **work: Any) -> None:
 
 def begin(bench: Workshop, *issues: AgentIssue) -> Path:
     """A trial of these repairs; the folder that it serves."""
-    trials = LiveTrials(bench, bench.settings.agent.parent)
-    _, stepped, facts = trials.begin({issue.id: work(bench, issue) for issue in issues}, 0.5)
+    root, works = bench.settings.agent.parent, {issue.id: work(bench, issue) for issue in issues}
+    boarded = board(bench.store, root, bench.settings.output / "shadow", works, bench.shipped())
+    shadow = bench.store.release(boarded.bundle, stage=Stage.SHADOW, new_names=True)
+    _, stepped, facts = LiveTrials(bench, root).begin(works, 0.5, shadow=shadow.trial)
     for id, step in stepped.items():
         bench.store.put_state(f"autopilot/work/{id}", step.work)
     return Path(str(facts["folder"]))

@@ -83,13 +83,16 @@ def test_weights_are_trained_from_the_record_proven_on_unseen_questions_and_beco
     with Store(folder / "runs.db") as store:
         assert store.release_log() == []
     rows = piloted(folder, "--proofs", "4")
-    assert [row.step for row in rows if row.issue == "weights:policy"] == ["train", "gate", "release"]
+    weights = [row for row in rows if row.issue == "weights:policy"]
+    assert [row.step for row in weights] == ["train", "gate", "shadow", "release"]
+    assert "in the shadow of recorded traffic: 24 shadows: 0 failed" in weights[2].sentence
     with Store(folder / "runs.db") as store:
+        assert [entry.stage for entry in store.release_log()] == [Stage.SHADOW, Stage.CANARY]
         (canary,) = store.on_trial()
         assert (canary.stage, canary.share, canary.unproven) == (Stage.CANARY, 0.2, False)
         assert canary.bundle["policy"].kind == "weights"
         spent = store.state("autopilot/000001/spent")["rollouts"]
-        assert spent == 2 * (store.state("autopilot/work/weights:policy")["judged"])
+        assert spent == 2 * store.state("autopilot/work/weights:policy")["judged"] + 24
 
 
 def test_rewards_by_chance_ship_no_weights_and_no_more_is_asked_than_the_budget_allows(folder: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from delivery_world import AGENT, BETTER, HOSTILE, blocks, git, outside, proven, repository
@@ -14,6 +15,7 @@ from delivery_world import AGENT, BETTER, HOSTILE, blocks, git, outside, proven,
 from whet.errors import GateError, InputError, NotFoundError
 from whet.learn.evolution.delivering import deliver_bundle, evidence_in, source_patch
 from whet.models.fakes import ScriptedGitHub
+from whet.prove.guardrails import Guardrail
 from whet.record.store import Store
 from whet.ship.delivery import Delivery, DeliveryOptions
 from whet.ship.delivery.git import checked
@@ -82,6 +84,61 @@ def test_a_pull_request_holds_its_diff_and_proof_and_a_stranger_repeats_the_verd
     git(stranger, "apply", "--index", "-", stdin=diff)
     assert git(stranger, "diff", "--cached", f"origin/whet/{bundle.id}", "--", ":!.whet-proofs") == ""
     assert (stranger / "agent.py").read_text() == AGENT.replace("Be kind.", BETTER)
+
+
+def test_guardrails_picture_and_small_kinds_are_delivered_and_the_command_repeats_the_guardrails(
+    tmp_path: Path,
+) -> None:
+    clone = repository(tmp_path)
+    rails = [Guardrail("brief", 0.05)]
+    with Store(tmp_path / "runs.db") as store, ScriptedGitHub(SLUG, token="secret-token") as github:
+        bundle, verdict = proven(store, guardrails=rails)
+        assert verdict.guardrails == {"brief": True}
+        delivered(store, clone, github.url, bundle)
+    (pull,) = github.pulls
+    stranger = tmp_path / "stranger"
+    git(tmp_path, "clone", "-q", "-b", f"whet/{bundle.id}", str(tmp_path / "remote.git"), str(stranger))
+    proof = stranger / ".whet-proofs" / bundle.id
+    (command,) = blocks(pull["body"], "sh")
+    assert "--not-lower brief:0.05" in command
+    repeated = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=stranger, capture_output=True, check=True
+    )
+    assert repeated.stdout == (proof / "verdict.json").read_bytes()
+    assert b'"guardrails":{"brief":true}' in repeated.stdout
+    assert "| `brief` | holds | these files |" in pull["body"]
+    # The picture is a file of the branch, which the body shows by its commit.
+    head = git(stranger, "rev-parse", "HEAD").strip()
+    assert f"/{SLUG}/blob/{head}/.whet-proofs/{bundle.id}/effect.svg?raw=true)" in pull["body"]
+    assert "](effect.svg)" in (proof / "README.md").read_text()
+    drawn = ElementTree.fromstring((proof / "effect.svg").read_text())
+    texts = [element.text or "" for element in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert f"{verdict.effect:+.3f}, n = {verdict.n}" in texts
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == 4
+    assert not [element for element in drawn.iter() if element.tag.endswith(("script", "image", "a"))]
+    sums = [line.split("  ") for line in blocks(pull["body"], "text")[-1].splitlines()]
+    assert {path.rpartition("/")[2] for _, path in sums} == {
+        "baseline.jsonl", "candidate.jsonl", "verdict.json", "bundle.json", "effect.svg",
+    }  # fmt: skip
+    for sha, path in sums:
+        assert hashlib.sha256((stranger / path).read_bytes()).hexdigest() == sha
+    rows = (proof / "baseline.jsonl").read_text()
+    assert 0 < (rare := rows.count('"slice":"rare"')) < 8
+    assert (
+        f"of fewer than 8 tasks, too few to say anything: `rare` ({rare}); {rare} tasks together"
+        in pull["body"]
+    )
+
+
+def test_a_guardrail_that_fails_is_repeated_as_one(tmp_path: Path) -> None:
+    clone = repository(tmp_path)
+    with Store(tmp_path / "runs.db") as store:
+        bundle, verdict = proven(store, guardrails=[Guardrail("brief", 1e-9)])
+        assert not verdict.promote
+        options = DeliveryOptions(repository=clone, offline=True)
+        body = deliver_bundle(store, bundle, options, unproven=True).body
+    assert "| `brief` | fails | these files |" in body
+    assert "is **not** shown to be better" in body
 
 
 def test_hostile_text_of_a_run_stays_text_in_body_title_and_commit(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_call_that_leaves_the_record_is_left_out_and_counted_or_answered_by_th
         counts = replay_under(store, release.trial, agent, runs, divergence="exclude")
         assert counts["paired"] == 0
         assert counts.total() == 10
-        assert "left out: 10 runs" in told(counts)[1]
+        assert "left out: 10 runs" in told(store, release.trial, counts)[1]
         assert shadow_pairs(store, release.trial) == []
         simulated = replay_under(
             store, release.trial, agent, runs, divergence=lambda tool, arguments: "simulated"

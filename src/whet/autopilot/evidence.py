@@ -7,6 +7,7 @@ each of them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,22 +16,43 @@ from pathlib import Path
 import msgspec
 
 from ..learn.datasets.thumbs import Scale
+from ..models.prices import known_prices
 from ..prove.verdict import verdict
+from ..record.costs import dollars_of
 from ..record.influence import InfluenceLimits, person_of
 from ..record.tracing.signals import IMPLICIT
+from ..ship.delivery.body import FEWEST
 from ..types import Json, Trajectory, Verdict
 
 MOST_OF_ONE = InfluenceLimits().at_least
 """Thumbs of one person on one arm that count for a repair: traffic buys no influence."""
+_PARTS = 4
+"""Of a trial, one after the other, by which a delivery shows whether its effect lasts."""
+JUDGES = (
+    "people, by their thumbs on real traffic: the k-th who was served the change beside the k-th who was not",
+    f"of one person at most {MOST_OF_ONE} thumbs count on either side",
+)
+"""Who judged, for a delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveThumb:
+    """What one person said of one run."""
+
+    run: str
+    liked: bool
+    seconds: float | None = None
+    """That the run took; None where it does not say."""
+    cost: float | None = None
+    """Dollars that it cost; None where a model has no price, or it called none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveArms:
     """Thumbs on both arms, in the order in which the runs began."""
 
-    live: Sequence[tuple[str, bool]]
-    """Run and whether the person liked its answer."""
-    candidate: Sequence[tuple[str, bool]]
+    live: Sequence[LiveThumb]
+    candidate: Sequence[LiveThumb]
 
     @classmethod
     def of(cls, runs: Iterable[Trajectory], *, versions: Collection[str]) -> LiveArms:
@@ -39,7 +61,8 @@ class LiveArms:
         Args:
             versions: ids of the candidate's Versions; a run under one of them is of its arm.
         """
-        scale, live, candidate = Scale(ones=False), list[tuple[str, bool]](), list[tuple[str, bool]]()
+        scale, live, candidate = Scale(ones=False), list[LiveThumb](), list[LiveThumb]()
+        prices = known_prices()
         counted = Counter[tuple[str, bool]]()
         for run in sorted(runs, key=lambda run: (run.started, run.id)):
             tried = not {*run.versions.values()}.isdisjoint(versions)
@@ -55,7 +78,9 @@ class LiveArms:
             counted[person, tried] += 1
             # The first ones, so that a pair which was looked at stays what it was.
             if not person or counted[person, tried] <= MOST_OF_ONE:
-                (candidate if tried else live).append((run.id, liked))
+                dollars, unpriced = dollars_of(run, prices)
+                cost = None if unpriced or not dollars else dollars
+                (candidate if tried else live).append(LiveThumb(run.id, liked, run.seconds, cost))
         return cls(live, candidate)
 
     @property
@@ -66,9 +91,21 @@ class LiveArms:
     def rows(self, side: str) -> list[dict[str, Json]]:
         """One side's outcomes, as `whet verdict` reads them."""
         thumbs = self.live if side == "live" else self.candidate
+        spent = (
+            {name: value for name in ("seconds", "cost") if (value := getattr(thumb, name)) is not None}
+            for thumb in thumbs
+        )
+        # Of two different questions no kind is shared, so the kinds are the parts of the trial.
+        part = max(FEWEST, math.ceil(self.pairs / _PARTS))
         return [
-            {"task": f"pair-{number:05d}", "success": liked, "run": run}
-            for number, (run, liked) in enumerate(thumbs[: self.pairs], 1)
+            {
+                "task": f"pair-{number:05d}",
+                "success": thumb.liked,
+                "run": thumb.run,
+                "slice": f"pairs {number - (number - 1) % part} on",
+                **amounts,
+            }
+            for number, (thumb, amounts) in enumerate(zip(thumbs[: self.pairs], spent, strict=False), 1)
         ]
 
     def verdict(self, candidate: str, alpha: float, *, baseline: str = "") -> Verdict | None:

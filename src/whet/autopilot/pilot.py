@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -19,12 +19,13 @@ from typing import Any
 from ..errors import BudgetExceeded, WhetError
 from ..learn.evolution.repair import RepairSettings
 from ..models.base import Model
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
 from .asking import answer_of, ask, settled
 from .journal import Journal, JournalRow
 from .night import Night, NightBudget, alone
+from .shadowing import RepairShadows
 from .shipping import RepairDelivery, ship, take_back
 from .trying import LiveTrials
 from .weights import WeightJob, WeightOptions
@@ -99,11 +100,14 @@ class Autopilot:
         self.journal = Journal(self.store, self.night)
         self._workshop = Workshop(self.store, self.night, self.options.repair, self.model)
         self._trials = LiveTrials(self._workshop, self.options.repair.agent.resolve().parent)
+        self._shadows = RepairShadows(self._workshop, self._trials.root)
+        self._failed = dict[str, float]()
 
     def propose_by(self, model: Model) -> None:
         """Have this model propose, which has the night's meter."""
         self._workshop = replace(self._workshop, model=model)
         self._trials = LiveTrials(self._workshop, self._trials.root)
+        self._shadows = RepairShadows(self._workshop, self._trials.root)
 
     async def run(self, *, wait: float | None = None) -> str:
         """Work until the night is over or nothing is left to do; returns why it ended.
@@ -176,13 +180,25 @@ class Autopilot:
                 step = "" if permitted is None else "ship" if permitted else "refuse"
             if step and not (step == "diagnose" and self._workshop.covered(issue, under_way)):
                 return step, issue, work
-        ready = [issue for issue, work in works if work.get("stage") == "to try"]
-        if ready and self.options.mode is not Mode.SUGGEST and not self._trials.standing():
-            subject = f"trial-{self._trials.number + 1}"
-            permitted = self._permitted(subject)
-            if permitted is not None:
-                return ("trial" if permitted else "refuse"), None, {"subject": subject}
+        if self.options.mode is not Mode.SUGGEST and not self._trials.standing():
+            trial = self._trial_due()
+            if trial is not None and self.night.now >= self._failed.get(trial[0], 0.0):
+                return trial
         return self._weights_due(runs)
+
+    def _trial_due(self) -> tuple[str, None, dict[str, Any]] | None:
+        """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
+        ready = self._to_try()
+        if not ready:
+            return None
+        shadow = self._shadows.standing(ready)
+        if shadow is None:
+            return "shadow", None, {}
+        subject = f"trial-{self._trials.number + 1}"
+        permitted = self._permitted(subject, unsure=shadow["unsure"])
+        if permitted is None:
+            return None
+        return ("trial" if permitted else "refuse"), None, {"subject": subject, "shadow": shadow}
 
     def _weights_due(self, runs: int) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
         """The step on weights that is due, behind the repairs, which cost less."""
@@ -193,12 +209,14 @@ class Autopilot:
         work = self.journal.work(subject)
         step = job.due(work, runs)
         facts: dict[str, Any] = {"runs": runs, "weights": subject}
-        if step == "release":
+        if step in ("shadow", "release"):
             # A canary that stands is decided first: two of them would judge each other's people.
-            if self.options.mode is Mode.SUGGEST or self.store.on_trial():
+            canaries = [trial for trial in self.store.on_trial() if trial.stage is Stage.CANARY]
+            if self.options.mode is Mode.SUGGEST or canaries:
                 return None
+        if step == "release":
             facts["subject"] = f"weights-{work['number']}"
-            permitted = self._permitted(facts["subject"])
+            permitted = self._permitted(facts["subject"], unsure=work.get("unsure", ""))
             if permitted is None:
                 return None
             step = "release" if permitted else "refuse"
@@ -245,6 +263,7 @@ class Autopilot:
         except BudgetExceeded as exceeded:
             self._write(name, f"not done: {exceeded}", issue=issue, work=self._later(issue, work, stop=True))
         except (WhetError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+            self._failed[name] = self.night.now + _BACKOFF
             sentence = f"failed: {type(error).__name__}: {error}"
             self._write(name, sentence, issue=issue, work=self._later(issue, work))
 
@@ -308,18 +327,16 @@ class Autopilot:
         """A step that is about no single issue."""
         if name == "find":
             await self._found(facts["runs"])
+        elif name == "shadow" and "weights" not in facts:
+            self._decided(name, *await self._shadows.run(self._trials.number + 1, self._to_try()))
         elif name == "trial":
-            works = self._to_try()
+            works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
             share = min(self.night.budget.share, 0.5)
-            sentence, stepped, boarded = self._trials.begin(works, share)
-            self._write("trial", sentence, **boarded)
-            for id, step in stepped.items():
-                self._row("trial", step, id)
-                self._moved(self.store.issues.get(id), step.work, step.sentence)
+            self._decided(name, *self._trials.begin(works, share, shadow=facts["shadow"]["trial"]))
             settled(self.store, facts["subject"])
         elif name == "refuse":
             self._refused(facts["subject"], facts.get("weights"))
-        elif (job := self._weights()) is not None and name in ("train", "gate", "release"):
+        elif (job := self._weights()) is not None and name in ("train", "gate", "shadow", "release"):
             subject = facts["weights"]
             weighted = await job.do(name, self.journal.work(subject), facts["runs"])
             if name == "gate":
@@ -339,6 +356,15 @@ class Autopilot:
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
             self._trials.close(self.journal.work)
             self._note("look", facts["runs"])
+
+    def _decided(
+        self, name: str, sentence: str, stepped: Mapping[str, Stepped], facts: Mapping[str, Json]
+    ) -> None:
+        """The rows of a step on several repairs together."""
+        self._write(name, sentence, **facts)
+        for id, step in stepped.items():
+            self._row(name, step, id)
+            self._moved(self.store.issues.get(id), step.work, step.sentence)
 
     async def _found(self, runs: int) -> None:
         """Look for issues, and for those that have come back."""
@@ -367,15 +393,23 @@ class Autopilot:
     def _to_try(self) -> dict[str, dict[str, Any]]:
         """Where the work stands on each issue whose repair waits for a trial."""
         works = {issue.id: self.journal.work(issue.id) for issue in self._open()}
-        return {id: work for id, work in works.items() if work.get("stage") == "to try"}
+        waiting = {id: work for id, work in works.items() if work.get("stage") == "to try"}
+        # Those of whom one did harm come last, and in the parts into which they were put.
+        apart = min((work.get("apart") or "" for work in waiting.values()), default="")
+        return {id: work for id, work in waiting.items() if (work.get("apart") or "") == apart}
 
-    def _permitted(self, subject: str) -> bool | None:
-        """Whether a thing that touches the live traffic may be done; None as long as nobody has said."""
-        if self.options.mode is Mode.ACT:
+    def _permitted(self, subject: str, *, unsure: str = "") -> bool | None:
+        """Whether a thing that touches the live traffic may be done; None as long as nobody has said.
+
+        Args:
+            unsure: why nobody knows what it does, so that a person has to say also where the autopilot acts by itself.
+        """
+        if self.options.mode is Mode.ACT and not unsure:
             return True
         answer = answer_of(self.store, subject)
         if answer is None and ask(self.store, subject):
-            self._write("ask", f"waits for whet autopilot approve {subject}", subject=subject)
+            why = f", for nothing of it was seen in the shadow: {unsure}" if unsure else ""
+            self._write("ask", f"waits for whet autopilot approve {subject}{why}", subject=subject)
         return answer
 
     def _refused(self, subject: str, weights: str | None) -> None:
@@ -383,6 +417,8 @@ class Autopilot:
         # First: a process that is killed behind it asks once more, and refuses nothing that nobody saw.
         settled(self.store, subject)
         works = self._to_try() if weights is None else {weights: self.journal.work(weights)}
+        if weights is None:
+            self._shadows.end(f"{subject} was refused")
         for id, work in works.items():
             why = f"{subject} was refused"
             self._write(

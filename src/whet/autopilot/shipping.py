@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..learn.evolution.delivering import deliver_bundle
+from ..learn.evolution.delivering import OutcomeReading, deliver_bundle
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
 from ..ship.delivery import DeliveryOptions
 from ..types import Bundle, Json, Verdict
+from .evidence import JUDGES
 from .night import trial_of
 from .trial import AgentSource, mark_of, patch_of
 from .work import Stepped, Workshop, bundle_of
@@ -122,6 +123,7 @@ def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
             verdict=verdict,
             baseline=store.bundle(work["start"]),
             outcomes=(folder / "live.jsonl", folder / "candidate.jsonl"),
+            reading=OutcomeReading(regime="exchangeable", watched=True, metric="liked", judges=JUDGES),
         )
         request = delivered.pull_request
         return {

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..learn.evolution.repair import variant_id
-from ..prove.canary import CanaryAction
+from ..prove.canary import CanaryAction, CanaryDecision
 from ..prove.watch import TrafficPart, look_at_parts
+from ..record.store import Store
 from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
 from ..record.store.releases import Release, Stage
+from ..ship.canaries import BY_EVIDENCE
 from ..types import Json
 from .evidence import MOST_OF_ONE, LiveArms
 from .night import TRIAL
@@ -45,16 +47,23 @@ class LiveTrials:
         return int(trial["number"]) if trial else 0
 
     def begin(
-        self, works: dict[str, dict[str, Any]], share: float
+        self, works: dict[str, dict[str, Any]], share: float, *, shadow: str
     ) -> tuple[str, dict[str, Stepped], dict[str, Json]]:
-        """Put repairs on trial; what becomes of each, and the trial's own facts."""
+        """Put repairs on trial; what becomes of each, and the trial's own facts.
+
+        Args:
+            shadow: the trial in whose shadow they ran, together, and which goes on.
+        """
         bench, store = self.workshop, self.workshop.store
         number = self.number + 1
         folder = bench.settings.output / f"trial-{number}"
         boarded = board(store, self.root, folder, works, bench.shipped())
-        stepped = {id: _left(works[id], number, alone=not boarded.issues) for id in boarded.left}
-        if not boarded.issues:
-            return "no repair fits the source any more", stepped, {}
+        standing = {trial.trial: trial for trial in store.on_trial()}
+        if boarded.left or standing[shadow].candidate != boarded.bundle.id:
+            why = "the source has changed since it ran in the shadow"
+            store.retire(shadow, reason=f"autopilot: {why}")
+            return f"{why}: it does so anew", {}, {}
+        stepped: dict[str, Stepped] = {}
         release = store.release(
             boarded.bundle,
             stage=Stage.CANARY,
@@ -79,7 +88,7 @@ class LiveTrials:
         )
         for id in boarded.issues:
             sentence = f"on trial {number} with {share:.0%} of the traffic: people judge it by their thumbs"
-            stepped[id] = Stepped(sentence, {**works[id], "stage": "on trial", "trial": number})
+            stepped[id] = Stepped(sentence, {**works[id], "stage": "on trial", "trial": number, "apart": ""})
         count = len(boarded.issues)
         sentence = (
             f"trial {number}: {count} repairs are served to {share:.0%} of the traffic, from {boarded.folder}"
@@ -133,7 +142,7 @@ class LiveTrials:
                     sentence, {**work, "stage": "proven", "pairs": verdict.n}, {"e_value": verdict.e_value}
                 )
             elif why := _in_vain(arms):
-                decided[id] = self._off(work, why, pairs=arms.pairs)
+                decided[id] = off(self.workshop.store, work, f"taken off the trial: {why}", pairs=arms.pairs)
         if harmed:
             # First who is to blame, then the end: a process that is killed between them goes on by what it finds.
             self.workshop.store.put_state(TRIAL, {**trial, "harmed": harmed})
@@ -143,18 +152,36 @@ class LiveTrials:
 
     def _harmed(self, trial: dict[str, Any], undecided: dict[str, dict[str, Any]]) -> dict[str, str]:
         """Repairs that do harm in their own part, and how: each is looked at as the server looks at the whole."""
+        standing = [each for each in self.workshop.store.on_trial() if each.trial == trial["release"]]
+        looks = self._looks(standing[0], undecided, self.workshop.night.now) if standing else {}
+        return {id: seen.reason for id, seen in looks.items() if seen.action is CanaryAction.TAKE_BACK}
+
+    def _looks(
+        self, canary: Release, works: dict[str, dict[str, Any]], now: float
+    ) -> dict[str, CanaryDecision]:
+        """What the evidence of each repair's own part says of a canary."""
         bench = self.workshop
         parts = {
             id: TrafficPart(bench.slice(work, bench.runs(work["as_of"])).holds, most_of_one=2 * MOST_OF_ONE)
-            for id, work in undecided.items()
+            for id, work in works.items()
         }
-        standing = (release for release in bench.store.on_trial() if release.trial == trial["release"])
-        return {
-            id: seen.decision.reason
-            for release in standing
-            for id, seen in look_at_parts(bench.store, release, parts, now=bench.night.now).items()
-            if seen.decision.action is CanaryAction.TAKE_BACK
-        }
+        return {id: seen.decision for id, seen in look_at_parts(bench.store, canary, parts, now=now).items()}
+
+    def _blamed(
+        self, trial: dict[str, Any], undecided: dict[str, dict[str, Any]], end: Release
+    ) -> dict[str, str]:
+        """Repairs that may be why the server took their trial back, and what speaks against each.
+
+        Those whose own part shows harm; else those whose part went worse at all; else any of them.
+        """
+        why = f"its trial was taken back: {end.reason}"
+        log = self.workshop.store.release_log()
+        canaries = [each for each in log if each.trial == trial["release"] and each.stage is Stage.CANARY]
+        # With what people have said since of what they were served then.
+        looks = self._looks(canaries[-1], undecided, max(end.at, self.workshop.night.now))
+        harmed = {id: seen.reason for id, seen in looks.items() if seen.action is CanaryAction.TAKE_BACK}
+        worse = {id: why for id, seen in looks.items() if seen.n and seen.effect < 0}
+        return harmed or worse or dict.fromkeys(undecided, why)
 
     def ended_by(self) -> Release | None:
         """The entry of the release log by which the trial ended, whoever made it; None while it stands."""
@@ -190,28 +217,21 @@ class LiveTrials:
                 sentence = "its trial ended undecided, for something else went live: it goes on the next one"
                 stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
             return f"{whole} ended: {end.reason}", stepped, facts
-        harmed = trial.get("harmed", {})
+        harmed = {id: why for id, why in trial.get("harmed", {}).items() if id in undecided}
+        for id, why in harmed.items():
+            stepped[id] = off(store, undecided[id], f"taken off the trial: {why}")
+        if not harmed and end.reason.startswith(BY_EVIDENCE):
+            harmed = self._blamed(trial, undecided, end)
+            stepped |= blame(store, {id: undecided[id] for id in harmed}, harmed, trial["number"])
+        elif not harmed:
+            # A person did it, and meant all of it.
+            why = f"taken off the trial: its trial was taken back: {end.reason}"
+            stepped |= {id: off(store, work, why) for id, work in undecided.items()}
         for id, work in undecided.items():
-            if harmed and id not in harmed:
+            if id not in stepped:
                 sentence = "its trial ended undecided, for another repair did harm: it goes on the next one"
                 stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
-            else:
-                stepped[id] = self._off(work, harmed.get(id) or f"its trial was taken back: {end.reason}")
         return f"{whole} was taken back: {end.reason}", stepped, facts
-
-    def _off(self, work: dict[str, Any], why: str, **facts: Json) -> Stepped:
-        """A repair that people were served and that goes no further."""
-        variants = map(variant_id, bundle_of(self.workshop.store, work).values())
-        return Stepped(
-            f"taken off the trial: {why}",
-            {
-                **work,
-                **again(work),
-                "reason": why,
-                "tried": [*work.get("tried", ()), *variants],
-            },
-            facts,
-        )
 
     def close(self, work_of: Callable[[str], dict[str, Any]]) -> bool:
         """End the trial once everything on it is decided."""
@@ -225,7 +245,39 @@ class LiveTrials:
         return True
 
 
-def _left(work: dict[str, Any], number: int, *, alone: bool) -> Stepped:
+def off(store: Store, work: dict[str, Any], sentence: str, **facts: Json) -> Stepped:
+    """A repair that goes no further; what it tried is not tried again."""
+    variants = map(variant_id, bundle_of(store, work).values())
+    reason = sentence.partition(": ")[2] or sentence
+    tried = [*work.get("tried", ()), *variants]
+    return Stepped(sentence, {**work, **again(work), "reason": reason, "tried": tried, "apart": ""}, facts)
+
+
+def blame(
+    store: Store, works: Mapping[str, dict[str, Any]], why: Mapping[str, str], number: int
+) -> dict[str, Stepped]:
+    """What becomes of the repairs one of which did harm on a trial.
+
+    One alone is taken off.  Of several nobody knows which: each half of them is tried without the other, and so on, so
+    that the one that does harm is found and no other loses its turn (as faulty commits of a merge queue are).
+
+    Args:
+        why: what speaks against each.
+        number: of the trial.
+    """
+    if len(works) == 1:
+        return {id: off(store, work, f"taken off the trial: {why[id]}") for id, work in works.items()}
+    stepped = {}
+    for place, (id, work) in enumerate(works.items()):
+        half = 2 * place // len(works)
+        stepped[id] = Stepped(
+            f"one of {len(works)} repairs did harm ({why[id]}): they are tried in two halves",
+            {**work, "stage": "to try", "apart": f"{number}.{half}"},
+        )
+    return stepped
+
+
+def left_out(work: dict[str, Any], number: int, *, alone: bool) -> Stepped:
     """What becomes of a repair that did not fit on a trial."""
     if alone or work.get("unfit"):
         # Also without the others, or a second time: what it changes has been changed by another repair.

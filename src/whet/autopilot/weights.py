@@ -7,27 +7,24 @@ questions are divided once and for all, by the hash of their group: weights do n
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from ..errors import BudgetExceeded, MissingExtra, WhetError
-from ..escapes import neutral
+from ..errors import BudgetExceeded, WhetError
 from ..learn.datasets.near import normalised
+from ..prove.shadow import findings_of, shadow_pairs
 from ..record.influence import weighed
-from ..record.store import Store
+from ..record.store import Stage, Store
 from ..record.store.codec import encode
 from ..record.tasks import to_jsonl
 from ..types import Json, Split, Task, Trajectory, Version
+from .commands import ExtraMissing, run_command
 from .night import Night, unseen
 from .work import Stepped
 
@@ -37,12 +34,10 @@ _FEWEST = 30
 """Runs with tokens on the trained side, and groups on the other, that a training needs."""
 _MOST_JUDGED = 200
 """Groups that one gate asks the agent, under both sides."""
+_SHADOWED = 24
+"""Newest runs that new weights answer in the shadow."""
 _FOR_EVER = 0
 """Stands for the night in the division of groups: it is the same in every night."""
-
-
-class _ExtraMissing(WhetError):
-    """A command needs an extra that is not installed."""
 
 
 class RunsOfTraffic(Protocol):
@@ -94,15 +89,21 @@ class WeightJob:
             return "gate"
         if count >= _FRESH * work.get("runs", 0):
             return "train"
-        return "release" if stage == "proven" else ""
+        return {"proven": "shadow", "shadowed": "release"}.get(str(stage), "")
 
     async def do(self, step: str, work: dict[str, Any], count: int) -> Stepped:
         """Do one step, which may fail: then it waits for more runs."""
         if step == "train":
             work = {**work, "number": int(work.get("number", 0)) + 1, "runs": count}
         try:
-            return await {"train": self._train, "gate": self._judge, "release": self._release}[step](work)
-        except _ExtraMissing as missing:
+            steps = {
+                "train": self._train,
+                "gate": self._judge,
+                "shadow": self._shadow,
+                "release": self._release,
+            }
+            return await steps[step](work)
+        except ExtraMissing as missing:
             return self._not_tonight(f"weights are left alone: {missing}", {**work, "runs": 0})
         except BudgetExceeded as exceeded:
             return self._not_tonight(f"not done: {exceeded}", work)
@@ -141,7 +142,7 @@ class WeightJob:
         method, *words = shlex.split(options.train)
         judged_by = ("--reward-function", options.reward, "--resource", version.resource)
         base = ("--data", folder / "runs.jsonl", "--model", path, "--output", folder / "trained")
-        await self._command("train", method, *base, *judged_by, *words, "--json")
+        await run_command(self.options.root, "train", method, *base, *judged_by, *words, "--json")
         return Stepped(
             f"trained {version.resource} by {method} on {len(learned_from)} runs",
             {**work, "stage": "trained", "folder": str(folder), "judged": len(judged_on)},
@@ -152,7 +153,8 @@ class WeightJob:
         alpha = self.night.alpha(f"{self.subject()}/{work['number']}")
         self.night.meter.reserve(rollouts=2 * work["judged"])
         folder, record = Path(work["folder"]), Path(self.store.path).resolve()
-        printed = await self._command(
+        printed = await run_command(
+            self.options.root,
             *("gate", folder / "trained", "--entry", self.options.entry, "--store", record),
             *("--reward", self.options.reward, "--data", folder / "unseen.jsonl", "--alpha", f"{alpha:.12g}"),
             "--json",
@@ -173,15 +175,56 @@ class WeightJob:
         why = f"weights not proven on unseen questions: {figures}"
         return Stepped(why, {**work, "stage": "waiting"}, facts)
 
+    async def _shadow(self, work: dict[str, Any]) -> Stepped:
+        """Answer the newest recorded runs by the new weights, with the tools answered from the record."""
+        record, root = Path(self.store.path).resolve(), self.options.root
+        await run_command(
+            root,
+            *("release", Path(work["folder"]) / "trained", "--store", record, "--to", "shadow"),
+            *("--reason", f"autopilot: weights {work['number']}, in the shadow first", "--json"),
+        )
+        trial = next(each.trial for each in self.store.on_trial() if each.candidate == work["bundle"])
+        newest = sorted(self.runs(self.night.now), key=lambda run: -run.started)
+        asked = [run.id for run in newest if self._name() in run.versions][:_SHADOWED]
+        self.night.meter.reserve(rollouts=len(asked))
+        words: list[str | Path] = [
+            "replay",
+            self.options.entry,
+            "--store",
+            record,
+            "--trial",
+            trial,
+            "--json",
+        ]
+        for id in asked:
+            words += ["--run", id]
+        counts = msgspec.json.decode((await run_command(root, *words)).splitlines()[-1], type=dict[str, int])
+        findings = findings_of(shadow_pairs(self.store, trial))
+        facts: dict[str, Json] = {"bundle": work["bundle"], "pairs": findings.pairs}
+        if findings.harm:
+            self.store.retire(trial, reason=f"autopilot: {findings.harm}")
+            return Stepped(f"weights go no further: {findings.harm}", {**work, "stage": "waiting"}, facts)
+        lost = {why: count for why, count in counts.items() if why != "paired"}
+        unsure = "" if findings.pairs else max(lost, key=lambda why: lost[why], default="no run to replay")
+        said = findings.sentence if findings.pairs else f"nothing was seen, for {unsure}"
+        sentence = f"weights in the shadow of recorded traffic: {said}"
+        return Stepped(sentence, {**work, "stage": "shadowed", "unsure": unsure}, facts)
+
     async def _release(self, work: dict[str, Any]) -> Stepped:
-        if not any(release.candidate == work["bundle"] for release in self.store.release_log()):
+        log = self.store.release_log()
+        if not any(each.candidate == work["bundle"] and each.stage is Stage.CANARY for each in log):
             share, record = min(self.night.budget.share, 0.5), Path(self.store.path).resolve()
-            await self._command(
+            await run_command(
+                self.options.root,
                 *("release", Path(work["folder"]) / "trained", "--store", record, "--to", "canary"),
                 *("--share", f"{share:g}", "--reason", f"autopilot: weights {work['number']}", "--json"),
             )
         sentence = "weights are a canary: whet serve makes them live, or takes them back, by what people say"
         return Stepped(sentence, {**work, "stage": "waiting"}, {"bundle": work["bundle"]})
+
+    def _name(self) -> str:
+        """Of the resource."""
+        return self.subject().removeprefix("weights:")
 
     def _served(self) -> Version | None:
         """The weights that serve: live ones, else those that the agent came with."""
@@ -207,30 +250,3 @@ class WeightJob:
         }
         # The newest first: the traffic may have moved on.
         return learned_from, list(judged_on.values())[::-1][:_MOST_JUDGED]
-
-    async def _command(self, *words: str | Path) -> str:
-        """What a command of whet prints.
-
-        Raises:
-            WhetError: it failed, with its last line.
-        """
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "whet.autopilot.child", str(os.getpid()), *map(str, words)),
-            cwd=self.options.root,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            printed, told = await child.communicate()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
-            raise
-        if child.returncode == 0:
-            return printed.decode()
-        last = neutral((told.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1])
-        if child.returncode == MissingExtra.exit_code:
-            raise _ExtraMissing(last.removeprefix("error: "))
-        raise WhetError(f"whet {words[0]} ended with {child.returncode}: {last[:400]}")

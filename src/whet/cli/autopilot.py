@@ -17,7 +17,6 @@ from ..errors import InputError
 from .app import (
     AtLeastOne,
     BaseUrl,
-    ModelName,
     Print,
     Record,
     app,
@@ -69,7 +68,8 @@ class PilotFlags:
 
     entry: str | None = None
     """The function that is called with what a person asks, as module:function. If omitted, it is found in the file."""
-    model: ModelName = None
+    model: str | None = None
+    """The language model that proposes, by the name that its endpoint knows. Its base URL has to be given, too."""
     base_url: BaseUrl = None
     mode: Literal["suggest", "ask", "act"] = "suggest"
     """suggest writes proposals and verdicts only; ask waits for whet autopilot approve before anything touches the live
@@ -80,14 +80,14 @@ class PilotFlags:
     seed: int = 0
     """Random seed."""
     output: Path = Path("whet_autopilot")
-    """Folder of patches, trials and evidence."""
+    """The output folder: patches, trials and evidence."""
     deliver: Literal["none", "offline", "remote"] = "none"
-    """What becomes of a repair that is live: none leaves its patch in --output; offline makes a branch of the agent's
-    git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens a
-    pull request."""
+    """What becomes of a repair that is live: none leaves its patch in the output folder; offline makes a branch of the
+    agent's git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens
+    a pull request."""
     reward: str | None = None
-    """Judges the runs and answers of an agent whose model has weights of its own, as module:function. With it and
-    --entry new weights are trained from the record, proven on questions that no training sees, and released."""
+    """Judges the runs and answers of an agent whose model has weights of its own, as module:function. With it and an
+    entry new weights are trained from the record, proven on questions that no training sees, and released."""
     train: str = "sft"
     """Method of whet train for these weights, with its options, as one text: "sft --epochs 12"."""
     wait: float | None = None

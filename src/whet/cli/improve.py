@@ -90,9 +90,9 @@ class GateOptions:
         Raises:
             InputError: one is not NAME:MARGIN.
         """
-        from .named import named_guardrails
+        from ..prove.guardrails import read as read_guardrails
 
-        return named_guardrails(self.not_lower, self.not_higher)
+        return read_guardrails(self.not_lower, self.not_higher)
 
 
 def improve(

@@ -158,8 +158,8 @@ def verdict(
     import os
 
     from ..prove import answers
+    from ..prove.guardrails import read as read_guardrails
     from ..prove.verdict import verdict as judge
-    from .named import named_guardrails
 
     if shadow is None and (a is None or b is None):
         raise InputError("give two files of results, of the baseline and of the candidate; or --shadow TRIAL")
@@ -184,7 +184,7 @@ def verdict(
         variants=variant,
         also=also,
         earlier=earlier,
-        guardrails=named_guardrails(not_lower, not_higher),
+        guardrails=read_guardrails(not_lower, not_higher),
         regime=regime,
         watched=watched,
         unpaired=unpaired,

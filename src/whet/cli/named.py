@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..judge import Reward
     from ..judge.card import ReliabilityCard
     from ..models import Model
-    from ..prove.guardrails import Guardrail
     from ..record.store import Store
     from ..types import Trajectory
 
@@ -55,33 +54,6 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     from ..learn.plugins import load
 
     return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
-
-
-def named_guardrails(not_lower: Sequence[str], not_higher: Sequence[str]) -> list[Guardrail]:
-    """Guardrails as the command line writes them, NAME:MARGIN; a margin of 10% is a share of the baseline's mean.
-
-    Raises:
-        InputError: one is written otherwise.
-    """
-    from ..errors import GateError
-    from ..prove.guardrails import Guardrail
-
-    guardrails = []
-    for specs, rises in ((not_lower, True), (not_higher, False)):
-        for spec in specs:
-            metric, _, margin = spec.rpartition(":")
-            relative = margin.endswith("%")
-            try:
-                amount = float(margin.removesuffix("%")) / (100 if relative else 1)
-            except ValueError:
-                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02 or cost:10%") from None
-            if not metric:
-                raise InputError(f"{spec!r} names no score: write NAME:MARGIN, such as answered:0.02")
-            try:
-                guardrails.append(Guardrail(metric, amount, higher_is_better=rises, relative=relative))
-            except GateError as error:
-                raise InputError(f"{spec!r}: {error}") from error
-    return guardrails
 
 
 async def opened_rewards(

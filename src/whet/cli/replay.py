@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from ..errors import InputError, NotFoundError
 from .app import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .named import named
-from .shadow import replay_under, told
+from .shadow import replay_folder_under, replay_under, told
 
 if TYPE_CHECKING:
     from ..record.tracing.replay import Divergence
@@ -29,6 +30,8 @@ def replay(
     live: bool = False,
     simulator: str | None = None,
     trial: str | None = None,
+    folder: Path | None = None,
+    control: Path | None = None,
     json: Print = False,
 ) -> int:
     """Run an agent again on recorded runs, with its tool calls answered from the record.
@@ -57,13 +60,25 @@ def replay(
     trial
         Replay under the candidate of this shadow or canary instead, and record the runs as its shadows, which whet
         verdict --shadow compares with what people were answered.
+    folder
+        With --trial: the candidate's folder, such as a trial of whet autopilot. It runs in a process that reaches
+        nothing but its model, in a copy that ends with it, so no tool has to be marked: functions with the names of
+        recorded tools are answered from the record.
+    control
+        With --folder: the agent's folder as it is. Where the candidate fails or asks for far more, this is run, too,
+        and what it does as well is left out.
     """
     from ..judge.replay import UNRECORDED, fidelity, runs_of
     from ..record.store import Store
     from ..record.tracing.signals import hear
 
     existing(store)
-    function, rewards = named(agent), [named(name) for name in reward]
+    if (folder is not None and trial is None) or (control is not None and folder is None):
+        raise InputError(
+            "--folder is of a candidate on trial: give --trial ID; and --control is beside a --folder"
+        )
+    function = agent.partition(":")[2] if folder is not None else named(agent)
+    rewards = [named(name) for name in reward]
     if nearest + live + (simulator is not None) > 1:
         raise InputError(
             "give only one of --nearest, --live and --simulator: an unrecorded call has one answer"
@@ -76,9 +91,15 @@ def replay(
         trajectories = opened.trajectories(ids=run or None)
         recorded = (list(trajectories) if run else runs_of(function, trajectories))[:limit]
         if trial is not None:
-            counts = replay_under(opened, trial, function, recorded, divergence=policy)
-            print_json(counts) if json else print("\n".join(told(counts)))
+            if isinstance(function, str):
+                assert folder is not None
+                places = (folder, control)
+                counts = replay_folder_under(opened, trial, agent, places, recorded, divergence=policy)
+            else:
+                counts = replay_under(opened, trial, function, recorded, divergence=policy)
+            print_json(counts) if json else print("\n".join(told(opened, trial, counts)))
             return 0
+    assert not isinstance(function, str)
     if run and not recorded:
         raise NotFoundError(f"{store} holds no run or trajectory {', '.join(run)}")
     # Guarded: this process only replays, so a tool call from a thread outside of any replay is refused.

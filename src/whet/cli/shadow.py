@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, MissingExtra
 from .app import counted, existing, named_store
 from .named import named_rewards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..judge.agent_env import ModelCalls
     from ..judge.replay import Agent, Replayed
     from ..record.store import Release, Store
     from ..record.tracing.replay import Divergence
@@ -55,8 +58,6 @@ def replay_under(
     """
     from ..judge.replay import again
     from ..prove.shadow import trial_of
-    from ..record.store.trials import SHADOW, shadow_experiment
-    from ..types import digest
 
     release = trial_of(store, trial)
     slots = asyncio.Semaphore(8)
@@ -66,10 +67,82 @@ def replay_under(
             return await again(agent, run, bundle=release.bundle, divergence=divergence, guard=True)
 
     async def all_of_them() -> list[Replayed]:
-        return await asyncio.gather(*(replayed(run) for run in recorded if SHADOW not in run.meta))
+        return await asyncio.gather(*(replayed(run) for run in _traffic(recorded)))
+
+    return _recorded(store, release, asyncio.run(all_of_them()))
+
+
+def replay_folder_under(
+    store: Store,
+    trial: str,
+    entry: str,
+    folders: tuple[Path, Path | None],
+    recorded: Sequence[Trajectory],
+    *,
+    divergence: Divergence,
+) -> Counter[str]:
+    """The same of a candidate that lies in a folder, by a process that is shut in and nothing of which is marked.
+
+    Args:
+        entry: of the agent, as module:function.
+        folders: the candidate's, and if there is one, the agent's as it is: where the candidate fails or asks for far
+            more, that is run as well, and what it does too says nothing of the candidate.
+    """
+    from urllib.parse import urlsplit
+
+    from ..learn.evolution.shut_replay import ShutReplay
+    from ..prove.shadow import far_more, trial_of
+    from ..record.store.bundles import EMPTY
+    from ..record.store.trials import changes
+    from ..types import Bundle
+    from .on_trial import on_trial
+
+    release, runs = trial_of(store, trial), _traffic(recorded)
+    candidate = Bundle(changes(release, store.live() or EMPTY))
+    counts: Counter[str] = Counter()
+
+    async def all_of_them(port: int, calls: ModelCalls) -> list[Replayed]:
+        pairs = []
+        async with AsyncExitStack() as stack:
+
+            async def opened(folder: Path, bundle: Bundle) -> ShutReplay:
+                shut = ShutReplay(folder, entry, bundle, runs, port=port, calls=calls, divergence=divergence)
+                return await stack.enter_async_context(shut)
+
+            tried = await opened(folders[0], candidate)
+            control = None if folders[1] is None else await opened(folders[1], Bundle())
+            for run in runs:
+                pair = await tried.replay(run)
+                if control is not None and pair.faithful and (pair.again.error or far_more(run, pair.again)):
+                    as_it_is = (await control.replay(run)).again
+                    if as_it_is.error or (not far_more(as_it_is, pair.again) and not pair.again.error):
+                        counts["the agent as it is does the same when it is replayed"] += 1
+                        continue
+                pairs.append(pair)
+        return pairs
+
+    with on_trial(metered=True) as calls:
+        if calls is None:
+            raise MissingExtra("the gateway that shadows ask through", "server")
+        port = urlsplit(os.environ["OPENAI_BASE_URL"]).port
+        assert port is not None
+        pairs = asyncio.run(all_of_them(port, calls))
+    return counts + _recorded(store, release, pairs)
+
+
+def _traffic(recorded: Sequence[Trajectory]) -> list[Trajectory]:
+    from ..record.store.trials import SHADOW
+
+    return [run for run in recorded if SHADOW not in run.meta]
+
+
+def _recorded(store: Store, release: Release, pairs: Sequence[Replayed]) -> Counter[str]:
+    """Record replays as the shadows of a trial; the counts of what became of them."""
+    from ..record.store.trials import SHADOW, shadow_experiment
+    from ..types import digest
 
     counts: Counter[str] = Counter()
-    for pair in asyncio.run(all_of_them()):
+    for pair in pairs:
         if not pair.faithful:
             counts[pair.counts.diverged[0]] += 1
             continue
@@ -86,9 +159,10 @@ def replay_under(
     return counts
 
 
-def told(counts: Counter[str]) -> list[str]:
-    """The counts, in lines."""
+def told(store: Store, trial: str, counts: Counter[str]) -> list[str]:
+    """The counts, and what the shadows of the trial show, in lines."""
     from ..judge.replay import UNRECORDED
+    from ..prove.shadow import findings_of, shadow_pairs, trial_of
 
     left_out = Counter({call: runs for call, runs in counts.items() if call != "paired"})
     lines = [
@@ -97,7 +171,8 @@ def told(counts: Counter[str]) -> list[str]:
     if left_out:
         lines.append(f"left out: {counted(left_out.total(), 'run')} {UNRECORDED}")
         lines += [f"  {runs} x {call}" for call, runs in left_out.most_common(5)]
-    return lines
+    findings = findings_of(shadow_pairs(store, trial_of(store, trial).trial))
+    return [*lines, findings.sentence]
 
 
 def verdict_on_shadow(trial: str, store: Path | None, reward: tuple[str, ...], *, margin: float) -> Verdict:

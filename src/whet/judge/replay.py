@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,6 +107,9 @@ class ReplayAttempt:
     counts: ReplayCounts
     output: Json = None
     error: Exception | None = None
+    failure: Failure | None = None
+    """Of an agent in a process of its own, which raises nothing here."""
+    seconds: float | None = None
     steps: Sequence[Step] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -150,6 +154,7 @@ async def attempt(
     arguments, named = call_of(agent, recorded)
     failure: Exception | None = None
     output: Json = None
+    began = time.monotonic()
     # `collecting` inside: what the replayed agent traces must not reach the store as a run of its own.
     with Replay(recorded, divergence=divergence, guard=guard) as replay, collecting() as records:
         try:
@@ -162,7 +167,14 @@ async def attempt(
     for record in records:
         steps.extend([record] if isinstance(record, Step) else record.steps)
         versions |= {} if isinstance(record, Step) else record.versions
-    return ReplayAttempt(replay.counts, output, failure, steps, versions)
+    return ReplayAttempt(
+        replay.counts,
+        output,
+        failure,
+        seconds=time.monotonic() - began,
+        steps=steps,
+        versions=versions,
+    )
 
 
 async def again(
@@ -186,7 +198,12 @@ async def again(
     done = await attempt(
         agent, recorded, bundle=bundle or current_bundle(), divergence=divergence, guard=guard, live=live
     )
-    failure: Failure | None = None if done.error is None else blame(done.error)
+    return replayed(recorded, done)
+
+
+def replayed(recorded: Trajectory, done: ReplayAttempt) -> Replayed:
+    """A recorded run and what came of running it again."""
+    failure = done.failure if done.error is None else blame(done.error)
     # An agent may have caught the refusal and gone on with something else: that run is no evidence either.
     ended = Outcome.INFRASTRUCTURE_ERROR if done.counts.diverged else outcome_of(failure)
     replayed = Trajectory(
@@ -194,6 +211,7 @@ async def again(
         task=recorded.task,
         steps=tuple(placed(done.steps)),
         output=_json(done.output),
+        seconds=done.seconds,
         versions=done.versions,
         outcome=ended,
         error=failure,
@@ -308,14 +326,15 @@ def _counted(runs: Sequence[_Pair]) -> Fidelity:
     )
 
 
-def runs_of(agent: Agent, recorded: Iterable[Trajectory]) -> list[Trajectory]:
-    """Those of the recorded runs that are this agent's, as far as the record tells.
+def runs_of(agent: Agent | str, recorded: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those of the recorded runs that are this agent's, or that of a function of this name, as far as the record tells.
 
     A traced call names its function, and one of another function is left out; a run captured by the gateway or OTLP
     names none and stays.  The rollouts of an Experiment and shadows are not recorded runs.  Where nothing is
     left, because the agent was traced under another name, everything is.
     """
-    name = bare(str(getattr(agent, "__qualname__", type(agent).__name__)))
+    whole = agent if isinstance(agent, str) else getattr(agent, "__qualname__", type(agent).__name__)
+    name = bare(str(whole))
     every = [trajectory for trajectory in recorded if SHADOW not in trajectory.meta]
     own = [
         trajectory

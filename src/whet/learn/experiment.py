@@ -500,7 +500,7 @@ class Experiment:
             experiment=self.name,
             findings=findings,
             rewards=self.rewards,
-            outcomes=outcomes_of(verdict, judged[against.id], judged[verdict.candidate], metric)
+            outcomes=outcomes_of(verdict, judged[against.id], judged[verdict.candidate], metric, rails)
             if self.store is not None
             else None,
         )

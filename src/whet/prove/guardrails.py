@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
-from ..errors import GateError
+from ..errors import GateError, InputError
 from ..judge.base import Reward, name_of
 from ..stats import ClusterMean
 
@@ -64,6 +64,12 @@ class Guardrail:
             )
         return self.metric not in _LOW if self.higher_is_better is None else self.higher_is_better
 
+    @property
+    def text(self) -> str:
+        """As the command line writes it, NAME:MARGIN; the way is the option's, `--not-lower` or `--not-higher`."""
+        margin = f"{100 * self.margin:.12g}%" if self.relative else repr(self.margin)
+        return f"{self.metric}:{margin}"
+
     def slack(self, baseline: float, candidate: float) -> float:
         """How far one pair stays within the margin; its mean must be shown to be at least 0.
 
@@ -74,6 +80,30 @@ class Guardrail:
         if self.relative:
             return sign * (candidate - baseline) + self.margin * baseline
         return sign * (candidate - baseline) + self.margin
+
+
+def read(not_lower: Iterable[str], not_higher: Iterable[str]) -> list[Guardrail]:
+    """Guardrails as the command line writes them, NAME:MARGIN; a margin of 10% is a share of the baseline's mean.
+
+    Raises:
+        InputError: one is written otherwise.
+    """
+    guardrails = []
+    for specs, rises in ((not_lower, True), (not_higher, False)):
+        for spec in specs:
+            metric, _, margin = spec.rpartition(":")
+            relative = margin.endswith("%")
+            try:
+                amount = float(margin.removesuffix("%")) / (100 if relative else 1)
+            except ValueError:
+                raise InputError(f"{spec!r} is not NAME:MARGIN, such as answered:0.02 or cost:10%") from None
+            if not metric:
+                raise InputError(f"{spec!r} names no score: write NAME:MARGIN, such as answered:0.02")
+            try:
+                guardrails.append(Guardrail(metric, amount, higher_is_better=rises, relative=relative))
+            except GateError as error:
+                raise InputError(f"{spec!r}: {error}") from error
+    return guardrails
 
 
 def directed(guardrails: Sequence[Guardrail], rewards: Iterable[Reward]) -> list[Guardrail]:

@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..errors import GateError, NotFoundError
 from ..judge import Reward, ascore, name_of
 from ..record.store import Release, Store
 from ..record.store.bundles import EMPTY
 from ..record.store.trials import SHADOW, shadow_experiment
+from ..record.tracing.dialects.reading import LLM
 from ..types import Trajectory, Verdict
 from .gate import compare
 
 _TOGETHER = 16
 """Runs that are judged at once."""
+_FAR_MORE, _LITTLE = 2.0, 200
+"""Times as many tokens or model calls as live, from which a candidate costs far more; and tokens below which nothing is
+said."""
+_CRASHED, _FEWEST_CRASHED = 0.1, 2
+"""Share of the pairs that a candidate may break, and how many of them say nothing yet."""
 
 
 def trial_of(store: Store, id: str) -> Release:
@@ -47,6 +53,71 @@ def shadow_pairs(store: Store, trial: str) -> list[tuple[Trajectory, Trajectory]
     real = store.trajectories(ids=[*shadows]) if shadows else ()
     # A shadow of the gateway was made without a look into the record, where the run's task is.
     return [(run, replace(shadows[run.id], task=run.task)) for run in real if run.id in shadows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowFindings:
+    """What shadows show without anybody's judgement: whether the candidate answers at all, and what it asks for."""
+
+    pairs: int
+    crashed: int
+    """Shadows that ended in an error where the run did not."""
+    tokens: float | None
+    """Times as many as live; None where either side used none."""
+    calls: float | None
+    """Model calls, likewise."""
+    error: str = ""
+    """Of one of those that crashed."""
+
+    @property
+    def harm(self) -> str:
+        """Why it may go no further; "" where it may."""
+        if self.crashed >= _FEWEST_CRASHED and self.crashed > _CRASHED * self.pairs:
+            return f"it fails in {self.crashed} of {self.pairs} shadows where what is live does not: {self.error}"
+        for name, times in (("tokens", self.tokens), ("model calls", self.calls)):
+            if times is not None and times > _FAR_MORE:
+                return f"in {self.pairs} shadows it takes {times:.1f} times as many {name} as what is live"
+        return ""
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        costs = [
+            f"{times:.2f} times as many {name} as live"
+            for name, times in (("tokens", self.tokens), ("model calls", self.calls))
+            if times is not None
+        ]
+        spent = ", ".join(costs) or "no model call on either side"
+        return f"{self.pairs} shadows: {self.crashed} failed where what is live did not, {spent}"
+
+
+def findings_of(pairs: Sequence[tuple[Trajectory, Trajectory]]) -> ShadowFindings:
+    """What pairs of a run and its shadow show."""
+    broken = [shadow for run, shadow in pairs if shadow.error is not None and run.error is None]
+    # A run that broke off asked for less: it says nothing of the cost.
+    whole = [pair for pair in pairs if pair[0].error is None and pair[1].error is None]
+    before, after = ([_spent(pair[side]) for pair in whole] for side in (0, 1))
+    times = []
+    for unit in (0, 1):
+        old, new = (sum(each[unit] for each in side) for side in (before, after))
+        # Only where each side has been counted: a record without its model calls is no cheap one.
+        times.append(new / old if old and new and (unit or old >= _LITTLE) else None)
+    error = (
+        "" if not broken or broken[0].error is None else f"{broken[0].error.type}: {broken[0].error.message}"
+    )
+    return ShadowFindings(
+        pairs=len(pairs), crashed=len(broken), tokens=times[0], calls=times[1], error=error[:200]
+    )
+
+
+def far_more(before: Trajectory, after: Trajectory) -> bool:
+    """True if one run asked for far more than another on the same task."""
+    return any(old and new > _FAR_MORE * old for old, new in zip(_spent(before), _spent(after), strict=True))
+
+
+def _spent(run: Trajectory) -> tuple[int, int]:
+    """Tokens and model calls."""
+    return run.usage.prompt_tokens + run.usage.output_tokens, sum(step.kind == LLM for step in run.steps)
 
 
 async def shadow_verdict(

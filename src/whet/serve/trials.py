@@ -21,7 +21,7 @@ from ..errors import ConflictError, WhetError
 from ..judge.drift import Drift, drift, windows
 from ..prove.watch import TrialLook, looks
 from ..record.store import Store
-from ..ship.canaries import carry_out
+from ..ship.canaries import BY_EVIDENCE, carry_out
 from .asgi import HttpRoute, Request, Response, answer, reads
 
 EVERY = 5.0
@@ -88,7 +88,7 @@ class TrialWatcher:
                     self._store,
                     trial.release,
                     decision.share,
-                    reason=f"canary: {decision.action.value}, as {decision.reason}",
+                    reason=f"{BY_EVIDENCE}{decision.action.value}, as {decision.reason}",
                     verdict=trial.verdict,
                 )
             except ConflictError as error:  # the next look is at what stands now

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..record.store import Release, Stage, Store
 from ..types import Verdict
 
+BY_EVIDENCE = "canary: "
+"""With which the reason of an entry begins that evidence decided, and no person."""
+
 
 def carry_out(
     store: Store, canary: Release, share: float, *, reason: str, verdict: Verdict | None = None

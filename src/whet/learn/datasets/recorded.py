@@ -65,6 +65,20 @@ def _of_step(run: Trajectory, step: Step) -> list[Feedback]:
     return own or (praise if good else [])
 
 
+_ASKERS = frozenset(("person", "user", "user_id", "username", "customer", "customer_id", "subject", "asker"))
+"""Names of a parameter that takes who asks."""
+
+
+def asked_by(signature: Signature, input: Json, person: str) -> Json:
+    """An input that says who asks, where the function wants to know it and the input does not say.
+
+    A gateway records the person of a run beside its question.
+    """
+    names = [parameter.name for parameter in signature.parameters[1:] if parameter.name in _ASKERS]
+    given = signature.named(input) or {}
+    return input if not names or names[0] in given else {**given, names[0]: person}
+
+
 def instruction_arguments(signature: Signature, text: str) -> Json:
     """The arguments of a traced call: they are the instruction, as JSON where they were no single text."""
     first = signature.parameters[0].annotation if signature.parameters else ""

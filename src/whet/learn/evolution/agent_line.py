@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...record.faults import fault_by
+from ...sandbox.shut import Shut
 from ...types import Fault, Json
 
 Asked = Callable[[str, list[Json], dict[str, Json]], Awaitable[dict[str, Json]]]
@@ -52,10 +53,15 @@ class AgentProcess:
         entry: `module:qualname`.
         folder: in which it runs.
         environment: its whole environment.
+        port: of 127.0.0.1: shut in, it reaches nothing but this, and changes nothing (`sandbox/shut.py`); None runs it
+            as its owner does.
     """
 
-    def __init__(self, entry: str, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, entry: str, folder: Path, environment: Mapping[str, str], *, port: int | None = None
+    ) -> None:
         self._entry, self._folder, self._environment = entry, folder, dict(environment)
+        self._shut = None if port is None else Shut(folder, port=port)
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr: BinaryIO | None = None
 
@@ -108,18 +114,25 @@ class AgentProcess:
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
         ours, theirs = socket.socketpair()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
+        words, inherited = [str(theirs.fileno()), self._entry], [theirs.fileno()]
+        command = [sys.executable, "-c", text, *words]
+        if self._shut is not None:
+            command = self._shut.command(text, words)
+            inherited += self._shut.descriptors
         # Closed here once it is inherited: while this process holds it, no end of the other is seen.
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", text, str(theirs.fileno()), self._entry],
+                command,
                 cwd=self._folder,
                 env=self._environment,
-                pass_fds=[theirs.fileno()],
+                pass_fds=inherited,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 start_new_session=True,  # so that killpg ends all that the agent started
             )
+        if self._shut is not None:
+            self._shut.started()
         ours.setblocking(False)
         # Above the limit, by default 64 KiB, `readline` raises a ValueError.
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
@@ -157,6 +170,8 @@ class AgentProcess:
             self._process.wait()
             self._process = None
             self._writer.transport.abort()
+            if self._shut is not None:
+                self._shut.end()
         if self._stderr is not None:
             self._stderr.close()
             self._stderr = None

@@ -6,6 +6,7 @@ nowhere, weights and what the gateway serves for instance, is released from the 
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import msgspec
 
 from ...errors import InputError, NotFoundError
 from ...prove import answers
+from ...prove import guardrails as rails
+from ...prove.guardrails import Guardrail
 from ...prove.verdict import verdict as judge
 from ...record.store import Store
 from ...repository.modules import Repository
@@ -25,10 +28,36 @@ from ...repository.text import as_written, diff, plain
 from ...ship.delivery import DeliveredEvidence, Delivery, DeliveryOptions, deliver
 from ...ship.delivery.evidence import BASELINE, CANDIDATE, FOLDER, VERDICT
 from ...ship.releasing import OUTCOMES
-from ...types import Bundle, Verdict
+from ...types import Bundle, Sampling, Verdict
 from .marks import Mark, marks
 from .pieces import cut, put
 from .settings import folder_in_git
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeReading:
+    """How outcome files are judged: the options of `whet verdict` on them, and what they are of."""
+
+    margin: float = 0.0
+    regime: Sampling = "new-group"
+    watched: bool = False
+    guardrails: Sequence[Guardrail] = ()
+    metric: str = "success"
+    """Name of what stands under `success` in the files."""
+    judges: Sequence[str] = ()
+    """Sentences on who judged, where no evaluator did."""
+
+    @property
+    def options(self) -> str:
+        """As words of the command."""
+        words = [
+            *(["--margin", repr(self.margin)] if self.margin else []),
+            *(["--regime", self.regime] if self.regime != "new-group" else []),
+            *(["--watched"] if self.watched else []),
+        ]
+        for rail in self.guardrails:
+            words += ["--not-lower" if rail.rises else "--not-higher", rail.text]
+        return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def deliver_bundle(
@@ -40,6 +69,7 @@ def deliver_bundle(
     verdict: Verdict | None = None,
     baseline: Bundle | None = None,
     outcomes: tuple[Path, Path] | None = None,
+    reading: OutcomeReading | None = None,
     unproven: bool = False,
 ) -> Delivery:
     """Deliver a Bundle as a branch and a pull request (`ship.delivery.deliver`).
@@ -47,6 +77,7 @@ def deliver_bundle(
     Args:
         patch: of the source, as a learner wrote it; made from the source that is checked out if None.
         outcomes: files of results, the baseline's and the candidate's; those that the gate recorded if None.
+        reading: how these files are judged.
     """
     if patch is None:
         patch = source_patch(options.repository, bundle).text
@@ -55,7 +86,9 @@ def deliver_bundle(
         bundle,
         patch,
         options,
-        evidence=partial(evidence_of, store) if outcomes is None else partial(evidence_in, outcomes),
+        evidence=partial(evidence_of, store)
+        if outcomes is None
+        else partial(evidence_in, outcomes, reading=reading or OutcomeReading()),
         verdict=verdict,
         baseline=baseline,
         unproven=unproven,
@@ -130,10 +163,20 @@ def evidence_of(store: Store, candidate: str) -> DeliveredEvidence:
     encoded = {
         name: b"".join(msgspec.json.encode(row) + b"\n" for row in rows) for name, rows in sides.items()
     }
-    return _evidence(candidate, encoded, sides, outcomes["metric"], outcomes["margin"], outcomes["regime"])
+    kept = outcomes.get("guardrails") or {}
+    reading = OutcomeReading(
+        margin=outcomes["margin"],
+        regime=outcomes["regime"],
+        # A record from before guardrails were kept has none.
+        guardrails=rails.read(*(kept.get(way, ()) for way in ("not_lower", "not_higher"))),
+        metric=outcomes["metric"],
+    )
+    return _evidence(candidate, encoded, sides, reading)
 
 
-def evidence_in(files: tuple[Path, Path], candidate: str, *, margin: float = 0.0) -> DeliveredEvidence:
+def evidence_in(
+    files: tuple[Path, Path], candidate: str, *, reading: OutcomeReading | None = None
+) -> DeliveredEvidence:
     """The evidence in two files of whet's own rows.
 
     Raises:
@@ -151,16 +194,14 @@ def evidence_in(files: tuple[Path, Path], candidate: str, *, margin: float = 0.0
         }
     except msgspec.MsgspecError as error:
         raise InputError(f"{files[0]} and {files[1]} must hold one JSON object per line: {error}") from error
-    return _evidence(candidate, encoded, sides, "success", margin, "new-group")
+    return _evidence(candidate, encoded, sides, reading or OutcomeReading())
 
 
 def _evidence(
     candidate: str,
     encoded: Mapping[str, bytes],
     rows: Mapping[str, Sequence[Mapping[str, Any]]],
-    metric: str,
-    margin: float,
-    regime: Any,
+    reading: OutcomeReading,
 ) -> DeliveredEvidence:
     folder = f"{FOLDER}/{candidate}"
     names = {"baseline": f"{folder}/{BASELINE}", "candidate": f"{folder}/{CANDIDATE}"}
@@ -170,24 +211,27 @@ def _evidence(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         a, b = (Path(root, names[side]) for side in ("baseline", "candidate"))
-        absolute = judge(a, b, margin=margin, regime=regime, format="whet")
+        absolute = judge(
+            a,
+            b,
+            margin=reading.margin,
+            guardrails=reading.guardrails,
+            regime=reading.regime,
+            watched=reading.watched,
+            format="whet",
+        )
         # From the root of a clone the files have the paths that they have here under the folder.
         text = msgspec.json.encode(absolute).replace(f"{root}/".encode(), b"")
     verdict = msgspec.json.decode(text, type=Verdict)
     printed = answers.as_json(verdict, answers.answer(verdict, candidate=names["candidate"]))
     files = {names[side]: content for side, content in encoded.items()}
     files[f"{folder}/{VERDICT}"] = printed.encode() + b"\n"
-    options = "".join(
-        [
-            f" --margin {margin!r}" if margin else "",
-            f" --regime {regime}" if regime != "new-group" else "",
-        ]
-    )
     return DeliveredEvidence(
         folder=folder,
         files=files,
         verdict=verdict,
-        command=f"whet verdict {names['baseline']} {names['candidate']} --format whet{options} --json",
-        metric=metric,
+        command=f"whet verdict {names['baseline']} {names['candidate']} --format whet{reading.options} --json",
+        metric=reading.metric,
         rows=rows,
+        judges=reading.judges,
     )

@@ -30,6 +30,7 @@ from ...record.store.releases import PROGRAM
 from ...repository.scan import scan
 from ...sandbox import Pool
 from ...types import Budget, Bundle, Sampling, Split, Task, Trajectory, Verdict, Version, digest
+from ..datasets.recorded import asked_by
 from ..datasets.signatures import Signature
 from ..datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..experiment import Experiment
@@ -77,8 +78,6 @@ _FEWEST_THUMBS = 12
 _RIGHT = 0.55
 _GOOD = 0.75
 """Mean of the search's score from which no further piece is tried."""
-_ASKERS = frozenset(("person", "user", "user_id", "username", "customer", "customer_id", "subject", "asker"))
-"""Names of a parameter that takes who asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,16 +223,10 @@ def _asked_by(evidence: ThumbEvidence, signature: Signature) -> ThumbEvidence:
 
     A gateway records the person of a run beside its question, and the same question of another one is another input.
     """
-    names = [parameter.name for parameter in signature.parameters[1:] if parameter.name in _ASKERS]
-    if not names:
-        return evidence
     runs = []
     for run in evidence.runs:
-        given = signature.named(run.input) or {}
-        if names[0] not in given:
-            input = {**given, names[0]: run.person}
-            run = replace(run, input=input, question=as_text(input))
-        runs.append(run)
+        input = asked_by(signature, run.input, run.person)
+        runs.append(run if input == run.input else replace(run, input=input, question=as_text(input)))
     return replace(evidence, runs=runs)
 
 

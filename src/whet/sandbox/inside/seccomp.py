@@ -226,6 +226,31 @@ def final(machine: str = MACHINE) -> bytes:
     return b"".join(code)
 
 
+def no_named_sockets(machine: str = MACHINE) -> bytes:
+    """For a program with a loopback of its own: no socket that lies in the file system, whoever serves it there."""
+    column = 1 if machine == "aarch64" else 0
+    refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
+    code = [
+        _instruction(_LOAD, _ARCH),
+        _instruction(_EQUAL, _AUDIT[machine], 1, 0),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _NUMBER),
+    ]
+    if machine == "x86_64":
+        code += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _KILL)]
+    for name in ("io_uring_setup", "ptrace", "bpf"):
+        code += [_instruction(_EQUAL, DENIED[name][column] or 0, 0, 1), refuse]
+    code += [
+        # A pair of sockets has no name, and asyncio needs one.
+        _instruction(_EQUAL, DENIED["socket"][column] or 0, 0, 3),
+        _instruction(_LOAD, _ARGUMENTS),
+        _instruction(_EQUAL, _AF_UNIX, 0, 1),
+        refuse,
+        _instruction(_RETURN, _ALLOW),
+    ]
+    return b"".join(code)
+
+
 FINAL = final()
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...record.store import Store
 from ...stats import ClusterMean
 from ...types import Bundle, Verdict
 from ..provenance import provenance_of
-from .evidence import DeliveredEvidence
+from .evidence import PICTURE, DeliveredEvidence
 from .markdown import fenced, plain, span, verbatim
+from .picture import Bar, effect_svg
 
 EXAMPLES = 3
 """Won and lost examples that are shown, each."""
 LONGEST_DIFF = 40_000
 """Characters; GitHub takes 65,536 of a body."""
-_WIDTH = 41
+FEWEST = 8
+"""Tasks of a kind below which its effect says nothing, so that it is named and not drawn."""
+_MOST_KINDS = 12
 _Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
@@ -35,6 +38,9 @@ def body_of(
     evidence: DeliveredEvidence,
     diff: str,
     examples: int,
+    *,
+    hashes: Mapping[str, str],
+    picture: str = PICTURE,
 ) -> str:
     """The whole body, in Markdown.
 
@@ -42,18 +48,21 @@ def body_of(
         verdict: as the record has it, which may rest on more than the files (guardrails, several contenders).
         diff: of the source, for `git apply`.
         examples: won and lost ones that are shown with their text, each.
+        hashes: path → SHA-256 of the files beside it.
+        picture: its address, or its path beside the body.
     """
     pairs = _pairs(evidence)
     parts = [
         _sentence(bundle, evidence),
         _diff(diff),
-        "### How much better\n\n" + verbatim(_picture(pairs, evidence.verdict), "text"),
+        f"### How much better\n\n![effect and 95 % interval, of all tasks and of each kind]({picture})",
         _figures(evidence, verdict),
+        "### What may not get worse\n\n" + _guardrails(evidence, verdict),
         "### By kind of task\n\n" + _slices(pairs),
         "### Won and lost\n\n" + _examples(store, pairs, examples),
         "### Who judged\n\n" + _evaluators(store, bundle, evidence, verdict),
         "### Cost and time\n\n" + _costs(pairs),
-        _repeat(evidence),
+        _repeat(evidence, hashes),
         "### Back\n\nRevert the merge. What runs from the record: `whet rollback` (a trial: `whet rollback "
         f"{bundle.id}`). To put it live after the merge: `whet release {evidence.folder}/bundle.json`.",
     ]
@@ -86,25 +95,12 @@ def _unreadable(diff: str) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in diff)
 
 
-def _picture(pairs: Sequence[_Pair], verdict: Verdict) -> str:
-    """The effect and its interval on one scale, of all and of each kind of task."""
-    lines = [("all", verdict.effect, *verdict.interval)]
-    lines += [(name, effect, low, high) for name, _, effect, low, high in _by_slice(pairs)]
-    ends = [abs(number) for _, *numbers in lines for number in numbers]
-    scale = min(1.0, max(0.05, *ends) * 1.05)
-
-    def place(value: float) -> int:
-        return round((min(max(value, -scale), scale) + scale) / (2 * scale) * (_WIDTH - 1))
-
-    width = max(len(name) for name, *_ in lines)
-    drawn = [f"{'':{width}}  {-scale:<+{_WIDTH // 2}.3f}0{scale:>+{_WIDTH // 2}.3f}"]
-    for name, effect, low, high in lines:
-        row = [" "] * _WIDTH
-        row[place(low) : place(high) + 1] = "-" * (place(high) - place(low) + 1)
-        row[_WIDTH // 2] = "|"
-        row[place(effect)] = "*"
-        drawn.append(f"{name:{width}}  {''.join(row)}".rstrip())
-    return "\n".join(drawn)
+def picture_of(evidence: DeliveredEvidence) -> str:
+    """The effect and its interval, of all and of each kind of task, as SVG."""
+    verdict = evidence.verdict
+    shown, _ = _by_slice(_pairs(evidence))
+    bars = [("all", verdict.n, verdict.effect, *verdict.interval), *shown]
+    return effect_svg(bars, title=f"Change of {plain(evidence.metric, 30)}, with its 95 % interval")
 
 
 def _figures(evidence: DeliveredEvidence, recorded: Verdict | None) -> str:
@@ -117,11 +113,6 @@ def _figures(evidence: DeliveredEvidence, recorded: Verdict | None) -> str:
         ("e-value", f"{verdict.e_value:.4g}"),
         ("decision", "promote" if verdict.promote else "do not promote"),
     ]
-    if recorded is not None:
-        rows += [
-            (f"guardrail {span(name)}", "holds" if held else "fails")
-            for name, held in recorded.guardrails.items()
-        ]
     table = "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
     if recorded is None or _agrees(recorded, verdict):
         return table
@@ -153,8 +144,11 @@ def _value(row: Mapping[str, Any]) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _by_slice(pairs: Sequence[_Pair]) -> Iterator[tuple[str, int, float, float, float]]:
-    """Kind of task, its tasks, effect and interval; what was right and wrong before where no task has a kind."""
+def _by_slice(pairs: Sequence[_Pair]) -> tuple[list[Bar], list[tuple[str, int]]]:
+    """The largest kinds of task with effect and interval, and every other one with its tasks.
+
+    Where no task has a kind, what was right before and what was wrong.
+    """
     slices: dict[str, ClusterMean] = {}
     for before, after in pairs:
         old, new = _value(before), _value(after)
@@ -163,18 +157,48 @@ def _by_slice(pairs: Sequence[_Pair]) -> Iterator[tuple[str, int, float, float, 
         named = before.get("slice") or ("was right" if old >= 0.5 else "was wrong")
         mean = slices.setdefault(plain(str(named), 24), ClusterMean())
         mean.add(new - old, str(before.get("group", "")))
-    largest = sorted(slices.items(), key=lambda item: -item[1].n)[:12]
-    for name, mean in largest:
+    ordered = sorted(slices.items(), key=lambda item: -item[1].n)
+    shown = [(name, mean) for name, mean in ordered if mean.n >= FEWEST][:_MOST_KINDS]
+    bars = []
+    for name, mean in shown:
         low, high = mean.interval()
-        yield name, mean.n, mean.mean, max(low, -1.0), min(high, 1.0)
+        bars.append((name, mean.n, mean.mean, max(low, -1.0), min(high, 1.0)))
+    return bars, [(name, mean.n) for name, mean in ordered[len(shown) :]]
 
 
 def _slices(pairs: Sequence[_Pair]) -> str:
+    bars, others = _by_slice(pairs)
     rows = [
         f"| {span(name)} | {n} | {effect:+.3f} | {low:+.3f} to {high:+.3f} |"
-        for name, n, effect, low, high in _by_slice(pairs)
+        for name, n, effect, low, high in bars
     ]
-    return "| kind | tasks | effect | 95 % interval |\n|---|---|---|---|\n" + "\n".join(rows)
+    table = "| kind | tasks | effect | 95 % interval |\n|---|---|---|---|\n" + "\n".join(rows)
+    few = [(name, n) for name, n in others if n < FEWEST]
+    more = [(name, n) for name, n in others if n >= FEWEST]
+    for kinds, why in ((few, f"of fewer than {FEWEST} tasks, too few to say anything"), (more, "smaller")):
+        if kinds:
+            names = ", ".join(f"{span(name)} ({n})" for name, n in kinds[:40])
+            rest = f" and {len(kinds) - 40} more" if len(kinds) > 40 else ""
+            table += f"\n\nNot in the table, {why}: {names}{rest}; {sum(n for _, n in kinds)} tasks together."
+    return table
+
+
+def _guardrails(evidence: DeliveredEvidence, recorded: Verdict | None) -> str:
+    """What holds and what fails, with its figures: of the files, and what the record's own Verdict has beside them."""
+    files = evidence.verdict.guardrails
+    beside = {} if recorded is None else {k: v for k, v in recorded.guardrails.items() if k not in files}
+    if not files and not beside:
+        return "Nothing beside the metric was asked for."
+    rows = [
+        f"| {span(name)} | {'holds' if held else 'fails'} | these files |" for name, held in files.items()
+    ]
+    rows += [
+        f"| {span(name)} | {'holds' if held else 'fails'} | the record alone |"
+        for name, held in beside.items()
+    ]
+    told = [reason for reason in evidence.verdict.reasons if reason.startswith("Guardrail ")]
+    table = "| guardrail | | judged on |\n|---|---|---|\n" + "\n".join(rows)
+    return table + (f"\n\n{fenced(chr(10).join(told))}" if told else "")
 
 
 def _examples(store: Store, pairs: Sequence[_Pair], most: int) -> str:
@@ -209,7 +233,7 @@ def _short(content: Any) -> str:
 
 
 def _evaluators(store: Store, bundle: Bundle, evidence: DeliveredEvidence, recorded: Verdict | None) -> str:
-    lines = [f"metric     {evidence.metric}"]
+    lines = [f"metric     {evidence.metric}", *(f"judge      {sentence}" for sentence in evidence.judges)]
     for version in bundle.values():
         known = list(store.versions(ids=[version.id]))
         if known:
@@ -239,12 +263,12 @@ def _costs(pairs: Sequence[_Pair]) -> str:
     return "| | before | after | change |\n|---|---|---|---|\n" + "\n".join(rows)
 
 
-def _repeat(evidence: DeliveredEvidence) -> str:
-    hashes = "\n".join(f"{digest}  {path}" for path, digest in evidence.hashes().items())
+def _repeat(evidence: DeliveredEvidence, hashes: Mapping[str, str]) -> str:
+    sums = "\n".join(f"{digest}  {path}" for path, digest in hashes.items())
     return (
         "### Repeat it\n\nThe outcomes of both sides are on this branch. From the root of a clone, this prints "
         f"`{evidence.folder}/verdict.json` to the byte:\n\n"
         + verbatim(evidence.command, "sh")
         + "\n\nSHA-256 (`sha256sum --check`):\n\n"
-        + verbatim(hashes, "text")
+        + verbatim(sums, "text")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ...errors import InputError
@@ -14,8 +15,8 @@ from ...record.store.bundles import refuse_secrets
 from ...record.store.findings import refuse_open
 from ...record.store.proof import blocks_of, proof_of, refuse_blocked
 from ...types import Bundle, Verdict
-from .body import EXAMPLES, body_of, title_of
-from .evidence import BODY, BUNDLE, DeliveredEvidence
+from .body import EXAMPLES, body_of, picture_of, title_of
+from .evidence import BODY, BUNDLE, PICTURE, DeliveredEvidence, hashes
 from .git import Branch, GitRepository, checked
 from .github import PullRequest, github_of
 
@@ -98,9 +99,11 @@ def deliver(
     title = title_of(bundle, proven)
     files = dict(proven.files)
     files[f"{proven.folder}/{BUNDLE}"] = _bundle_file(bundle, baseline, proof)
+    files[f"{proven.folder}/{PICTURE}"] = picture_of(proven).encode()
     # Twice: the body shows the diff of the branch, and lies on the branch.
     bare = repository.diff_of(commit, patch.encode())
-    body = body_of(store, bundle, proof, proven, bare, options.examples)
+    write = partial(body_of, store, bundle, proof, proven, bare, options.examples, hashes=hashes(files))
+    body = write()
     files[f"{proven.folder}/{BODY}"] = body.encode(errors="surrogateescape")
     branch = repository.commit(name, commit, patch.encode(), files, f"{title}\n\nProof: {proven.folder}\n")
     pull_request = None
@@ -109,6 +112,8 @@ def deliver(
         # Looked at before anything is pushed.
         github = github_of(address, repository=options.github, api=options.api_url)
         repository.push(options.remote, branch)
+        # A path in a pull request leads nowhere; by the commit, so that it stays when the branch is deleted.
+        body = write(picture=github.file(branch.commit, f"{proven.folder}/{PICTURE}"))
         pull_request = github.open(branch=name, base=base, title=title, body=body)
     store.put_state(
         f"{DELIVERIES}{bundle.id}",

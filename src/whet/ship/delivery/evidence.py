@@ -22,6 +22,7 @@ BASELINE, CANDIDATE, VERDICT, BUNDLE, BODY = (
     "bundle.json",
     "README.md",
 )
+PICTURE = "effect.svg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,10 @@ class DeliveredEvidence:
     """Name of the score that stands under `success` in the files."""
     rows: Mapping[str, Sequence[Mapping[str, Any]]]
     """`baseline` and `candidate` → their rows."""
+    judges: Sequence[str] = ()
+    """Sentences on who judged, where no evaluator did."""
 
-    def hashes(self) -> dict[str, str]:
-        """Path → SHA-256 of each file."""
-        return {path: hashlib.sha256(content).hexdigest() for path, content in self.files.items()}
+
+def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    """Path → SHA-256 of each file."""
+    return {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from ...errors import InputError
 from ...escapes import neutral
@@ -59,6 +60,12 @@ class GitHub:
             raise InputError(
                 f"{self.api!r} and {self.repository!r} must be the address of an API, such as {API}, and owner/name"
             )
+
+    def file(self, commit: str, path: str) -> str:
+        """Address of a file of a commit as a page shows it, where whoever may see the repository sees it."""
+        # github.com has its API on a host of its own, every other server below /api/v3.
+        pages = self.api.rstrip("/").removesuffix("/api/v3").replace("://api.github.com", "://github.com")
+        return f"{pages}/{self.repository}/blob/{commit}/{quote(path)}?raw=true"
 
     def open(self, *, branch: str, base: str, title: str, body: str) -> PullRequest:
         """Open a pull request; the one that is open already for this branch, with the new body.

@@ -1,0 +1,167 @@
+"""What goes on trial runs in the shadow of recorded traffic first: what fails there, or costs far more, stops there.
+
+The repairs are put together as on their trial, and the copy of the agent is a shadow of the release log.  `whet replay
+--folder` runs recorded questions under it, in a process that reaches nothing but the agent's model, with the recorded
+answers of the tools; the shadows are recorded, each beside the run that it shadows.  Each repair is looked at by the
+questions of its own part, and all of them together by questions from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import WhetError
+from ..learn.evolution.agent_prompt import entry_of, placed
+from ..prove.shadow import ShadowFindings, findings_of, shadow_pairs
+from ..record.store.releases import Release, Stage
+from ..repository.scan import scan
+from ..types import Json, Trajectory, digest
+from .commands import run_command
+from .trial import board
+from .trying import blame, left_out
+from .work import Stepped, Workshop
+
+SHADOW = "autopilot/shadow"
+"""State of what was shadowed last."""
+_OWN, _ELSEWHERE = 12, 24
+"""Recorded runs of each repair's part, and of the rest, that are run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairShadows:
+    """The shadows of an autopilot's repairs, one at a time."""
+
+    workshop: Workshop
+    root: Path
+    """The agent's folder."""
+
+    def standing(self, works: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None:
+        """The shadow that repairs which wait for a trial have passed; None where they have to be shadowed first.
+
+        Args:
+            works: of all issues whose repair waits for a trial.
+        """
+        state, store = self.workshop.store.state(SHADOW), self.workshop.store
+        if not state or state["works"] is None:
+            return None
+        known = all(works.get(id, {}).get("bundle") == bundle for id, bundle in state["works"].items())
+        stands = any(
+            trial.trial == state["trial"] and trial.stage is Stage.SHADOW for trial in store.on_trial()
+        )
+        return dict(state) if known and stands else None
+
+    def end(self, why: str) -> None:
+        """Take the shadow off: what it was of is no more, or was refused."""
+        store, state = self.workshop.store, self.workshop.store.state(SHADOW)
+        if state and any(trial.trial == state["trial"] for trial in store.on_trial()):
+            store.retire(state["trial"], reason=f"autopilot: {why}")
+        store.put_state(SHADOW, None)
+
+    async def run(
+        self, number: int, works: dict[str, dict[str, Any]]
+    ) -> tuple[str, dict[str, Stepped], dict[str, Json]]:
+        """Shadow repairs together; a sentence, what becomes of each, and facts.
+
+        Args:
+            number: of the trial that they are to go on.
+        """
+        store, folder = self.workshop.store, self.workshop.settings.output / f"trial-{number}"
+        boarded = board(store, self.root, folder, works, self.workshop.shipped())
+        stepped = {id: left_out(works[id], number, alone=not boarded.issues) for id in boarded.left}
+        last = store.state(SHADOW) or {}
+        if last.get("bundle") != boarded.bundle.id:  # else a process was killed in it, and it goes on
+            self.end("other repairs are looked at")
+        if not boarded.issues:
+            return "no repair fits the source any more", stepped, {}
+        release = store.release(
+            boarded.bundle,
+            stage=Stage.SHADOW,
+            new_names=True,
+            reason=f"autopilot: trial {number} of {len(boarded.issues)} repairs, in the shadow first",
+        )
+        state: dict[str, Json] = {"trial": release.trial, "bundle": boarded.bundle.id, "works": None}
+        store.put_state(SHADOW, state)
+        own = {id: works[id] for id in boarded.issues}
+        asked = self._asked(own)
+        why = await self._replayed(release, folder, asked)
+        pairs = shadow_pairs(store, release.trial)
+        facts: dict[str, Json] = {
+            "release": release.id,
+            "bundle": release.candidate,
+            "pairs": len(pairs),
+            "left_out": len(asked) - len(pairs),
+        }
+        state = {**state, "works": {id: own[id]["bundle"] for id in own}}
+        if not pairs:
+            store.put_state(SHADOW, {**state, "unsure": why})
+            return f"trial {number} has no shadow, so nobody knows what it does: {why}", stepped, facts
+        whole, found = findings_of(pairs), self._found(pairs, own)
+        blamed = {id: findings.harm for id, findings in found.items() if findings.harm}
+        blamed = blamed or (dict.fromkeys(own, whole.harm) if whole.harm else {})
+        if not blamed:
+            store.put_state(SHADOW, {**state, "unsure": ""})
+            for id, findings in found.items():
+                stepped[id] = Stepped(f"in the shadow of recorded traffic: {findings.sentence}", own[id])
+        else:
+            self.end(f"it may go no further: {next(iter(blamed.values()))}")
+            stepped |= blame(store, {id: own[id] for id in blamed}, blamed, number)
+            facts["harmed"] = list(blamed)
+        left = f"; {facts['left_out']} more left the record" if facts["left_out"] else ""
+        return f"trial {number} in the shadow of recorded traffic: {whole.sentence}{left}", stepped, facts
+
+    def _found(
+        self, pairs: Sequence[tuple[Trajectory, Trajectory]], works: Mapping[str, dict[str, Any]]
+    ) -> dict[str, ShadowFindings]:
+        """What the shadows say of each repair, by the questions of its part."""
+        found = {}
+        for id, work in works.items():
+            part = self.workshop.slice(work, self.workshop.runs(work["as_of"]))
+            found[id] = findings_of([pair for pair in pairs if part.holds(pair[0].task.instruction)])
+        return found
+
+    def _asked(self, works: Mapping[str, dict[str, Any]]) -> list[Trajectory]:
+        """The newest recorded runs of each repair's part, and of the rest."""
+        runs = [run for run in self.workshop.runs(self.workshop.night.now) if run.error is None]
+        # By their hash among the newest: what came last may all be of one person.
+        recent = sorted(runs[-4_000:], key=lambda run: digest(["shadow", run.id]))
+        parts = [self.workshop.slice(work, self.workshop.runs(work["as_of"])) for work in works.values()]
+        chosen: dict[str, Trajectory] = {}
+        for part in parts:
+            chosen |= {run.id: run for run in part.runs(recent)[:_OWN]}
+        rest = (run for run in recent if not any(part.holds(run.task.instruction) for part in parts))
+        chosen |= {run.id: run for run, _ in zip(rest, range(_ELSEWHERE), strict=False)}
+        return list(chosen.values())
+
+    async def _replayed(self, release: Release, folder: Path, asked: Sequence[Trajectory]) -> str:
+        """Have the runs replayed that are not yet; why most of those that could not be could not."""
+        bench = self.workshop
+        done = {run.id for run, _ in shadow_pairs(bench.store, release.trial)}
+        waiting = [run.id for run in asked if run.id not in done]
+        if not waiting:
+            return ""
+        entry = bench.settings.entry
+        if entry is None:
+            root, module = placed(bench.settings.agent)
+            entry = entry_of(scan(root), bench.settings.agent, root, module, asked)
+        left = bench.night.meter.left("rollouts")
+        waiting = waiting if left is None else waiting[: int(left)]
+        if not waiting:
+            return "no call of the agent is left to run it with"
+        bench.night.meter.reserve(rollouts=len(waiting))
+        words: list[str | Path] = ["replay", entry, "--store", Path(bench.store.path).resolve()]
+        words += ["--trial", release.trial, "--folder", folder.resolve(), "--control", self.root, "--json"]
+        for id in waiting:
+            words += ["--run", id]
+        try:
+            counts = msgspec.json.decode(
+                (await run_command(self.root, *words)).splitlines()[-1], type=dict[str, int]
+            )
+        except WhetError as error:
+            return str(error)
+        lost = {why: count for why, count in counts.items() if why != "paired"}
+        return max(lost, key=lambda why: lost[why], default="nothing was recorded that could be run again")
