@@ -76,9 +76,14 @@ def test_a_csv_and_several_prompts_come_to_one_verdict_on_rows_that_nothing_was_
     assert "at most 600 calls of scripted: 150 rows under 4 prompts" in out
     assert len(server.requests) <= 600
     verdict = out[out.index("PROMOTE") :]
-    assert f"ruled.md was chosen among 3 on {counts[1]} pairs that are not judged here, where its effect" in verdict
+    assert (
+        f"ruled.md was chosen among 3 on {counts[1]} pairs that are not judged here, where its effect"
+        in verdict
+    )
     assert re.search(r"on the tasks that it was not chosen on it is \+0\.\d+, without the luck", verdict)
-    assert "corrected for 3 candidates (e-BH at 0.05): ruled.md better; that any is, has an e-value" in verdict
+    assert (
+        "corrected for 3 candidates (e-BH at 0.05): ruled.md better; that any is, has an e-value" in verdict
+    )
     assert "  longer.txt: +0.000 on the tasks that chose, e-value 0." in verdict
     # The answers are in the record: a second look, at two of them, asks for nothing again.
     asked = len(server.requests)

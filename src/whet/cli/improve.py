@@ -29,7 +29,7 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named, named_rewards, opened_rewards
+from .named import named, opened_rewards
 from .on_trial import on_trial
 from .table import TOPIC, TableColumns, TableOptions, TableRun, gate_by_table, improve_by_table, is_tabled
 from .thumbed import TOPIC as THUMBED
@@ -181,24 +181,32 @@ def improve(
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
         return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
     guardrails = comparison.guardrails()
-    rewards = named_rewards(setup.reward)
-    with _recorded(setup) as store, on_trial(metered=_dollars(rewards)) as model_calls:
-        work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
-        plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
-        if not json or dry_run:
-            print(work.evidence())
-            print(work.power(comparison.regime))
-            for line in plan.lines:
-                print(line)
-        if dry_run:
-            return 0
-        if not plan.learners:
-            raise InputError("there is no learner for this agent; name one with --with")
-        improvement, verdict = asyncio.run(_improved(work, plan, rollouts, worth, guardrails, comparison))
-        released = release and verdict.promote
-        if released:
-            work.experiment.release(verdict, reason=f"whet improve {agent}")
-    _say(improvement, verdict, released=released, json=json)
+
+    async def improved(store: Store) -> None:
+        async with AsyncExitStack() as stack:
+            rewards = await opened_rewards(
+                setup.reward, store, base_url, stack, judge_model=table.judge_model, steers=True
+            )
+            model_calls = stack.enter_context(on_trial(metered=_dollars(rewards)))
+            work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
+            plan = await _planned(work, with_, model, base_url, rollouts)
+            if not json or dry_run:
+                print(work.evidence())
+                print(work.power(comparison.regime))
+                for line in plan.lines:
+                    print(line)
+            if dry_run:
+                return
+            if not plan.learners:
+                raise InputError("there is no learner for this agent; name one with --with")
+            improvement, verdict = await _improved(work, plan, rollouts, worth, guardrails, comparison)
+            released = release and verdict.promote
+            if released:
+                work.experiment.release(verdict, reason=f"whet improve {agent}")
+            _say(improvement, verdict, released=released, json=json)
+
+    with _recorded(setup) as store:
+        asyncio.run(improved(store))
     return 0
 
 
