@@ -154,16 +154,19 @@ def test_a_panel_is_fitted_on_labels_and_decides_at_the_gate_where_it_is_sure(
     assert "DO NOT PROMOTE" in out
     assert "takes its scores back: on" in out
     assert "the judges agree otherwise than on the labelled ones" in out
-    # Of the record, too, none of such runs is left with a score; the others keep theirs.
+    # Of the record, too, none of such runs is left with a score; the others keep theirs, and no answer is bought again.
+    asked = len(server.requests)
     code, out = command(folder, server, "score", "--reward", "cards/panel.json")
     assert code == 0, out
     assert ", refused: on" in out
+    assert len(server.requests) == asked
     with whet.Store(folder / "runs.db") as store:
         runs = list(store.trajectories())
         assert {run.scores["panel"].value for run in runs if "sung" in run.output_text} == {None}
-        assert (
-            sum(run.scores["panel"].value is not None for run in runs if "sung" not in run.output_text) > 60
-        )
+        sure = [
+            run for run in runs if "sung" not in run.output_text and run.scores["panel"].value is not None
+        ]
+        assert len(sure) > 30
 
 
 def test_a_panel_of_shuffled_labels_steers_and_never_promotes(folder: Path, server: ScriptedServer) -> None:
@@ -186,7 +189,9 @@ def test_a_panel_of_shuffled_labels_steers_and_never_promotes(folder: Path, serv
     label(folder / "labels.jsonl")
     assert audit(folder, server, store="other.db")[0] == 0
     code, out = command(folder, server, "gate", "none", better, *gate)
-    assert "is a panel without a reliability card in runs.db: it may steer, and promotes nothing" in out
+    assert re.search(
+        r"is a panel without a reliability card in \S+runs\.db: it may steer, and promotes nothing", out
+    )
 
 
 def test_an_agent_is_improved_by_a_panel(folder: Path, server: ScriptedServer) -> None:

@@ -233,10 +233,6 @@ class PanelReward:
         """Why it takes scores back, of the first kind and Versions of which it does; "" if of none."""
         return next(iter(self._outside.values()), "")
 
-    def refuses(self, run: Trajectory) -> bool:
-        """True if it judges no more runs of this kind and these Versions."""
-        return self._group(run) in self._outside
-
     def _group(self, run: Trajectory) -> tuple[str, str]:
         return kind_of(run.task), digest(dict(run.versions), 12)
 

@@ -194,7 +194,8 @@ def _ranked_before(group: Sequence[_Rescored], reward: GroupReward) -> bool:
 
 
 def _known(run: Trajectory, reward: Reward) -> bool:
-    if isinstance(reward, PanelReward) and reward.refuses(run):
+    if isinstance(reward, PanelReward):
+        # It has to see all runs to know whether they are of its kind; its judges' answers are in the record.
         return False
     score, version = run.scores.get(name_of(reward)), version_of(reward)
     same = score is not None and score.value is not None and score.evaluator == version
