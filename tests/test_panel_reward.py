@@ -100,7 +100,7 @@ def folder(tmp_path: Path) -> Path:
     label(tmp_path / "labels.jsonl")
     (tmp_path / "shop.py").write_text(SHOP)
     tasks = [
-        {"instruction": f"How long is the warranty of rake {n}?", "group": f"g{n}"} for n in range(1000, 1160)
+        {"instruction": f"How long is the warranty of rake {n}?", "group": f"g{n}"} for n in range(1000, 1300)
     ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(one) + "\n" for one in tasks))
     return tmp_path
