@@ -300,6 +300,22 @@ def test_a_candidate_that_has_no_value_where_it_would_have_failed_does_not_enter
     )
 
 
+def test_a_judge_that_is_silent_now_on_one_side_and_now_on_the_other_leaves_nobody_out() -> None:
+    def shy(bundle: Bundle, seed: int) -> FunctionPolicy:
+        def act(question: str) -> float:
+            number = int(question.split()[1])
+            return -1.0 if number % 8 == (1 if "shy" in bundle else 2) else 0.9 if "shy" in bundle else 0.5
+
+        return FunctionPolicy(act)
+
+    def worth(trajectory: Trajectory) -> float | None:
+        return None if trajectory.output < 0 else float(trajectory.output)
+
+    run = experiment(policy=shy, rewards=[worth])
+    better = asyncio.run(run.compose([Adds("shy", 0.0, plays=False)], metric="worth"))
+    assert better.candidates[0].entered, better.candidates[0].reason
+
+
 class Spends(Adds):
     """Takes what the budget has before it says what it learned."""
 

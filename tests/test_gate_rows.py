@@ -93,7 +93,7 @@ def test_a_side_whose_runs_are_all_errors_is_named_with_its_error(folder: Path) 
     with whet.Store(folder / "runs.db") as store:
         verdict = asyncio.run(
             gate_rows(
-                broken,
+                {"broken": broken},
                 against=whet.Bundle(),
                 repository=folder,
                 entry="clock:interval",

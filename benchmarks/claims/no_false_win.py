@@ -7,6 +7,7 @@ and gives back what it noted, with each bar that has to be reached.
 from __future__ import annotations
 
 import importlib
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,10 +38,15 @@ def no_false_win(data: Path, folder: Path, *, lines: Sequence[str]) -> bool:
         module = importlib.import_module(LINES[name])
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
-        began = time.monotonic()
+        began, spent = time.monotonic(), _cpu()
         noted: list[Noted] = module.measure(data, place)
-        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{name}: {time.monotonic() - began:.0f} s, {_cpu() - spent:.0f} s of CPU", flush=True)
         reached &= report(
             f"No false win: {name}", (module.__doc__ or "").partition("\n")[0], noted, page=True
         )
     return reached
+
+
+def _cpu() -> float:
+    """Seconds of CPU of this process and of those that it has waited for."""
+    return sum(os.times()[:4])

@@ -540,7 +540,7 @@ class Verdict:
     """Version of what gave that score; "" of a known answer, a checker or the environment."""
     blocks: Mapping[str, str] = field(default_factory=dict)
     """What forbids a release whatever the numbers say → the sentence with what would clear it: `unproven judge`,
-    `unsafe score`, `co-resident score`, `other Versions`."""
+    `judge outside its labels`, `unsafe score`, `co-resident score`, `other Versions`."""
 
     @property
     def id(self) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
-from .judges import JudgeAudit, audit_imported, audit_rubric, audit_verdicts, read_by_panel
+from .judges import JudgeAudit, audit_imported, audit_rubrics, audit_verdicts, read_by_panel
 from .named import is_rubric
 
 ACCOUNT = "account.json"
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 def audit(
     evaluator: str,
     /,
-    *,
+    *more: str,
     target: str | None = None,
     labels: Path | None = None,
     invariant: tuple[str, ...] = (),
     path: tuple[Path, ...] = (),
     seconds: float = 20.0,
-    model: ModelName = None,
+    model: tuple[str, ...] = (),
     base_url: BaseUrl = None,
     api_key_env: KeyVariable = "OPENAI_API_KEY",
     store: Path | None = None,
@@ -53,10 +53,11 @@ def audit(
 
     A judge gets a reliability card: accuracy and kappa on --labels beside simple rules, and how far position, length,
     padding, its own model, an injection and time move it: whet audit rubric.md --labels pairs.jsonl --model NAME
-    --base-url URL --store runs.db. Verdicts that were recorded (JSON Lines with judge and winner) give a card for each
-    judge, and a panel. Judges that another product defined (.json: OpenAI Evals and the output items of their runs, an
-    MLflow scorer, a Langfuse evaluator, a Phoenix classification evaluator) get a card each; a run's recorded results
-    are measured without asking anything.
+    --base-url URL --store runs.db. Several --model, or several rubrics, give a card for each judge and a panel of all,
+    which is a reward: --reward cards/panel.json. Verdicts that were recorded (JSON Lines with judge and winner) give a
+    card for each judge, and a panel. Judges that another product defined (.json: OpenAI Evals and the output items of
+    their runs, an MLflow scorer, a Langfuse evaluator, a Phoenix classification evaluator) get a card each; a run's
+    recorded results are measured without asking anything.
 
     Exits 0 if what is audited is admitted, otherwise 1.
 
@@ -66,6 +67,8 @@ def audit(
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
         trajectory, or an answer as output, expected and input. Or a judge's rubric (.md or .txt), recorded
         verdicts of judges (.jsonl), or judges of another product (.json).
+    more
+        Further rubrics, each a judge of its own.
     target
         A known-good example: a Python program (a file, file.py:function or module:function), or JSON Lines with
         input, output and expected.
@@ -78,6 +81,9 @@ def audit(
         A further file or folder that the evaluator may read or import from. May be repeated.
     seconds
         Time limit of one evaluation, in seconds.
+    model
+        A language model to ask, by the name that its endpoint knows. Needs --base-url. For rubrics it may be repeated:
+        each is a judge, and from three on they are a panel.
     store
         A record. Of code, the exploits that people confirmed in it (whet findings --confirm) must score below every
         known-good answer; of a rubric it keeps the judge's card, where whet gate looks for it, and the answers.
@@ -97,7 +103,12 @@ def audit(
         labels, model, base_url, api_key_env, store, output, show, structured, without_answer, panel, json
     )
     if is_rubric(evaluator):
-        return audit_rubric(Path(evaluator), judges)
+        return audit_rubrics([Path(evaluator), *map(Path, more)], judges)
+    if more or len(model) > 1:
+        raise InputError(
+            f"{' '.join(more) or '--model ' + model[1]}: several rubrics or models are judges beside each other, and "
+            f"{evaluator} is no rubric (.md, .txt)"
+        )
     if Path(evaluator).suffix == ".json":
         return audit_imported(Path(evaluator), judges)
     if Path(evaluator).suffix == ".jsonl":

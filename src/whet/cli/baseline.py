@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, NewRecord, Print, command, counted, existing, print_json
+from .app import AtLeastOne, BaseUrl, JudgeModel, NewRecord, Print, command, counted, existing, print_json
 from .improve import named_bundle, tasks_of
-from .named import named, named_rewards
+from .named import named, opened_rewards
 from .report import plain, table
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ def baseline(
     answer_tokens: AtLeastOne = 64,
     seed: int = 0,
     prices: Path | None = None,
+    judge_model: JudgeModel = None,
+    base_url: BaseUrl = None,
     json: Print = False,
 ) -> int:
     """Measure an agent, or a policy in an environment, as it is: run it on tasks, and report.
@@ -102,15 +105,23 @@ def baseline(
     from ..judge import name_of
     from ..record.store import Store
 
-    rewards = named_rewards(reward)
+    async def measure(
+        opened: Store, measured: _Measured, bundle: Bundle
+    ) -> tuple[list[Trajectory], str | None]:
+        async with AsyncExitStack() as stack:
+            rewards = await opened_rewards(
+                reward, opened, base_url, stack, judge_model=judge_model, steers=True
+            )
+            runs = await _run(opened, measured, rewards, bundle, tasks, seed)
+            return runs, name_of(rewards[0]) if rewards else "success" if agent is None else None
+
     with Store(store) as opened:
         ran_with = named_bundle(opened, bundle)
         if agent is not None:
             measured = _agent(opened, agent, data)
         else:
             measured = _environment(env or "", policy, model, (system, answer_tokens), data, tasks, seed)
-        runs = asyncio.run(_run(opened, measured, rewards, ran_with, tasks, seed))
-    score = name_of(rewards[0]) if rewards else "success" if agent is None else None
+        runs, score = asyncio.run(measure(opened, measured, ran_with))
     found = report(runs, known, score=score)
     if json:
         print_json({"report": plain(found), "bundle": ran_with.id})

@@ -29,9 +29,9 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named, named_rewards, opened_rewards
+from .named import named, opened_rewards
 from .on_trial import on_trial
-from .table import TOPIC, TableOptions, TableRun, improve_by_table, is_tabled
+from .table import TOPIC, TableColumns, TableOptions, TableRun, gate_by_table, improve_by_table, is_tabled
 from .thumbed import TOPIC as THUMBED
 from .thumbed import ThumbOptions, ThumbRun, improve_by_thumbs, is_thumbed
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ..record.tracing.resources import Resource
     from ..types import Bundle, Sampling, Task, Trajectory, Verdict
 
+PROMPTS = "Prompts in files"
 FEW_GROUPS = 60
 """Below this many, groups are dealt out by size: their hash alone may leave a split empty."""
 FEWEST_THUMBS = 60
@@ -180,24 +181,32 @@ def improve(
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
         return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
     guardrails = comparison.guardrails()
-    rewards = named_rewards(setup.reward)
-    with _recorded(setup) as store, on_trial(metered=_dollars(rewards)) as model_calls:
-        work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
-        plan = asyncio.run(_planned(work, with_, model, base_url, rollouts))
-        if not json or dry_run:
-            print(work.evidence())
-            print(work.power(comparison.regime))
-            for line in plan.lines:
-                print(line)
-        if dry_run:
-            return 0
-        if not plan.learners:
-            raise InputError("there is no learner for this agent; name one with --with")
-        improvement, verdict = asyncio.run(_improved(work, plan, rollouts, worth, guardrails, comparison))
-        released = release and verdict.promote
-        if released:
-            work.experiment.release(verdict, reason=f"whet improve {agent}")
-    _say(improvement, verdict, released=released, json=json)
+
+    async def improved(store: Store) -> None:
+        async with AsyncExitStack() as stack:
+            rewards = await opened_rewards(
+                setup.reward, store, base_url, stack, judge_model=table.judge_model, steers=True
+            )
+            model_calls = stack.enter_context(on_trial(metered=_dollars(rewards)))
+            work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
+            plan = await _planned(work, with_, model, base_url, rollouts)
+            if not json or dry_run:
+                print(work.evidence())
+                print(work.power(comparison.regime))
+                for line in plan.lines:
+                    print(line)
+            if dry_run:
+                return
+            if not plan.learners:
+                raise InputError("there is no learner for this agent; name one with --with")
+            improvement, verdict = await _improved(work, plan, rollouts, worth, guardrails, comparison)
+            released = release and verdict.promote
+            if released:
+                work.experiment.release(verdict, reason=f"whet improve {agent}")
+            _say(improvement, verdict, released=released, json=json)
+
+    with _recorded(setup) as store:
+        asyncio.run(improved(store))
     return 0
 
 
@@ -207,19 +216,27 @@ def gate(
         Parameter(
             help="The baseline if B is given, otherwise the candidate, which is compared with what is live. One of: "
             "live (what is live in the store), none (the agent without any release), the id of a Bundle or a Verdict "
-            "in the store, or the output folder of a learner."
+            "in the store, or the output folder of a learner. Or a prompt's file (.txt, .md), with B another one."
         ),
     ],
     b: Annotated[str | None, Parameter(help="The candidate.")] = None,
     /,
     *,
     entry: Annotated[
-        str, Parameter(help="The agent's function, as module:function, imported from the current folder.")
-    ],
+        str | None,
+        Parameter(
+            help="The agent's function, as module:function, imported from the current folder. Not for prompts' files."
+        ),
+    ] = None,
     setup: Setup,
     comparison: GateOptions,
+    columns: TableColumns,
     metric: Annotated[
-        str | None, Parameter(help="A score in [0, 1] that decides instead of the first reward.")
+        str | None,
+        Parameter(
+            help="A score in [0, 1] that decides instead of the first reward. Of prompts' files without --reward: how "
+            "answers are compared, as of whet improve."
+        ),
     ] = None,
     margin: Annotated[
         float, Parameter(help="0 tests whether B is better; 0.02, whether it is worse by at most 0.02.")
@@ -227,11 +244,13 @@ def gate(
     also: Annotated[
         tuple[str, ...],
         Parameter(
-            help="Another candidate. May be repeated: the best of all, by a race on tasks that are not the gate's, is "
-            "judged."
+            help="Another candidate. May be repeated: the best of all is judged. Of an agent's tasks it is chosen by a "
+            "race on those that are not the gate's; of rows and of prompts' files on a third of the rows, or of their "
+            "groups, and judged on the others."
         ),
     ] = (),
     rollouts: Annotated[AtLeastOne, Parameter(help="Most runs of the agent in that race.")] = 400,
+    model: ModelName = None,
     judge_model: JudgeModel = None,
     base_url: BaseUrl = None,
     ci: Annotated[
@@ -251,71 +270,130 @@ def gate(
     A function whose rows whet evolve recorded, or of which --data holds rows, is called with their inputs, in the
     sandbox.
 
+    Prompts in files, on rows that none of them was written from: whet gate old.txt new.txt --also newer.txt --data
+    examples.csv --model NAME --base-url URL --store runs.db
+
     --reward rubric has a judge mark the answers by the rubric that whet label --rubric proved and recorded in --store,
     asked at --base-url; --reward FILE.json:JUDGE one that OpenAI Evals, MLflow, Langfuse or Phoenix defined, once
     whet audit FILE.json --labels FILE --store RECORD has admitted it.
     """
-    from ..judge import name_of
-    from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
+    from ..learn.evolution.in_one_call import is_prompt
     from ..prove import answers
     from ..prove.verdict import render, to_json
 
+    prompts = is_prompt(a)
+    if entry is None and not prompts:
+        raise InputError(
+            "name the agent's function: --entry module:function; or give two prompts' files and --data FILE"
+        )
+    options: dict[str, Any] = {
+        "metric": metric,
+        "margin": margin,
+        "guardrails": comparison.guardrails(),
+    }
+
     async def proven(store: Store) -> Verdict:
-        baseline, candidate = (named_bundle(store, name) for name in (("live", a) if b is None else (a, b)))
         async with AsyncExitStack() as stack:
             rewards = await opened_rewards(setup.reward, store, base_url, stack, judge_model=judge_model)
-            options: dict[str, Any] = {
-                "metric": metric or name_of(rewards[0]),
-                "margin": margin,
-                "guardrails": comparison.guardrails(),
-                "alpha": comparison.alpha,
-                "regime": comparison.regime,
-                "label": "live" if b is None else a,
-            }
-            data = setup.data
-            rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
-            if rows and also:
-                raise InputError(f"--also is for an agent: the rows of {entry} are all the gate's")
-            if rows:
-                return await gate_rows(
-                    candidate,
-                    against=baseline,
-                    repository=Path(),
-                    entry=entry,
-                    rows=rows,
-                    rewards=rewards,
-                    store=store,
-                    seed=setup.seed,
-                    say=None if json else print,
-                    **options,
+            if prompts:
+                run = TableRun(
+                    a,
+                    setup.data,
+                    Path(store.path),
+                    model,
+                    base_url,
+                    comparison.alpha,
+                    comparison.regime,
+                    setup.seed,
+                    dry_run=False,
+                    json=json,
                 )
-            with on_trial(metered=_dollars(rewards)) as model_calls:
-                work = _work(store, entry, setup, rewards, name=f"gate/{entry}", model_calls=model_calls)
-                if not json:
-                    print(work.power(comparison.regime))
-                if not also:
-                    return await work.experiment.gate(candidate, against=baseline, **options)
-                others = {name: named_bundle(store, name) for name in also}
-                improvement = await work.experiment.choose(
-                    {(a if b is None else b): candidate, **others},
-                    against=baseline,
-                    metric=options["metric"],
-                    rollouts=rollouts,
+                names = [a, *([] if b is None else [b]), *also]
+                return await gate_by_table(
+                    names, run, columns, store, rewards=rewards, judge_model=judge_model, **options
                 )
-                if not json:
-                    for tried in improvement.candidates:
-                        print(f"  {tried.reason}")
-                return await work.experiment.gate(improvement, **options)
+            compared = _Compared(a, b, also, entry or "", rollouts, quiet=json)
+            return await _gated(store, compared, setup, comparison, rewards, options)
 
-    with _recorded(setup) as store:
+    with _recorded(setup, fresh=prompts, judged=bool(setup.reward or prompts)) as store:
         verdict = asyncio.run(proven(store))
     print(to_json(verdict).decode() if json else render(verdict))
     if not ci:
         return 0
-    answered = answers.answer(verdict, candidate=a if b is None else b)
+    best = f"the best of {len(also) + 1 + (prompts and b is not None)}"
+    answered = answers.answer(verdict, candidate=(a if b is None else b) if not also else best)
     if not json:
         print(answers.github(verdict, answered, os.environ, title="whet gate"))
     return answers.EXIT_CODES[answered.word]
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """What `whet gate` compares, as it was named."""
+
+    a: str
+    b: str | None
+    also: tuple[str, ...]
+    entry: str
+    rollouts: int
+    quiet: bool
+
+    def bundles(self, store: Store) -> tuple[Bundle, dict[str, Bundle]]:
+        """The baseline, and the candidates by name."""
+        baseline, first = ("live", self.a) if self.b is None else (self.a, self.b)
+        return named_bundle(store, baseline), {
+            name: named_bundle(store, name) for name in (first, *self.also)
+        }
+
+
+async def _gated(
+    store: Store,
+    compared: _Compared,
+    setup: Setup,
+    comparison: GateOptions,
+    rewards: Sequence[Reward],
+    options: dict[str, Any],
+) -> Verdict:
+    """The Verdict on Bundles of an agent or a function."""
+    from ..judge import name_of
+    from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
+
+    baseline, candidates = compared.bundles(store)
+    options = {
+        **options,
+        "metric": options["metric"] or name_of(rewards[0]),
+        "alpha": comparison.alpha,
+        "regime": comparison.regime,
+        "label": "live" if compared.b is None else compared.a,
+    }
+    data, entry = setup.data, compared.entry
+    rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+    if rows:
+        return await gate_rows(
+            candidates,
+            against=baseline,
+            repository=Path(),
+            entry=entry,
+            rows=rows,
+            rewards=rewards,
+            store=store,
+            seed=setup.seed,
+            say=None if compared.quiet else print,
+            **options,
+        )
+    with on_trial(metered=_dollars(rewards)) as model_calls:
+        work = _work(store, entry, setup, rewards, name=f"gate/{entry}", model_calls=model_calls)
+        if not compared.quiet:
+            print(work.power(comparison.regime))
+        if len(candidates) == 1:
+            return await work.experiment.gate(*candidates.values(), against=baseline, **options)
+        improvement = await work.experiment.choose(
+            candidates, against=baseline, metric=options["metric"], rollouts=compared.rollouts
+        )
+        if not compared.quiet:
+            for tried in improvement.candidates:
+                print(f"  {tried.reason}")
+        return await work.experiment.gate(improvement, **options)
 
 
 _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
@@ -325,7 +403,10 @@ _COMMANDS: dict[str, tuple[Callable[..., int], tuple[str, ...]]] = {
     ),
     "gate": (
         gate,
-        ("entry", "store", "reward", "data", "margin", "metric", "also", "ci", "judge_model", "base_url"),
+        (
+            *("entry", "store", "reward", "data", "margin", "metric", "also", "ci"),
+            *("model", "judge_model", "base_url"),
+        ),
     ),
 }
 """Command → its function, and the options that its help lists first."""
@@ -345,22 +426,30 @@ def __getattr__(name: str) -> Any:
         options |= {"table": TableOptions(), "thumbs": ThumbOptions()}
         topics[TOPIC] = [field.name for field in fields(TableOptions)]
         topics[THUMBED] = [field.name for field in fields(ThumbOptions)]
+    else:
+        options["columns"] = TableColumns()
+        topics[PROMPTS] = [field.name for field in fields(TableColumns)]
     return with_options(function, options, topics=topics)
 
 
 @contextmanager
-def _recorded(setup: Setup) -> Iterator[Store]:
-    """The record while it is open."""
+def _recorded(setup: Setup, *, fresh: bool = False, judged: bool | None = None) -> Iterator[Store]:
+    """The record while it is open.
+
+    Args:
+        fresh: it may be a new one, whatever `setup` says of tasks.
+        judged: something says how good a run is; if None, whether `setup` names a reward.
+    """
     from ..record.store import Store
 
     path = named_store(setup.store)
-    if not setup.reward:
+    if not (bool(setup.reward) if judged is None else judged):
         raise InputError(
             "nothing says how good a run is: give --reward NAME (exact, rated, thumbs or module:function), or --data "
             "with a table of examples"
         )
     # With tasks of its own a first run may make the record.
-    if setup.data is None:
+    if setup.data is None and not fresh:
         existing(path)
     with Store(path) as store:
         yield store

@@ -16,8 +16,10 @@ from .app import counted, existing, print_json
 from .named import recorded_model, rubric_text
 
 if TYPE_CHECKING:
+    from ..judge.calibration import JudgedItems
     from ..judge.card import ReliabilityCard
     from ..judge.imported_audit import GraderAudit
+    from ..judge.judge import Judge
     from ..judge.labelled import LabelledItem
     from ..judge.panel import Panel
     from ..models import Model
@@ -29,7 +31,7 @@ class JudgeAudit:
     """The options of `whet audit` that judges have."""
 
     labels: Path | None
-    model: str | None
+    models: tuple[str, ...]
     base_url: str | None
     api_key_env: str
     store: Path | None
@@ -41,54 +43,124 @@ class JudgeAudit:
     json: bool
 
 
-def audit_rubric(path: Path, options: JudgeAudit) -> int:
-    """Measure the judge that reads a rubric, record its card; 0 if it may decide at a gate."""
+def audit_rubrics(paths: Sequence[Path], options: JudgeAudit) -> int:
+    """Measure each model with each rubric, and of several their panel, record the cards; 0 if one may decide."""
+    from ..record.store import Store
+
+    texts = {path: rubric_text(path) for path in paths}
+    items = _items(options, f"{paths[0]} is the rubric of a judge")
+    if not options.models or options.base_url is None:
+        raise InputError(
+            f"{paths[0]} is the rubric of a judge: give --model NAME and --base-url URL to ask it"
+        )
+    if len({path.stem for path in paths}) < len(paths) or len(set(options.models)) < len(options.models):
+        raise InputError(
+            "two of the judges have one name: give each rubric a file of its own name, each model once"
+        )
+
+    async def measured() -> tuple[list[ReliabilityCard], Panel | None, str]:
+        async with AsyncExitStack() as stack:
+            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            return await _measured(texts, items, options, store, stack)
+
+    cards, panel, why = asyncio.run(measured())
+    _write(options.output, cards, panel)
+    _tell(options, cards, panel)
+    if why and not options.json:
+        print(f"  no panel: {why}")
+    if options.store is None and not options.json:
+        print("  note: give --store to record the card where whet gate looks for it")
+    if panel is not None and options.output is None and not options.json:
+        print("  note: give --output FOLDER to keep the panel, for --reward FOLDER/panel.json")
+    return int(not any(card.admitted for card in cards))
+
+
+async def _measured(
+    rubrics: Mapping[Path, str],
+    items: Sequence[LabelledItem],
+    options: JudgeAudit,
+    store: Store,
+    stack: AsyncExitStack,
+) -> tuple[list[ReliabilityCard], Panel | None, str]:
+    """A card for each judge, and of several the panel's card and the panel, or why there is none."""
     from ..judge.calibration import ask_all, card_of
     from ..judge.card import recorded_card, save_card
     from ..judge.judge import Judge
-    from ..record.store import Store
 
-    rubric, items = rubric_text(path), _items(options, f"{path} is the rubric of a judge")
-    if options.model is None or options.base_url is None:
-        raise InputError(f"{path} is the rubric of a judge: give --model NAME and --base-url URL to ask it")
-    model_name = options.model
-
-    async def measured() -> ReliabilityCard:
-        async with AsyncExitStack() as stack:
-            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
-            model = await _model(options, store, stack)
+    several = len(rubrics) * len(options.models) > 1
+    asked: dict[str, tuple[Judge, JudgedItems]] = {}
+    cards: dict[str, ReliabilityCard] = {}
+    for model_name in options.models:
+        model = await recorded_model(
+            model_name, store, options.base_url, stack, key_variable=options.api_key_env
+        )
+        for path, text in rubrics.items():
+            name = f"{model_name}/{path.stem}" if several else path.stem
             judge = Judge(
                 model,
-                rubric,
+                text,
                 show=options.show,
                 structured=options.structured,
                 show_answer=not options.without_answer,
-                name=path.stem,
+                name=name,
             )
-            card = card_of(
-                path.stem,
-                await ask_all(judge, items),
+            earlier = recorded_card(store, text)
+            asked[name] = judge, await ask_all(judge, items)
+            cards[name] = card_of(
+                name,
+                asked[name][1],
                 evaluator=judge.key,
                 model=model_name,
                 settings=judge.settings,
-                earlier=recorded_card(store, rubric),
+                earlier=earlier if earlier is not None and earlier.evaluator == judge.key else None,
             )
-            save_card(store, rubric, card)
-            return card
-
-    card = asyncio.run(measured())
-    _write(options.output, [card])
-    _tell(options, [card])
-    if options.store is None and not options.json:
-        print("  note: give --store to record the card where whet gate looks for it")
-    return int(not card.admitted)
+    # A rubric has one card in a record: that of the model that reads it best.
+    for card in sorted(cards.values(), key=lambda card: (card.admitted, card.accuracy)):
+        save_card(store, asked[card.judge][0].rubric, card)
+    if not several:
+        return list(cards.values()), None, ""
+    panel, own, why = _panel_of(asked, cards, items, store)
+    return [*cards.values(), *([] if own is None else [own])], panel, why
 
 
-async def _model(options: JudgeAudit, store: Store, stack: AsyncExitStack) -> Model:
-    assert options.model is not None
-    return await recorded_model(
-        options.model, store, options.base_url, stack, key_variable=options.api_key_env
-    )
+def _panel_of(
+    asked: Mapping[str, tuple[Judge, JudgedItems]],
+    cards: Mapping[str, ReliabilityCard],
+    items: Sequence[LabelledItem],
+    store: Store,
+) -> tuple[Panel | None, ReliabilityCard | None, str]:
+    """The panel of the judges that nothing moves which should not, of single answers with its card, recorded.
+
+    The last is why there is none.
+    """
+    from ..judge.calibration import ballots_of
+    from ..judge.card import recorded_card, save_card
+    from ..judge.panel import FAMILIES, FEWEST, PanelJudge, fit_panel
+    from ..judge.panel_reward import calibrated, panel_card
+
+    voting = {name: verdicts for name, (_, verdicts) in asked.items() if not cards[name].moved}
+    models = {asked[name][0].model.name for name in voting}
+    if len(models) < FAMILIES:
+        why = f"it takes {FAMILIES} models whom nothing moves that should not to tell which of them errs; here are "
+        return None, None, why + (", ".join(sorted(models)) or "none")
+    if len(items) < 2 * FEWEST:
+        return None, None, f"it takes {2 * FEWEST} labelled items, and there are {len(items)}"
+    ballots = ballots_of(voting)
+    judges = {
+        name: PanelJudge(
+            judge.rubric, judge.model.name, judge.settings, judge.key, cards[name].threshold or 0.0
+        )
+        for name, (judge, _) in asked.items()
+        if name in voting
+    }
+    panel = fit_panel(ballots, families={name: judge.model for name, judge in judges.items()})
+    panel = msgspec.structs.replace(panel, judges=judges)
+    if items[0].second is not None:
+        return panel, None, ""
+    panel, said = calibrated(panel, ballots)
+    card = panel_card(panel, said, items, earlier=recorded_card(store, panel.key))
+    save_card(store, panel.key, card)
+    return panel, card, ""
 
 
 def audit_verdicts(path: Path, options: JudgeAudit) -> int:
@@ -178,9 +250,9 @@ def audit_imported(path: Path, options: JudgeAudit) -> int:
                 pool = await stack.enter_async_context(Pool())
 
             async def model_of(name: str) -> Model | None:
-                if options.base_url is None or not (options.model or name):
+                asked = options.models[0] if options.models else name
+                if options.base_url is None or not asked:
                     return None
-                asked = options.model or name
                 return await recorded_model(
                     asked, store, options.base_url, stack, key_variable=options.api_key_env
                 )
@@ -254,6 +326,16 @@ def _panel_line(panel: Panel) -> str:
     figures = f"panel {panel.accuracy:.3f}, best judge chosen elsewhere {panel.single_accuracy:.3f} ({kinds})"
     if panel.refusal:
         return f"{figures}; refused: {panel.refusal}"
+    if panel.live:
+        return f"{figures}\n" + "\n".join(
+            f"  alone, {kind or 'any answer'}: "
+            + (
+                f"sure of {live.coverage:.0%} of {live.items} answers, right on {live.accuracy:.3f} of these"
+                if live.accuracy is not None
+                else f"sure of none of {live.items} answers: label more of them, or ask better judges"
+            )
+            for kind, live in panel.live.items()
+        )
     sure = [kind or "any other kind" for kind in panel.thresholds]
     return f"{figures}; " + (
         f"sure of {', '.join(sure)}" if sure else "sure of nothing yet: label more of one kind"

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from ..errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from ..judge import Reward
     from ..judge.card import ReliabilityCard
+    from ..judge.panel import Panel
     from ..models import Model
     from ..record.store import Store
     from ..types import Trajectory
@@ -63,16 +66,18 @@ async def opened_rewards(
     stack: AsyncExitStack,
     *,
     judge_model: str | None = None,
+    steers: bool = False,
 ) -> list[Reward]:
-    """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, files of rubrics, and judges of
-    other products' files.
+    """The same, and judges, asked at `base_url`: `rubric`, the record's proven one, files of rubrics and of panels, and
+    judges of other products' files.
 
     Args:
-        judge_model: whom `grounded` and `factual` ask.
+        judge_model: whom `grounded` and `factual` ask, and a rubric without a card.
+        steers: take judges without a card that admits them, too: their scores promote nothing.
 
     Raises:
         InputError: as above, or the record holds no such rubric, or no card that admits a file's judge; or no model
-            was named that `grounded` or `factual` could ask.
+            was named that a judge could ask.
     """
     from ..judge.grounding import Grounded, recorded_sources, right_answer
     from ..judge.judge import judge_of
@@ -91,9 +96,12 @@ async def opened_rewards(
             rewards.append(RubricReward(RUBRIC, rubric, asked))
         elif is_rubric(name):
             text = rubric_text(Path(name))
-            card = _admitting(store, name, text)
-            asked = await recorded_model(card.model, store, base_url, stack)
-            rewards.append(judge_of(text, asked, card.settings, name=card.judge, card=card))
+            card = None if steers and judge_model is not None else _admitting(store, name, text)
+            asked = await recorded_model(card.model if card else judge_model or "", store, base_url, stack)
+            judge = Path(name).stem if card is None else card.judge
+            rewards.append(judge_of(text, asked, card.settings if card else {}, name=judge, card=card))
+        elif (panel := _panel(name)) is not None:
+            rewards.append(await _panel_reward(name, panel, store, base_url, stack, steers=steers))
         elif name in ASKED:
             if judge_model is None:
                 raise InputError(
@@ -107,6 +115,58 @@ async def opened_rewards(
         else:
             rewards += named_rewards([name])
     return rewards
+
+
+def _panel(name: str) -> Panel | None:
+    """The panel that a file holds which whet audit wrote; None of any other name.
+
+    Raises:
+        InputError: a panel that was changed into none.
+    """
+    from ..judge.panel import Panel
+
+    path = Path(name)
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return None
+    try:
+        content = path.read_bytes()
+        return msgspec.json.decode(content, type=Panel)
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        if b'"family_of"' in content:
+            raise InputError(f"{name} is no panel that whet audit wrote: {error}") from error
+        return None
+
+
+async def _panel_reward(
+    name: str, panel: Panel, store: Store, base_url: str | None, stack: AsyncExitStack, *, steers: bool
+) -> Reward:
+    """A panel as a reward, its judges asked at one endpoint.
+
+    Raises:
+        InputError: it names no judges, or no card admits it and it shall not only steer.
+    """
+    from ..judge.card import recorded_card
+    from ..judge.panel_reward import PanelReward, refuse_unasked
+
+    try:
+        refuse_unasked(panel)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+    card = recorded_card(store, panel.key)
+    if card is None and not steers:
+        raise InputError(
+            f"{name} is a panel without a reliability card in {store.path}: it may steer, and promotes nothing. Give "
+            f"--store {store.path} to the whet audit that fits it"
+        )
+    if card is not None and not card.admitted and not steers:
+        raise InputError(card.refusal)
+    models = {
+        model: await recorded_model(model, store, base_url, stack)
+        for model in sorted({judge.model for judge in panel.judges.values()})
+    }
+    return PanelReward(panel, models, card=card)
 
 
 def is_grader_file(name: str) -> bool:

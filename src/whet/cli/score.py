@@ -14,7 +14,10 @@ from .named import opened_rewards
 from .show import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..judge.scoring import ScoreCount
+    from ..types import Trajectory
 
 
 @command("score")
@@ -54,8 +57,14 @@ def score(
 
     async def scored(opened: Store) -> list[ScoreCount]:
         async with AsyncExitStack() as stack:
-            rewards = await opened_rewards(reward, opened, base_url, stack, judge_model=judge_model)
-            runs = opened.trajectories(since=moment(since), experiment=experiment, upto=opened.newest())
+            rewards = await opened_rewards(
+                reward, opened, base_url, stack, judge_model=judge_model, steers=True
+            )
+            newest = opened.newest()
+
+            def runs() -> Iterator[Trajectory]:
+                return opened.trajectories(since=moment(since), experiment=experiment, upto=newest)
+
             return await rescore(opened, rewards, runs=runs, keep=not dry_run)
 
     with Store(existing(store)) as opened:
@@ -83,4 +92,6 @@ def sentence(count: ScoreCount) -> str:
             parts.append(f"{counted(number, 'score')} of version {earlier or '(none)'} replaced")
     if count.changed:
         parts.append(f"{counted(count.changed, 'value')} changed")
+    if count.why:
+        parts.append(f"refused: {count.why}")
     return ", ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
 from .app import print_json
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.reports import EvolutionReport
     from ..learn.evolution.tabled import ImprovedPrompt, TableInput
-    from ..types import Sampling
+    from ..record.store import Store
+    from ..types import Sampling, Verdict
 
 TOPIC = "One prompt or function, and a table"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions:
-    """Options of a prompt or a function that is improved by a table of examples."""
+class TableColumns:
+    """Options that say what the columns of a table are."""
 
     input: tuple[str, ...] = ()
     """Column of --data that holds the input. May be repeated: the input is then all of them by name. If omitted, it is
@@ -34,6 +35,12 @@ class TableOptions:
     missing: Literal["none", "unknown"] | None = None
     """Meaning of an empty cell of --expected: none, no answer is right (a function's None); or unknown. If omitted,
     none for a function and unknown for a prompt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(TableColumns):
+    """Options of a prompt or a function that is improved by a table of examples."""
+
     metric: str | None = None
     """How a prompt's answers are compared: exact, normalised, numeric, contains, f1, json, label or judge. If omitted,
     chosen from the look of the expected answers and shown on three of them."""
@@ -116,6 +123,59 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
     )
     road = _prompt if is_prompt(run.target) else _function
     return asyncio.run(road(run, options, source, endpoints))
+
+
+async def gate_by_table(
+    prompts: Sequence[str], run: TableRun, columns: TableColumns, store: Store, **options: Any
+) -> Verdict:
+    """The Verdict on prompts in files: the first one stands, of the others the best is judged.
+
+    Args:
+        options: of `gate_prompts`; and `judge_model`, whom the metric `judge` asks.
+
+    Raises:
+        InputError: something is missing, or is no prompt's file.
+    """
+    from ..judge.metrics import METRICS
+    from ..learn.evolution.in_one_call import Endpoints, is_prompt
+    from ..learn.evolution.prompt_gate import gate_prompts
+    from ..learn.evolution.tabled import PromptSettings, TableInput
+
+    others = [name for name in prompts if not is_prompt(name)]
+    if others or len(prompts) < 2:
+        what = f"{others[0]} is no prompt's file" if others else f"{prompts[0]} is compared with nothing"
+        raise InputError(
+            f"{what}: give the prompt that stands and those that may be better, whet gate OLD.txt NEW.txt --also "
+            "NEWER.txt --data FILE"
+        )
+    if run.data is None:
+        raise InputError("prompts are judged on rows that none of them was written from: give --data FILE")
+    judge_model, rewards = options.pop("judge_model"), options.pop("rewards")
+    metric = options.pop("metric")
+    compares = metric if metric in METRICS else None
+    if metric is not None and compares is None and not rewards:
+        raise InputError(f"--metric {metric} is none of {', '.join(METRICS)}, and no --reward is given")
+    settings = PromptSettings(
+        metric=compares, seed=run.seed, alpha=run.alpha, regime=run.regime, store=run.store
+    )
+    return await gate_prompts(
+        Path(prompts[0]),
+        [Path(name) for name in prompts[1:]],
+        TableInput(
+            data=run.data,
+            input=columns.input,
+            expected=columns.expected,
+            group=columns.group,
+            missing=columns.missing,
+        ),
+        settings,
+        Endpoints(model=run.model, judge=judge_model, base_url=run.base_url),
+        store,
+        rewards=rewards,
+        metric=None if compares else metric,
+        say=_silent if run.json else print,
+        **options,
+    )
 
 
 async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:

@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import math
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from inspect import CO_COROUTINE, iscoroutinefunction
@@ -97,6 +97,15 @@ def version_of(reward: Reward) -> str:
     except (TypeError, OSError):
         return ""
     return version
+
+
+def withdrawn(reward: Reward, runs: Sequence[Trajectory]) -> str:
+    """Why a reward takes its scores of these runs back, now that it has judged all of them; "" if they stand.
+
+    Most never do: a panel does, whose judges agree otherwise on them than on what it was calibrated on.
+    """
+    look = getattr(reward, "withdrawn", None)
+    return str(look(runs)) if look is not None else ""
 
 
 def is_async(reward: Reward) -> bool:

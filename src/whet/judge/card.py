@@ -96,11 +96,16 @@ class ReliabilityCard(msgspec.Struct, frozen=True, kw_only=True):
         position = self.biases.get("position")
         if position is not None and position.interval[1] < 0.5:
             reasons.append(f"it contradicts itself on most pairs when they swap places: {position.about}")
-        for name, most in MOST_MOVED.items():
-            bias = self.biases.get(name)
-            if bias is not None and bias.interval[0] > most:
-                reasons.append(f"{name} moves it: {bias.value:.0%} of {bias.items} verdicts ({bias.about})")
-        return reasons
+        return [*reasons, *self.moved]
+
+    @property
+    def moved(self) -> list[str]:
+        """What should not move its verdicts, and does."""
+        return [
+            f"{name} moves it: {bias.value:.0%} of {bias.items} verdicts ({bias.about})"
+            for name, most in MOST_MOVED.items()
+            if (bias := self.biases.get(name)) is not None and bias.interval[0] > most
+        ]
 
     @property
     def refusal(self) -> str:

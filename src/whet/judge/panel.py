@@ -25,6 +25,7 @@ import msgspec
 
 from ..errors import InputError
 from ..stats import Interval, cluster_interval, wilson
+from ..types import digest
 from .votes import (
     Ballot,
     agreement_distance,
@@ -39,9 +40,9 @@ from .votes import (
 
 SURE = 0.95
 """Share of the verdicts that must be right where a panel is sure."""
-_FEWEST = 20
+FEWEST = 20
 """Labelled items below which neither a kind nor a threshold says anything."""
-_FAMILIES = 3
+FAMILIES = 3
 """Two judges that disagree do not tell which of them errs."""
 _FURTHER = 2.0
 """How much further than the furthest of its kinds from their nearest a new kind may be: one more kind of few would
@@ -63,6 +64,36 @@ class PanelKind(msgspec.Struct, frozen=True):
     """Two families → correlation of their being right: what their sharing a model or a taste makes of one vote."""
     agreement: dict[str, tuple[float, float]]
     """Two families, as `first|second` → mean of the product of their votes, and its standard error."""
+
+
+class PanelJudge(msgspec.Struct, frozen=True):
+    """What one judge of a panel is made of, so that it can be asked again."""
+
+    rubric: str
+    model: str
+    settings: dict[str, str | int | bool | list[str]]
+    """As `judge.judge_of` takes them."""
+    evaluator: str
+    """Its version."""
+    threshold: float
+    """Mark, in [0, 1], from which on it votes for an answer."""
+
+
+class LiveKind(msgspec.Struct, frozen=True):
+    """How one answer alone is judged, of a kind that the panel has labels of."""
+
+    weights: dict[str, float]
+    """Family → log-odds of its vote."""
+    threshold: float | None
+    """Strength from which on a verdict is sure; None where none is."""
+    good: dict[str, tuple[float, float]]
+    """Agreement of two families on answers labelled good, as `PanelKind.agreement`."""
+    bad: dict[str, tuple[float, float]]
+    items: int = 0
+    accuracy: float | None = None
+    """Of the verdicts that are sure, each by a panel that had no label of its half of the items; None without any."""
+    coverage: float = 0.0
+    """Share of the items on which it is sure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +151,15 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """95 % interval of the share of items by which the panel beats that judge."""
     refusal: str = ""
     """Why it cannot be used at all; "" if it can."""
+    judges: dict[str, PanelJudge] = {}
+    """Judge → what it is made of; none of verdicts that were recorded elsewhere."""
+    live: dict[str, LiveKind] = {}
+    """Kind → how an answer alone is judged; of a panel of marks."""
+
+    @property
+    def key(self) -> str:
+        """Its version: what a card is of."""
+        return digest(["panel", msgspec.to_builtins(self)], 12)
 
     def single(self, judges: Iterable[str]) -> str:
         """The judge, of these, that did best on the kinds that the panel was fitted on.
@@ -165,9 +205,9 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
         votes = family_votes(ballots, self.family_of, self.standing)
         nearest, distance, reach = self._distance(kind, votes)
         refusal = self.refusal
-        if not refusal and len(votes) < _FAMILIES:
+        if not refusal and len(votes) < FAMILIES:
             refusal = (
-                f"{len(votes)} families of judges voted; agreement tells who is right from {_FAMILIES} on"
+                f"{len(votes)} families of judges voted; agreement tells who is right from {FAMILIES} on"
             )
         if not refusal and distance > reach:
             refusal = (
@@ -206,6 +246,10 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
                 for own_name, own in self.kinds.items()
             )
         return nearest, math.sqrt(max(0.0, distance)), math.sqrt(_FURTHER**2 * max(0.0, spread) + noise)
+
+    def weights(self, kind: str, ballots: Sequence[Ballot]) -> dict[str, float]:
+        """Family → log-odds of its vote on such items."""
+        return self._weighed(kind, family_votes(ballots, self.family_of, self.standing))[0]
 
     def _weighed(
         self, kind: str, votes: Mapping[str, Sequence[float]]
@@ -299,8 +343,8 @@ def fit_panel(ballots: Sequence[Ballot], *, families: Mapping[str, str] | None =
     """
     if any(ballot.first is None for ballot in ballots):
         raise InputError("a panel is fitted on labelled items: an item without a label is among them")
-    if len(ballots) < 2 * _FEWEST:
-        raise InputError(f"a panel takes at least {2 * _FEWEST} labelled items; given {len(ballots)}")
+    if len(ballots) < 2 * FEWEST:
+        raise InputError(f"a panel takes at least {2 * FEWEST} labelled items; given {len(ballots)}")
     judges = sorted({judge for ballot in ballots for judge in ballot.votes})
     family_of = {judge: (families or {}).get(judge) or model_of(judge) for judge in judges}
     by_kind: dict[str, list[Ballot]] = defaultdict(list)
@@ -314,7 +358,7 @@ def fit_panel(ballots: Sequence[Ballot], *, families: Mapping[str, str] | None =
     gains = [panel - single for panel, single in zip(rights, chain(*trial.single_rights), strict=True)]
     chance = wilson(sum(rights), len(rights))[0] <= 0.5
     return msgspec.structs.replace(
-        _fitted(by_kind, family_of, trial.discounted),
+        fitted(by_kind, family_of, discounted=trial.discounted),
         thresholds=_thresholds(trial.strengths),
         accuracy=trial.accuracy,
         single_accuracy=fmean(map(fmean, trial.single_rights)),
@@ -345,10 +389,12 @@ def _tried(
 ) -> _Trial:
     trial = _Trial(discounted)
     for kind, own, rest in _left_out(by_kind):
-        fitted = _fitted(rest, family_of, discounted)
-        reading = fitted.read(own)[kind]
-        chosen = fitted.single({judge for ballot in own for judge in ballot.votes})
-        rights = [_right(verdict.vote, ballot) for verdict, ballot in zip(reading.verdicts, own, strict=True)]
+        panel = fitted(rest, family_of, discounted=discounted)
+        reading = panel.read(own)[kind]
+        chosen = panel.single({judge for ballot in own for judge in ballot.votes})
+        rights = [
+            is_right(verdict.vote, ballot) for verdict, ballot in zip(reading.verdicts, own, strict=True)
+        ]
         trial.rights.append(rights)
         trial.single_rights.append([(1 + ballot.votes.get(chosen, 0.0) * ballot.sign) / 2 for ballot in own])
         if not reading.refusal:
@@ -371,8 +417,10 @@ def _left_out(
     return [(kind, own[side::2], {kind: own[1 - side :: 2]}) for side in (0, 1)]
 
 
-def _fitted(by_kind: Mapping[str, Sequence[Ballot]], family_of: Mapping[str, str], discounted: bool) -> Panel:
-    """The accuracies of judges and families, without the test of them."""
+def fitted(
+    by_kind: Mapping[str, Sequence[Ballot]], family_of: Mapping[str, str], *, discounted: bool
+) -> Panel:
+    """A panel with the accuracies of judges and families, and without the test of them that `fit_panel` adds."""
     judges = {kind: judge_accuracies(own) for kind, own in by_kind.items()}
     standing = standings(judges, {kind: len(own) for kind, own in by_kind.items()}, family_of)
     kinds = {}
@@ -412,7 +460,7 @@ def _summed(
     return [sum(weight * cast[number] for weight, cast in weighed) for number in range(items)]
 
 
-def _right(vote: float, ballot: Ballot) -> float:
+def is_right(vote: float, ballot: Ballot) -> float:
     """1 for the labelled side, 0 for the other, a half for a tie."""
     return 0.5 if vote == 0 else float((vote > 0) is ballot.first)
 
@@ -421,27 +469,27 @@ def _thresholds(strengths: Mapping[str, Sequence[tuple[float, float]]]) -> dict[
     """Kind, or "" for any other → the least strength from which on verdicts are right often enough."""
     thresholds = {}
     for kind, own in strengths.items():
-        holding = [strength for strength, _ in own if _holds(own, strength)]
+        holding = [strength for strength, _ in own if holds(own, strength)]
         if holding:
             thresholds[kind] = min(holding)
     for strength in sorted({strength for own in strengths.values() for strength, _ in own}):
         reaching = [
-            own for own in strengths.values() if sum(reached >= strength for reached, _ in own) >= _FEWEST
+            own for own in strengths.values() if sum(reached >= strength for reached, _ in own) >= FEWEST
         ]
         if len(reaching) < 2:
             break
-        if all(_holds(own, strength) for own in reaching):
+        if all(holds(own, strength) for own in reaching):
             return {**thresholds, "": strength}
     return thresholds
 
 
-def _holds(own: Sequence[tuple[float, float]], strength: float) -> bool:
+def holds(own: Sequence[tuple[float, float]], strength: float) -> bool:
     """True if the verdicts of at least this strength are right often enough, at 90 % confidence."""
     rights = [right for reached, right in own if reached >= strength]
-    return len(rights) >= _FEWEST and _lower(sum(rights), len(rights)) >= SURE
+    return len(rights) >= FEWEST and lower(sum(rights), len(rights)) >= SURE
 
 
-def _lower(right: float, count: int) -> float:
+def lower(right: float, count: int) -> float:
     """Wilson's lower bound at 90 %, one-sided."""
     z = 1.2816
     rate, weight = right / count, z * z / count

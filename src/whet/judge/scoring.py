@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from ..record.store import Store
 from ..types import Score, Trajectory
 from .base import Reward, is_async, name_of, version_of
 from .checkers import ajudged, judged
+from .panel_reward import PanelReward
 from .ranking import AT_ONCE as RANKED_AT_ONCE
 from .ranking import MOST_RANKED, GroupReward, is_group_reward, ranked
 
@@ -45,6 +46,8 @@ class ScoreCount:
     """Runs whose value is another than the one that was recorded."""
     earlier: Counter[str] = field(default_factory=Counter)
     """Other versions → runs that had a score of theirs."""
+    why: str = ""
+    """Of a panel that took scores back: why; "" of any other."""
 
     @property
     def mean(self) -> float | None:
@@ -79,7 +82,7 @@ async def rescore(
     store: Store,
     rewards: Sequence[Reward],
     *,
-    runs: Iterable[Trajectory] | None = None,
+    runs: Callable[[], Iterable[Trajectory]] | None = None,
     keep: bool = True,
 ) -> list[ScoreCount]:
     """Score recorded runs by these rewards, and record the scores that are new or other than before.
@@ -87,19 +90,36 @@ async def rescore(
     A reward that waits for something (a judge) is not asked about a run that its present version has scored: that
     answer is recorded and would be paid twice.  A reward that ranks (RULER) compares the runs of a task in groups of
     `MOST_RANKED`, in the order of recording; groups are ranked in the background while others are read, and again
-    once a run has come to them.
+    once a run has come to them.  A panel that takes scores back, because its judges agree otherwise on such runs than
+    on what it was calibrated on, looks at all runs a second time, and these have none.
 
     Args:
-        runs: all of the record if None.
+        runs: all of the record if None; read twice where a panel takes scores back.
         keep: False counts only.
     """
-    counts = [ScoreCount(name_of(reward), version_of(reward)) for reward in rewards]
     # To the newest of now: what is overwritten below keeps its place, and what comes meanwhile is not chased.
-    stored = store.trajectories(upto=store.newest()) if runs is None else iter(runs)
+    newest = store.newest()
+    read = runs if runs is not None else lambda: store.trajectories(upto=newest)
+    counts = await _rescored(store, rewards, read(), keep)
+    refusing = [reward for reward in rewards if isinstance(reward, PanelReward) and reward.outside]
+    if not refusing:
+        return counts
+    again = await _rescored(store, rewards, read(), keep)
+    return [
+        replace(second, earlier=first.earlier, changed=first.changed, why=why_of.get(second.reward, ""))
+        for first, second in zip(counts, again, strict=True)
+        for why_of in [{reward.name: reward.outside for reward in refusing}]
+    ]
+
+
+async def _rescored(
+    store: Store, rewards: Sequence[Reward], stored: Iterable[Trajectory], keep: bool
+) -> list[ScoreCount]:
+    counts = [ScoreCount(name_of(reward), version_of(reward)) for reward in rewards]
     changed: list[Trajectory] = []
     single = [reward for reward in rewards if not is_group_reward(reward)]
     ranks = [reward for reward in rewards if is_group_reward(reward)]
-    async for before, now in _grouped(_scored(stored, single), ranks):
+    async for before, now in _grouped(_scored(iter(stored), single), ranks):
         for count in counts:
             count.add(before.scores.get(count.reward), now.scores.get(count.reward))
         if keep and (now.scores != before.scores or now.outcome is not before.outcome):
@@ -174,6 +194,9 @@ def _ranked_before(group: Sequence[_Rescored], reward: GroupReward) -> bool:
 
 
 def _known(run: Trajectory, reward: Reward) -> bool:
+    if isinstance(reward, PanelReward):
+        # It has to see all runs to know whether they are of its kind; its judges' answers are in the record.
+        return False
     score, version = run.scores.get(name_of(reward)), version_of(reward)
     same = score is not None and score.value is not None and score.evaluator == version
     return bool(version) and same and is_async(reward)

@@ -86,6 +86,8 @@ class Gain:
         """Of each pair its source, its group, the difference, and the candidate's value."""
         self.broken = 0
         """Pairs left out because only the candidate has no value."""
+        self.regained = 0
+        """Pairs left out because only the other one has none: a judge may be silent on either side."""
 
     def add(self, source: str, old: Side, new: Side, metric: str) -> None:
         """Take in the pairs of two sides that were run on the same tasks; one without a value is left out."""
@@ -95,6 +97,8 @@ class Gain:
                 self.take(source, pair.group or pair.task, after - before, after)
             elif before is not None:
                 self.broken += 1
+            elif after is not None:
+                self.regained += 1
 
     def take(self, source: str, group: str, difference: float, value: float) -> None:
         """Take in one pair: the difference, and the candidate's value."""
@@ -150,7 +154,7 @@ def decide(name: str, best: str, bundle: Bundle, gain: Gain, *, worth: float, ro
     """The decision on a candidate: to be the best so far it must gain more than `worth`, and not by breaking."""
     compared = gain.pairs + gain.broken
     # One that breaks more often chooses the sample that the rest is.
-    chosen = gain.broken > MAX_EXCLUDED * compared
+    chosen = gain.broken - gain.regained > MAX_EXCLUDED * compared
     enters = gain.pairs > 0 and gain.mean > worth and not chosen
     if chosen:
         reason = (
@@ -305,7 +309,7 @@ class Composition:
             recorded = self._log.get(key)
             for row in recorded["pairs"]:
                 gain.take(*row)
-            gain.broken = recorded["broken"]
+            gain.broken, gain.regained = recorded["broken"], recorded.get("regained", 0)
             # What is left for the learners after it must be what it was.
             self.meter.settle(rollouts=recorded["rollouts"])
             self._evaluated |= {(self.best.id, "validation"), (new.id, "validation")}
@@ -332,7 +336,15 @@ class Composition:
                 )
         spent = self.meter.spent["rollouts"] - before
         await asyncio.wrap_future(
-            self._log.put(key, {"pairs": gain.rows, "broken": gain.broken, "rollouts": spent})
+            self._log.put(
+                key,
+                {
+                    "pairs": gain.rows,
+                    "broken": gain.broken,
+                    "regained": gain.regained,
+                    "rollouts": spent,
+                },
+            )
         )
         return gain
 

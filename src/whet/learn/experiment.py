@@ -17,13 +17,14 @@ from pathlib import Path
 from ..errors import GateError, InputError
 from ..judge import Reward, admit, name_of
 from ..judge.agent_env import Calls
-from ..judge.base import version_of
+from ..judge.base import version_of, withdrawn
 from ..judge.hacking import REWARD, Traits, detect, gold_before, traits
 from ..judge.replay import abridged
 from ..models.budget import Meter
 from ..prove.guardrails import Guardrail, directed
 from ..prove.outcome_rows import outcomes_of
 from ..prove.results import only_errors, refuse_broken
+from ..prove.selection import best_of
 from ..record import lineage
 from ..record.env import EnvFactory
 from ..record.gym import factory_of
@@ -450,16 +451,12 @@ class Experiment:
         if isinstance(candidate, Improvement):
             against = candidate.parent if against is None else against
             names = {learner.bundle.id: learner.name for learner in candidate.candidates if learner.entered}
-        against, judged = against or Bundle(), dict[str, list[Group]]()
-        excluded = self._seen_of_gate((against, *bundles))
-        for bundle in (against, *bundles):
-            self._known[bundle.id] = bundle
-            groups = await self.evaluate(bundle, Split.GATE)
-            groups = [group for group in groups if group.task.id not in excluded]
-            if bundle is against:
-                refuse_broken(groups, metric)
-            contenders.append(Contender(names.get(bundle.id, "the candidate"), bundle.id, groups))
-            judged[bundle.id] = groups
+        against = against or Bundle()
+        judged, excluded = await self._gate_runs(against, bundles, metric)
+        contenders = [
+            Contender(names.get(bundle.id, "the candidate"), bundle.id, judged[bundle.id])
+            for bundle in (against, *bundles)
+        ]
         contenders[0] = replace(contenders[0], name=label)
         failed = [sentence for side in contenders if (sentence := only_errors(side.side, side.name))]
         try:
@@ -477,22 +474,122 @@ class Experiment:
         except GateError as error:
             raise GateError(" ".join((str(error), *failed))) from error
         verdict = replace(verdict, reasons=(*verdict.reasons, *failed))
+        if isinstance(candidate, Improvement) and verdict.candidate == candidate.bundle.id:
+            verdict = candidate.beside_dev(verdict)
+        return await self._concluded(verdict, against, bundles, judged, excluded, metric, rails)
+
+    async def gate_best(
+        self,
+        candidates: Mapping[str, Bundle],
+        *,
+        against: Bundle | None = None,
+        metric: str = "success",
+        margin: float = 0.0,
+        guardrails: Sequence[Guardrail] = (),
+        alpha: float = 0.05,
+        label: str = "baseline",
+        regime: Sampling = "new-group",
+    ) -> Verdict:
+        """Choose the best of several Bundles on some of the gate's tasks, and judge it on the others.
+
+        For candidates that there are no other tasks to choose on, as `choose` needs them; every one runs on all of the
+        gate's tasks (`prove/selection.py`).
+
+        Args:
+            candidates: by name, two different ones at the least.
+            (others): as of `gate`.
+
+        Raises:
+            InputError: fewer than two different Bundles.
+            GateError: as `gate`; or the tasks are too few to choose on some and judge on the others.
+        """
+        bundles = list(candidates.values())
+        if len({bundle.id for bundle in bundles}) < max(2, len(bundles)):
+            raise InputError(
+                f"the best is chosen of different candidates, two at the least: {', '.join(candidates)}"
+            )
+        rails, against = directed(guardrails, self.rewards), against or Bundle()
+        judged, excluded = await self._gate_runs(against, bundles, metric)
+        sides = {name: judged[bundle.id] for name, bundle in candidates.items()}
+        named = {label: judged[against.id], **sides}
+        failed = [sentence for name, side in named.items() if (sentence := only_errors(side, name))]
+        try:
+            selection = best_of(
+                judged[against.id],
+                sides,
+                metric=metric,
+                margin=margin,
+                alpha=alpha,
+                guardrails=rails,
+                against=label,
+                regime=regime,
+            )
+        except GateError as error:
+            raise GateError(" ".join((str(error), *failed))) from error
+        verdict = replace(
+            selection.verdict,
+            candidate=candidates[selection.chosen].id,
+            baseline=against.id,
+            reasons=(*selection.verdict.reasons, *failed),
+        )
+        return await self._concluded(
+            verdict, against, bundles, judged, excluded, metric, rails, chose=selection.dev_tasks
+        )
+
+    async def _gate_runs(
+        self, against: Bundle, bundles: Sequence[Bundle], metric: str
+    ) -> tuple[dict[str, list[Group]], set[str]]:
+        """Bundle id → its groups on the gate's tasks, without those that one of them learned from; and these tasks.
+
+        Raises:
+            GateError: the evaluator breaks on every answer of the baseline, or no task is left.
+        """
+        judged, excluded = dict[str, list[Group]](), self._seen_of_gate((against, *bundles))
+        for bundle in (against, *bundles):
+            self._known[bundle.id] = bundle
+            groups = await self.evaluate(bundle, Split.GATE)
+            judged[bundle.id] = [group for group in groups if group.task.id not in excluded]
+            if bundle is against:
+                refuse_broken(judged[bundle.id], metric)
+        return judged, excluded
+
+    async def _concluded(
+        self,
+        verdict: Verdict,
+        against: Bundle,
+        bundles: Sequence[Bundle],
+        judged: Mapping[str, Sequence[Group]],
+        excluded: Collection[str],
+        metric: str,
+        rails: Sequence[Guardrail],
+        *,
+        chose: Collection[str] = (),
+    ) -> Verdict:
+        """The Verdict with what else was seen of the two sides, recorded.
+
+        Args:
+            chose: tasks that the candidate was chosen on, which judge nothing.
+        """
         ran = await self.evaluate(against, Split.GATE)  # remembered
         verdict = await beside_fidelity(verdict, self.env, ran, self.rewards, metric=metric)
         # The reads of a policy of the user's own are not tracked, so there None stands for them.
         read: set[str] | None = None
         if isinstance(self.env, Calls) and self.policy == self.env.policy:
-            sides = (verdict.candidate, against.id)
-            read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in sides))
+            pair = (verdict.candidate, against.id)
+            read = set().union(*(self._episodes.read.get((id, Split.GATE.value), ()) for id in pair))
         verdict = between_different(verdict, self._known[verdict.candidate], against, read)
-        if isinstance(candidate, Improvement) and verdict.candidate == candidate.bundle.id:
-            verdict = candidate.beside_dev(verdict)
         if excluded:
             note = f"{len(excluded)} of {len(self._gate)} gate tasks are left out, for a contender learned from them"
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
-        before, after = (self._traits_of(id, excluded) for id in (against.id, verdict.candidate))
+        unseen = {*excluded, *chose}
+        before, after = (self._traits_of(id, unseen) for id in (against.id, verdict.candidate))
         findings = detect(before, after, metric=metric, gold=gold_before(metric, self.rewards))
         verdict = with_findings(verdict, findings)
+        old, new = (
+            [group for group in judged[id] if group.task.id not in chose]
+            for id in (against.id, verdict.candidate)
+        )
+        verdict = self._as_far_as_judges_reach(verdict, [*old, *new])
         return record(
             self.store,
             verdict,
@@ -500,10 +597,20 @@ class Experiment:
             experiment=self.name,
             findings=findings,
             rewards=self.rewards,
-            outcomes=outcomes_of(verdict, judged[against.id], judged[verdict.candidate], metric, rails)
-            if self.store is not None
-            else None,
+            outcomes=outcomes_of(verdict, old, new, metric, rails) if self.store is not None else None,
         )
+
+    def _as_far_as_judges_reach(self, verdict: Verdict, groups: Sequence[Group]) -> Verdict:
+        """The Verdict, which promotes nothing by a judge that takes its scores of these runs back."""
+        decide = {verdict.metric, *verdict.guardrails}
+        runs = [run for group in groups for run in group.trajectories]
+        for reward in self.rewards:
+            why = withdrawn(reward, runs) if name_of(reward) in decide else ""
+            if why:
+                blocks = {**verdict.blocks, "judge outside its labels": f"{name_of(reward)} {why}"}
+                reasons = (*verdict.reasons, f"{name_of(reward)} takes its scores back: {why}")
+                verdict = replace(verdict, promote=False, sound=False, blocks=blocks, reasons=reasons)
+        return verdict
 
     def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
         return [

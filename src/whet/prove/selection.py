@@ -47,6 +47,8 @@ class Selection:
     tried: Sequence[Tried]
     any_better: float
     """Mean of all e-values, which is one again (Vovk and Wang 2021): evidence that any of them is better."""
+    dev_tasks: frozenset[str] = frozenset()
+    """Those that chose."""
 
 
 def best_of(
@@ -74,7 +76,7 @@ def best_of(
     if not candidates:
         raise GateError("no candidate to choose from")
     paired = {name: pairs(baseline, side, unpaired=unpaired) for name, side in candidates.items()}
-    chooses = _dev({pair.task: pair.group for both in paired.values() for pair in both}, regime)
+    chooses = dev_tasks({pair.task: pair.group for both in paired.values() for pair in both}, regime)
     differences = {
         name: {pair.task: pair.difference(metric) for pair in both if not pair.broken}
         for name, both in paired.items()
@@ -104,7 +106,7 @@ def best_of(
             verdict, len(tried), chosen.dev_effect, f"{chosen.name} was", pairs_in_words(count)
         )
         verdict = replace(verdict, reasons=(*verdict.reasons, *_corrected(tried, any_better, alpha)))
-    return Selection(chosen.name, verdict, tried, any_better)
+    return Selection(chosen.name, verdict, tried, any_better, frozenset(chooses))
 
 
 def beside_dev(verdict: Verdict, tried: int, dev_effect: float, who: str, where: str) -> Verdict:
@@ -131,8 +133,15 @@ def _corrected(tried: Sequence[Tried], any_better: float, alpha: float) -> list[
     return lines
 
 
-def _dev(groups: Mapping[str, str], regime: Sampling) -> set[str]:
-    """The tasks that choose: some by the hash of their unit, which has nothing to do with a result."""
+def dev_tasks(groups: Mapping[str, str], regime: Sampling) -> set[str]:
+    """The tasks that choose: some by the hash of their unit, which has nothing to do with a result.
+
+    Args:
+        groups: task → its group; "" for one that stands alone.
+
+    Raises:
+        GateError: too few to divide.
+    """
     unit = {task: group if group and regime == "new-group" else f"\0{task}" for task, group in groups.items()}
     units = sorted(set(unit.values()), key=lambda name: digest(("dev", name)))
     count = round(DEV * len(units))

@@ -6,7 +6,7 @@ repository is read and never imported.  An agent that takes an instruction is ju
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import islice
@@ -16,11 +16,12 @@ from typing import Any
 from ...errors import InputError
 from ...judge import Reward
 from ...prove.power import power_in_words
+from ...prove.selection import dev_tasks
 from ...record.rows import numbered
 from ...record.store import Store
 from ...record.tasks import tasks
 from ...sandbox import Pool
-from ...types import Bundle, Split, Task, Verdict
+from ...types import Bundle, Sampling, Split, Task, Verdict
 from ..experiment import Experiment
 from .agent import RepositoryAgent
 from .candidates import ProgramCodec
@@ -60,7 +61,7 @@ def _bare(entry: str) -> str:
 
 
 async def gate_rows(
-    candidate: Bundle,
+    candidates: Mapping[str, Bundle],
     *,
     against: Bundle,
     repository: Path,
@@ -72,9 +73,10 @@ async def gate_rows(
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Compare two Bundles on rows of a function, pair by pair, as `Experiment.gate`.
+    """Compare a Bundle, or the best of several, with another on rows of a function, as `Experiment.gate`.
 
     Args:
+        candidates: by name; of several the best is chosen on some of the rows and judged on the others.
         entry: the function that is called, by its name or as module:function.
         rows: the Tasks of `recorded_rows`, or where rows are. Of a file that names no splits all rows count; those
             that a Version was searched on are left out.
@@ -87,14 +89,14 @@ async def gate_rows(
         SandboxError: the sandbox cannot be trusted here, with the fix.
     """
     # What neither Bundle changes stays as it stands.
-    names = dict.fromkeys([*against, *candidate])
+    names = dict.fromkeys([*against, *(name for bundle in candidates.values() for name in bundle)])
     targets = [entry if name == _bare(entry) else name for name in names] or [entry]
     agent = RepositoryAgent(repository, targets, entry)
     assert agent.entry is not None
     judged = _of_gate(agent, rows, seed) if isinstance(rows, Path) else list(rows)
     if say is not None:
-        groups = len({row.group or row.id for row in judged})
-        say(power_in_words(len(judged), groups, regime=options.get("regime", "new-group")))
+        for sentence in power_of_best(judged, len(candidates), options.get("regime", "new-group")):
+            say(sentence)
     texts = [text for callee in agent.callees.values() for text in callee.files.values()]
     warm = modules_of(text for text in texts if isinstance(text, str))
     async with AsyncExitStack() as stack:
@@ -115,7 +117,30 @@ async def gate_rows(
             name=f"gate/{entry}",
             concurrency=1,
         )
-        return await experiment.gate(candidate, against=against, **options)
+        return await gate_of(experiment, candidates, against=against, **options)
+
+
+async def gate_of(
+    experiment: Experiment, candidates: Mapping[str, Bundle], *, against: Bundle, **options: Any
+) -> Verdict:
+    """The Verdict on one candidate, or on the best of several."""
+    if len(candidates) == 1:
+        return await experiment.gate(*candidates.values(), against=against, **options)
+    return await experiment.gate_best(candidates, against=against, **options)
+
+
+def power_of_best(rows: Sequence[Task], count: int, regime: Sampling) -> list[str]:
+    """Sentences on what the rows that judge can show of the best of so many candidates."""
+    units = {task.id: task.group or task.id for task in rows}
+    chooses = dev_tasks(units, regime) if count > 1 else set()
+    judging = [unit for task, unit in units.items() if task not in chooses]
+    sentences = [power_in_words(len(judging), len(set(judging)), regime=regime)]
+    if count > 1:
+        sentences.insert(
+            0,
+            f"{len(chooses)} rows choose among {count} candidates, and {len(judging)} others judge the best",
+        )
+    return sentences
 
 
 def _of_gate(agent: RepositoryAgent, data: Path, seed: int) -> list[Task]:

@@ -105,7 +105,12 @@ class Intake:
 
 
 def read_examples(
-    source: TableInput, *, missing: Missing, signature: Signature | None = None, seed: int = 0
+    source: TableInput,
+    *,
+    missing: Missing,
+    signature: Signature | None = None,
+    seed: int = 0,
+    divides: bool = True,
 ) -> Intake:
     """The rows of a table as Tasks with their splits.
 
@@ -115,6 +120,7 @@ def read_examples(
         missing: what an empty cell means where the source does not say.
         signature: of the function that is called: cells of CSV are numbers and truth values then, but for what it
             takes or gives as `str`.  None leaves all text.
+        divides: False leaves them all, without splits.
 
     Raises:
         InputError: nothing to read, or nothing left.
@@ -139,7 +145,7 @@ def read_examples(
         contradictions = [*contradictions[:_CONTRADICTIONS], f"and {rest} more inputs with several answers"]
     if not distinct:
         raise InputError(f"{table.path} holds no row that is not contradicted: " + "; ".join(contradictions))
-    tasks = divided(distinct, seed=seed)
+    tasks = divided(distinct, seed=seed) if divides else distinct
     if len(tasks) < len(distinct):
         others.append(
             f"{len(distinct) - len(tasks)} rows are left out, which nearly repeat one on the other side of the proof"
@@ -196,7 +202,7 @@ def plan_prompt(
     Raises:
         InputError: an unreadable file, an unclear column, too few rows or calls, or a metric that cannot tell.
     """
-    text = _read(path)
+    text = prompt_text(path)
     if settings.output.resolve() == path.resolve().parent:
         raise InputError(
             f"--output {settings.output} is the folder of {path}, which would be written over: name another"
@@ -307,7 +313,12 @@ def calls_out_of_fold(rows: int, folds: int, per_run: int) -> int:
     return per_run * (2 * rows + (folds + 1) * LEAST_SEARCH) + folds * REFLECTIONS
 
 
-def _read(path: Path) -> str:
+def prompt_text(path: Path) -> str:
+    """The prompt of a file, with plain line ends.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8.
+    """
     try:
         return plain(path.read_bytes().decode("utf-8-sig"))
     except OSError as error:

@@ -83,6 +83,7 @@ class ScriptedServer:
     Args:
         script: as `ScriptedModel` takes it, whose answers may also be Replies.
         models: names that /v1/models lists; a chat with any other is a 404.
+        by_model: model → a script of its own, for an endpoint whose models answer differently; listed as well.
         api_key: if given, other keys are a 401 that quotes the wrong one, as real ones do.
         speaks: of `chat`, `responses`, `messages`, `completions`, `vllm` and `sglang`; a path of any other is a 404.
     """
@@ -92,10 +93,14 @@ class ScriptedServer:
         script: str | Sequence[Answer | Reply] | Mapping[str, Any] | Callable[[ModelRequest], Any] = "",
         *,
         models: Sequence[str] = ("scripted",),
+        by_model: Mapping[str, Callable[[ModelRequest], Any]] | None = None,
         api_key: str | None = None,
         speaks: Sequence[str] = ("chat", "responses", "messages", "completions"),
     ) -> None:
-        self.models = tuple(models)
+        self._by_model: dict[str, Script[Answer | Reply]] = {
+            name: Script(own) for name, own in (by_model or {}).items()
+        }
+        self.models = (*models, *self._by_model)
         self.aborted = 0
         self.requests: list[Received] = []
         self._script: Script[Answer | Reply] = Script(script)
@@ -148,13 +153,13 @@ class ScriptedServer:
         model = received.body["model"] if api != "sglang" else self.models[0]
         try:
             request = answers.request(api, received.body)
-            scripted = self._next(request)
+            scripted = self._next(request, model)
             reply = scripted if isinstance(scripted, Reply) else Reply(answer=scripted)
             if isinstance(reply.answer, Exception):
                 return Reply(status=500, body=_error(str(reply.answer))), []
             samples = [reply.answer, *reply.samples]
             while not isinstance(scripted, Reply) and len(samples) < (received.body.get("n") or 1):
-                further = self._next(request)
+                further = self._next(request, model)
                 samples.append(further.answer if isinstance(further, Reply) else further)
             return reply, [as_completion(sample, request, model) for sample in samples]
         except Exception as error:
@@ -162,9 +167,9 @@ class ScriptedServer:
             problem = str(error) if isinstance(error, ModelError) else f"the script raised {error!r}"
             return Reply(status=400, body=_error(problem)), []
 
-    def _next(self, request: ModelRequest) -> Answer | Reply:
+    def _next(self, request: ModelRequest, model: str) -> Answer | Reply:
         """The script's next answer; an event loop costs more than most, and only some need one."""
-        scripted: Any = self._script.take(request)
+        scripted: Any = self._by_model.get(model, self._script).take(request)
         if not inspect.isawaitable(scripted):
             # A request has a thread of its own here, and no event loop that an async script could run in.
             return scripted  # type: ignore[no-any-return]
