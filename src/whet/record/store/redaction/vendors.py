@@ -132,6 +132,8 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("sentry-token", r"sntry[su]_[A-Za-z0-9_+/=.-]{40,}", r"sntry[su]_"),
     ("posthog-key", r"phx_[A-Za-z0-9_]{40,}", r"phx_[A-Za-z0-9_]{20}"),
     ("dynatrace-token", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}", r"dt0[a-z][0-9]{2}\."),
+    ("nostr-key", r"nsec1[02-9ac-hj-np-z]{58}(?![a-z0-9])", r"nsec1"),
+    ("wallet-key", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{100,112}(?![A-Za-z0-9])", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{20}"),
     ("age-key", r"AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Za-z]{50,}", r"AGE-SECRET-KEY-"),
     ("wireguard-key", r"PrivateKey\s?=\s?(?P<secret>[A-Za-z0-9+/]{43}=)", r"PrivateKey\s?="),
 )  # fmt: skip
