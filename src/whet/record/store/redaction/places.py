@@ -204,7 +204,7 @@ _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequential
 
 _CREDENTIALS = r"creds|credentials|zugangsdaten|identifiants|credenciales|credenziali|user(?:name)?\s?[:/]\s?pass(?:word)?"
 _SIGNS = r"[0-9!#$%^&*+~@]"
-_NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS})[^\n]{{0,60}}{_SIGNS}"
+NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS})[^\n]{{0,60}}{_SIGNS}"
 _NEAR_BEYOND = rf"(?i:{_BEYOND})[^\n]{{0,120}}{_SIGNS}"
 """The screen of whatever holds the word for a password in one of the languages: what follows needs a digit or a sign."""
 _SWITCHES = (
@@ -242,7 +242,7 @@ def _no_word(text: str) -> bool:
 
 PLACES = (
     # "das Passwort für den Server lautet ...", "パスワード: ...", "use the password ... to get in"
-    place("password", rf"(?i:{_WORDS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
+    place("password", rf"(?i:{_WORDS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
     place("api-key", rf"(?i:{_KEYS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
            rf"(?i:{_KEYS})[^\n:=.,;!?<>{{}}\"\\]{{0,48}}[\s:=][\"'`*]{{0,3}}[A-Za-z0-9_+/.~=-]{{16}}"),
     place("code", _CODES, _CODE, short_code, rf"(?:{_CODES_SEEN})[^\n0-9]{{0,28}}[0-9]{{3}}"),
@@ -252,7 +252,7 @@ PLACES = (
     place("code", _CODES_BEYOND, _CODE, short_code, rf"(?:{_CODES_BEYOND})[^\n0-9]{{0,28}}[0-9]{{3}}"),
     # "creds are admin:..."
     place("password", rf"(?i:{_CREDENTIALS})",
-           rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
+           rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
     place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.
@@ -268,7 +268,7 @@ PLACES = (
     place("password", r"(?i:auth[\"']?\s?[=:]\s?[(\[])", r"\\?[\"'][^\"'\n]{1,80}[\"']\s?,\s?\\?[\"'](?P<secret>[^\"'\n\\]{4,200})\\?[\"']\s?[)\]]", told, r"(?i:auth)[\"']?\s?[=:]\s?[(\[]\\?[\"']"),
     place("password", rf"(?i:{_WORDS})",
            rf"[^\s\"'\\]{{0,12}}\\{{0,3}}[\"']?[\])]{{0,2}}\s?(?:\)?\.\s?{_TYPED}\(\s?|,\s?(?:\\{{0,3}}[\"']?{_TYPED}\\{{0,3}}[\"']?\s?[=:]\s?)?)\\{{0,3}}[\"'](?P<secret>[^\"'\n\\]{{4,100}})\\{{0,3}}[\"']",
-           _digit, _NEAR),
+           _digit, NEAR),
     # "I typed '...' into the password field", "type[password] [...]", "<Pass encoding=...>...</Pass>", "Pass: ..."
     place("password", r"(?i:\b(?:typ(?:e|ed|ing)|enter(?:ed|ing)?|fill(?:ed)?|input(?:ted)?)\s[\"'`])", r"(?P<secret>[^\s\"'`]{4,80})[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}pass", _digit,
            r"[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}(?i:pass)"),
@@ -295,10 +295,12 @@ PLACES = (
     place("password", r":(?:[0-9]{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:", r"(?P<secret>[^\s:\"']{6,100})(?=\s|\Z)", mixed, r":(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:[^\s:]{6}"),
     place("auth", r"(?:(?i:(?<![A-Za-z])auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
            r"(?i:auth)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?[A-Za-z0-9+/_-]{12}"),
-    place("api-key", r"(?i:(?:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?key[\"']?\s?:\s?[\"']?)", r"(?P<secret>[A-Za-z0-9_+/.=-]{16,400})", machine_made,
-           r"(?i:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?(?i:key)[\"']?\s?:\s"),
-    place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s|\\[nr]){1,16}(?:value|content|default):\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
-           rf"{_SECRET_WORD}[\\\"']{{0,4}}[\s\\nr]{{1,24}}(?:value|content|default):\s"),
+    # A key whose section says what it is: `[encryption]`, `crypt: {`, `cookieSession({ keys: [`.
+    place("api-key", r"(?i:(?:credentials?|secrets?|api|auth|authentication|encryption|encrypt|crypt|cipher|signing|security|session|cookie|jwt|oauth|webhook|registry|license)\w{0,10}[\"'\\]{0,4}\s?(?:=>|[:=(\]]))",
+           r"[\s{\[(]{0,20}(?:[^\n{}]{0,120}?(?:[\n,;]|\\n)\s{0,12}){0,3}?[\"'\\]{0,4}keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9+/=-]{20,400})", machine_made,
+           r"[\s\"'{,(n]keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}[A-Za-z0-9+/=-]{20}"),
+    place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s?:\s?\{)?(?:\s|\\[nr]){0,16}[\"'\\]{0,4}(?:value|content|default|defaultValue)[\"'\\]{0,4}:\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
+           rf"{_SECRET_WORD}[\\\"']{{0,4}}(?:\s?:\s?\{{)?[\s\\nr]{{0,24}}[\"'\\]{{0,4}}(?:value|content|default|defaultValue)[\"'\\]{{0,4}}:\s"),
     place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?i:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
            rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?i:value|string|val|content|data)>"),
     place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),

@@ -49,7 +49,7 @@ BYTES.max_mem = 64 * 1024 * 1024
 NEVER = rb"\z."
 _NAMES, _VALUES = (
     ("name", "key", "header", "field", "variable", "Name", "Key"),
-    ("value", "val", "content", "Value"),
+    ("value", "val", "content", "Value", "default", "defaultValue"),
 )
 """Keys that a name stands under, and those that its value does."""
 _LABELS = ("element", "selector", "label", "field", "locator", "target", "placeholder", "name", "ref", "id")
@@ -393,8 +393,13 @@ class Redactor:
         if value is None or isinstance(value, bool) or not key:
             return value
         pattern = self._named(key)
-        if pattern is None or isinstance(value, Mapping):
+        if pattern is None:
             return self._json(value, matches)
+        if isinstance(value, Mapping):  # {"adminPassword": {"value": ...}}
+            redacted = self._json(value, matches)
+            return redacted | {
+                name: self._under(key, redacted[name], matches) for name in _VALUES if name in value
+            }
         if isinstance(value, list | tuple):
             return [self._under(key, inner, matches) for inner in value]
         redacted = self._text(value, matches) if isinstance(value, str) else value

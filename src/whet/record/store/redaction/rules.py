@@ -137,10 +137,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "url-key",
-        r"[?&;](?i:(?:api[_-]?)?key|(?:access[_-]?)?token|x-(?:amz|goog)-(?:signature|security-token)|signature|sig|auth|"
-        r"hapikey|apikey|pwd?|pass|client[_-]secret)=(?P<secret>[^&#\s\"'<>\\]{8,})",
+        r"[?&;](?i:(?:(?:api|app|access|auth|subscription|client|secret|private|account|user|session|id|refresh|license|x-[\w-]{1,20})[_.-]?)?"
+        r"(?:key|token|secret)|x-(?:amz|goog)-(?:signature|security-token)|signature|sig|auth|appid|code_verifier|hapikey|pwd?|pass)"
+        r"=(?P<secret>[^&#\s\"'<>\\]{8,})",
         check=random_looking,
-        screen=r"(?i:key|token|signature|sig|auth|pwd?|pass|secret)=[^&#\s\"'<>\\]{8}",
+        screen=r"(?i:key|token|signature|sig|auth|appid|verifier|pwd?|pass|secret)=[^&#\s\"'<>\\]{8}",
     ),
     Rule(
         "url-password",
@@ -166,6 +167,12 @@ RULES: tuple[Rule, ...] = (
         "password-hash",
         r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|(?:[156y]|apr1)\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
         screen=r"\$(?:2[abxy]\$|argon2|(?:[156y]|apr1)\$[^\s$]{1,40}\$)",
+    ),
+    Rule(  # RFC 2307, as directories and mail servers keep them
+        "password-hash",
+        r"\{(?i:s?sha(?:\d{3})?|s?md5|crypt|plain|cleartext|pbkdf2[\w-]{0,12}|argon2\w{0,2}|(?:blf|sha\d{3}|md5)-crypt)\}(?P<secret>[^\s\"'\\:;,{}]{4,400})",
+        check=told,
+        screen=r"(?i:sha(?:\d{3})?|md5|crypt|plain|cleartext|pbkdf2[\w-]{0,12}|argon2\w{0,2})\}[^\s\"'\\:;,{}]{4}",
     ),
     Rule(
         "netrc",

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from .names import Named, random_looking, told
-from .places import argument, machine_made, mixed, place, short_code
+from .places import NEAR, argument, machine_made, mixed, place, short_code
 
 _PASSWORD = r"pass(?:word|wd|phrase|code|wort)?|pwd"
 _WORD = r"password|passwd|passphrase|pwd|secret|token|api[_ -]?key|private[_ -]?key|access[_ -]?key"
@@ -60,58 +60,67 @@ def key_half(text: str) -> bool:
 
 FIELD = re.compile(rf"(?i)(?:{_PASSWORD})(?![a-z])")
 """Names of fields that a password is typed into."""
+_ENCODED = rf"(?i:key|token|secret|signature|sig|auth|{_PASSWORD})%3[Dd]"
 _SETS = r"(?i:secrets?|keyvault|parameter|credentials?|login|signin|auth|vault|unseal|apikeys?|tokens?|context)"
 _FLAG = r"--(?:value|body|auth|key|data|text|content|secret-string|pat)"
-_AT = r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"
 
 STRUCTURES: tuple[Named, ...] = (
     # Forms and pages.
-    place("password", rf"(?i:{_PASSWORD})", rf"[^{{}}\n]{{0,70}}?{_Q}\s?,\s{{0,9}}{_Q}(?:text|value|input|content|keys){_Q}\s?:\s{{0,9}}{_Q}(?P<secret>[^\"'\n\\]{{4,100}}){_Q}",
-          typed, rf"(?i:{_PASSWORD})[^{{}}\n]{{0,70}}[\"'],\s{{0,9}}[\\\"']{{1,8}}(?:text|value|input|content|keys)[\\\"']"),
+    place("password", rf"(?i:{_PASSWORD})", rf"[^{{}}\n]{{0,40}}?{_Q}\s?,\s{{0,9}}{_Q}(?:text|value|input|content|keys){_Q}\s?:\s{{0,9}}{_Q}(?P<secret>[^\"'\n\\]{{4,100}}){_Q}",
+          typed, NEAR),
     place("password", r"(?i:<input\s)", r"(?=[^<>]{0,400}?\btype\s?=\s?[\\\"']{0,4}password\b)[^<>]{0,400}?\bvalue\s?=\s?[\\\"']{1,4}(?P<secret>[^\"'\\<>\n]{3,200})",
-          told, r"(?i:<input\s)[^<>]{0,400}(?i:type\s?=\s?[\\\"']{0,4}password)"),
+          told, r"(?i:type\s?=\s?[\\\"']{0,4}password)"),
     place("password", rf"(?i:form-data;\s?name={_Q}[\w.\[\]-]{{0,40}}(?:{_PASSWORD}|secret|token|api_?key)\]?{_Q})",
           rf"(?:;[^\r\n\\]{{0,120}})?{_LINE}(?:[\w-]{{1,40}}:[^\r\n\\]{{0,200}}{_LINE})?{_LINE}(?P<secret>[^\r\n\\]{{4,400}})", told, r"(?i:form-data;\s?name=)"),
     place("password", rf"(?i:<[\w.:-]{{0,60}}(?:{_PASSWORD}|secret)\s)", r"[^<>]{1,200}>\s{0,40}(?P<secret>[^<>\n]{4,400})</", told,
-          rf"(?i:{_PASSWORD}|secret)\s[^<>]{{1,200}}>\s{{0,40}}[^<>\s]{{2}}"),
+          rf"(?i:{_PASSWORD}|secret)\s[\w:.-]+="),
     # Addresses inside of addresses.
     place("url-key", r"(?i:%(?:3F|26|3B)[\w.-]{0,40}(?:key|token|secret|signature|sig|auth)%3D)", r"(?P<secret>(?:[\w.~+/=-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){8,2000})", random_looking,
-          r"(?i:key|token|secret|signature|sig|auth)%3[Dd][^%&\s]{8}"),
-    place("url-password", rf"(?i:%(?:3F|26|3B)[\w.-]{{0,40}}(?:{_PASSWORD})%3D)", r"(?P<secret>(?:[\w.~+/=!*-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){4,400})", told, rf"(?i:{_PASSWORD})%3[Dd]"),
+          _ENCODED),
+    place("url-password", rf"(?i:%(?:3F|26|3B)[\w.-]{{0,40}}(?:{_PASSWORD})%3D)", r"(?P<secret>(?:[\w.~+/=!*-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){4,400})", told, _ENCODED),
     place("url-key", r"://[^\s/\"'<>]{3,200}/(?:t|auth|apikey)/", r"(?P<secret>[A-Za-z0-9_-]{16,200})(?=[/?#\s\"'<>\\]|\Z)", machine_made, r"/(?:t|auth|apikey)/[A-Za-z0-9_-]{16}"),
     # Protocols.
-    place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{_LINE})", rf"(?:[^\r\n\\]{{0,120}}{_LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?(?i:PASS)\s(?P<secret>[^\s\\]{{3,200}})", told,
-          rf"(?i:user)\s[^\s\\]{{1,80}}{_LINE}(?:[^\r\n]{{0,130}}\n?){{0,2}}(?i:pass)\s"),
-    place("password", r"\b(?i:login|auth|authenticate)\s", rf"{_Q}?[\w.@+-]{{2,64}}(?:{_Q})?\s(?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
-          rf"(?i:login|auth|authenticate)\s[\\\"']{{0,4}}[\w.@+-]{{2,64}}[\\\"']{{0,4}}\s[\\\"']{{0,4}}[^\s\"']{{0,40}}[0-9{_SIGNS}]"),
+    place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{_LINE})", rf"(?:[^\r\n\\]{{0,120}}{_LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?PASS\s(?P<secret>[^\s\\]{{3,200}})", told,
+          r"[\nn:>]\s?PASS\s[^\s]{3}"),
+    place("password", r"\b(?i:login|auth|authenticate)\s", rf"(?:{_Q})?[\w.@+-]{{2,24}}(?:{_Q})?\s(?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
+          rf"(?i:login|auth|authenticate)\s[\\\"']{{0,4}}[\w.@+-]{{2,24}}[\\\"']{{0,4}}\s[\\\"']{{0,4}}[^\s\"']{{0,12}}[0-9{_SIGNS}]"),
     place("basic-auth", r"(?i:auth(?:enticate)?\s(?:plain|login)\s)", r"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})", login_message, r"(?i:auth(?:enticate)?\s(?:plain|login)\s)"),
+    place("password", r"(?:\A|[\s>\"'])AUTH\s", rf"(?:[\w.-]{{1,40}}\s)?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH\s"),
+    place("password", r"(?i:setuser\s\S{1,60}\s)", rf"[^\n]{{0,120}}?>(?P<secret>{_OPAQUE}{{4,200}})", told, r"(?i:setuser)\s"),
+    place("password", r"(?i:thin:|oci:|\b(?:connect|target|impdp|expdp|sqlldr|rman)\s)", r"\w{1,60}/(?P<secret>[^\s/\"']{4,100})@", argument, r"(?i:thin:|oci:|(?:connect|target|impdp|expdp|sqlldr|rman)\s)\w+/[^\s/\"']+@"),
+    # Headers, cookies and streams.
+    place("api-key", r"(?:[A-Za-z0-9]{1,20}-){1,4}(?i:key)", r"[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/.=-]{20,400})", machine_made, r"-(?i:key)[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}[A-Za-z0-9_+/.=-]{20}",
+          before=r"(?<![A-Za-z0-9-])(?!(?i:idempotency|sec-websocket|[\w-]{0,20}(?:cache|surrogate|routing|partition|public|dedup|sort|object|primary|foreign)))"),
+    place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{_Q})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
+    place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
+    # A literal that a machine made, where a client is set up.
+    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", machine_made,
+          r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
     # A user with a password in one word.
-    place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){_Q}?\s?[:=]\s?(?:{_Q})?)", rf"[\w.@+-]{{1,64}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
-          rf"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']{{0,8}}\s?[:=]\s?[\\\"']{{0,8}}[\w.@+-]{{1,64}}:[^\s/\"']{{5}}"),
-    place("command-password", r"\s(?:-u|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{_Q})?[\w.@+-]{{1,64}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
-          r"\s(?:-u|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =][\\\"']{0,4}[\w.@+-]{1,64}:[^\s/\"']{5}"),
-    # What follows somebody's address or name.
-    place("password", rf"\b{_AT}", rf"\s?(?:/|:|\||,|and|with|und|et|y)\s?[\"'`]?(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}", strong,
-          rf"@[\w-]{{1,63}}\.[\w.-]{{2,63}}\s?(?:/|:|\||,|and|with|und|et|y)\s?[\"'`]?[^\s\"'<>@]{{0,30}}[0-9{_SIGNS}]"),
-    place("password", r"(?i:(?:wi-?fi|wlan|ssid|login|admin|account|guest)\b)", rf"[^\n/]{{0,30}}\s/\s(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}", strong,
-          rf"(?i:wi-?fi|wlan|ssid|login|admin|account|guest)[^\n/]{{0,30}}\s/\s[^\s]{{0,30}}[0-9{_SIGNS}]"),
-    place("password", r"(?:\A|\n|\\n)[\w.@+-]{2,64}\s/\s", rf"(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}(?=[^\n]{{0,40}}(?i:login|admin|account|password|credential))", strong,
-          r"[\w.@+-]{2,64}\s/\s[^\s]{6,80}[^\n]{1,40}(?i:login|admin|account|password|credential)"),
+    place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){_Q}?\s?[:=]\s?(?:{_Q})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+          rf"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{{5}}"),
+    place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{_Q})?[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+          r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
+    # What follows somebody's name.
+    place("password", r"(?i:(?:wi-?fi|wlan|ssid|login|admin|account|guest)\b)", rf"[^\n/]{{0,16}}\s/\s(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}", strong,
+          rf"(?i:wi-?fi|wlan|ssid|login|admin|account|guest)[^\n/]{{0,16}} / "),
+    place("password", r"(?:\A|\n|\\n)[\w.@+-]{2,64}\s/\s", rf"(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}(?=[^\n]{{0,20}}(?i:login|admin|account|password|credential))", strong,
+          r" / [^\s]{6,24}\s[^\n]{0,20}(?i:login|admin|account|password|credential)"),
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
-          r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,48}[\s:=][\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
+          r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # Commands.
     place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<<\s?|{_FLAG}[ =])(?:{_Q})?(?P<secret>[^\s\"'\\-][^\s\"'\\]{{5,400}})", opaque,
-          rf"\s(?:<<<|{_FLAG}[ =])\s?[\\\"']{{0,4}}[^\s\"'\\-]{{6}}"),
-    place("command-password", r"\b(?:login|auth|init|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
-          r"(?:login|auth|init|unseal)(?:[^\n]{0,80}\s-[tk])?\s[A-Za-z0-9_+/.=-]{24}"),
+          rf"(?:<<<|{_FLAG}[ =])\s?[\\\"']{{0,4}}[^\s\"'\\-]{{6}}"),
+    place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
+          r"(?:-[tk]|login|auth|unseal)\s[A-Za-z0-9_+/.=-]{24}"),
     place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{_Q})%s(?:{_Q})\s){{0,3}}(?:{_Q})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{_Q})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
-          r"(?:echo|printf)\s[^\n|]{4,400}\|[^\n|]{0,160}(?i:secret|passw|passphrase|credential|token|login|vault|keyring)"),
-    place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{_Q})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{_Q})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--?(?:value|v|body|b|data|d))[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
-          rf"(?i:{_WORD})\w{{0,10}}[\"'\\]{{0,4}}\s(?:[^\n]{{0,100}}\s)?(?:/d|--?(?:value|v|body|b|data|d))[ =]"),
-    place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"\s--type[ =]SecureString\s"),
-    place("command-password", r"\s/rp[\s:]", rf"(?:{_Q})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"\s/rp[\s:]"),
+          r"(?:echo|printf)\s(?:[-\w%\\\"']{1,6}\s)?[^\s|]{6,48}\s?\|"),
+    place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{_Q})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{_Q})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--(?:value|body|data))[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
+          r"(?:/d|--(?:value|body|data))[ =]"),
+    place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
+    place("command-password", r"\s/rp[\s:]", rf"(?:{_Q})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"/rp[\s:]"),
     place("code", r"(?i:\b(?:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]?code\b)", r"(?:[^\n\d.,;!?]{0,24}[:= ])[*\"'`]{0,3}(?P<secret>[0-9]{3,8})(?![0-9]|[.,:/-][0-9])", short_code,
-          r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]?code[^\n0-9]{0,28}[0-9]{3}"),
+          r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]?code[^\n0-9]{0,24}[0-9]{3}"),
     # The private half of a key in XML (W3C's RSAKeyValue).
     place("private-key", r"<(?:D|P|Q|DP|DQ|InverseQ)>", r"\s{0,20}(?P<secret>[A-Za-z0-9+/=\s]{40,4000})</(?:D|P|Q|DP|DQ|InverseQ)>", key_half, r"<(?:D|P|Q|DP|DQ|InverseQ)>\s{0,20}[A-Za-z0-9+/]{30}"),
 )  # fmt: skip
@@ -197,7 +206,7 @@ def private_members(text: str) -> Iterator[Place]:
 
 
 FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
-    ("password", cells_of_tables, rf"(?i:{_WORD})[\"'`*]{{0,3}}[ \t]{{0,20}}(?:(?:[|,;\t]|\\t)[^\n]{{0,160}})?(?:\n|\\n|\\r)[^\n]{{0,160}}[|,;\t\\]"),
+    ("password", cells_of_tables, rf"(?i:{_WORD})[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])"),
     ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
     ("private-key", private_members, r"kty[\\\"']"),
 )
