@@ -1,13 +1,13 @@
 # ruff: noqa: E501 - one shape a line
 """Texts by family, written out of what vendors and projects document, before the rules had seen one of them.
 
-The rules may be looked at beside the families of `DEVELOPED` alone.  Those of `HELD_OUT` were written at the same time
-by the same hand, and are counted: no pattern was made for one of their texts.  docs/decisions/058 has the figures.
+The rules were made general beside the families of `DEVELOPED` first, then beside those of `HELD_OUT`.  `LAST` was
+written after that, and asked once before anything was mended.  docs/decisions/058 has the figures.
 """
 
 from __future__ import annotations
 
-import random
+import base64
 from collections.abc import Sequence
 
 from secrets_corpus import (
@@ -36,7 +36,7 @@ from secrets_corpus import (
 )  # fmt: skip
 from secrets_fresh import Row, human, lookalikes, texts
 
-P16, P20, K24, S16 = of(WORD, 16), of(WORD, 20), of(WORD, 24), of(WORD, 16)
+P16, P20, K24 = of(WORD, 16), of(WORD, 20), of(WORD, 24)
 B44 = join(of(BASE64, 43), "=")
 
 REGISTRIES: list[tuple[str, Draw]] = [
@@ -65,8 +65,14 @@ REGISTRIES: list[tuple[str, Draw]] = [
     ("luarocks upload x.rockspec --api-key={}", K40),
     ("dart pub token add https://x --env-var T; export T_TOKEN={}", K40),
     ("flutter: storePassword={}\nkeyPassword=", human),
-    ("xcrun altool --upload-app -u ann@example.org -p {}", join(of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4))),
-    ("fastlane: FASTLANE_APPLE_APPLICATION_SPECIFIC_PASSWORD={}", join(of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4))),
+    (
+        "xcrun altool --upload-app -u ann@example.org -p {}",
+        join(of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4)),
+    ),
+    (
+        "fastlane: FASTLANE_APPLE_APPLICATION_SPECIFIC_PASSWORD={}",
+        join(of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4), "-", of(LOWER, 4)),
+    ),
     ("MATCH_PASSWORD={}", human),
 ]
 REGISTRIES_HARMLESS: list[Row] = [
@@ -83,7 +89,10 @@ REGISTRIES_HARMLESS: list[Row] = [
     ("conda install -c conda-forge python=3.{}", (number(8, 14),)),
     ("bundle config set --global path vendor/bundle{}", (number(1, 9),)),
     ("GEM_HOME=/usr/lib/ruby/3.{}.0", (number(0, 4),)),
-    ("<packageSources><add key=\"nuget{}\" value=\"https://api.nuget.org/v3/index.json\" /></packageSources>", (number(1, 9),)),
+    (
+        '<packageSources><add key="nuget{}" value="https://api.nuget.org/v3/index.json" /></packageSources>',
+        (number(1, 9),),
+    ),
     ("xcrun altool --list-apps -u ann{}@example.org", (number(1, 99),)),
 ]
 
@@ -183,7 +192,7 @@ CLOUDS: list[tuple[str, Draw]] = [
     ("helm upgrade x y --set postgresql.auth.postgresPassword={}", human),
     ("- MYSQL_ROOT_PASSWORD={}", human),
     ("docker run -e POSTGRES_PASSWORD={} postgres", human),
-    ("default_password = \"{}\"", human),
+    ('default_password = "{}"', human),
     ('provider "x" {{\n  api_token = "{}"\n}}', K40),
     ('variable "db_password" {{\n  type = string\n  default = "{}"\n}}', human),
     ("TF_VAR_db_password={}", human),
@@ -226,7 +235,7 @@ CLOUDS_HARMLESS: list[Row] = [
     ("eb setenv STAGE=prod{}", (number(1, 9),)),
     ("echo -n 'hello{}' | base64", (number(1, 99),)),
     ("arn:aws:secretsmanager:eu-west-1:{}:secret:db-{}", (of(DIGITS, 12), of(WORD, 6))),
-    ("variable \"token_count\" {{\n  default = \"{}\"\n}}", (number(100, 999),)),
+    ('variable "token_count" {{\n  default = "{}"\n}}', (number(100, 999),)),
     ("secretName: tls-{}", (of(LOWER, 8),)),
     ("passwordSecretRef: {{name: db-{}, key: pw}}", (of(LOWER, 5),)),
 ]
@@ -249,7 +258,10 @@ APIS: list[tuple[str, Draw]] = [
     ("Authorization: Bot {}", of(WEB, 59)),
     ("Authorization: Zoho-oauthtoken {}", join("1000.", H32, ".", H32)),
     ('Authorization: Token token="{}"', H32),
-    ("Authorization: AWS4-HMAC-SHA256 Credential=A/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature={}", H64),
+    (
+        "Authorization: AWS4-HMAC-SHA256 Credential=A/20260101/eu/s3/aws4_request, SignedHeaders=host, Signature={}",
+        H64,
+    ),
     ("curl -H 'xi-api-key: {}' https://x", H32),
     ("curl -b 'session={}' https://x", K40),
     ("curl --cookie 'auth_token={}' https://x", K40),
@@ -271,11 +283,11 @@ APIS: list[tuple[str, Draw]] = [
     ("wget --header='X-Api-Key: {}' https://x", K32),
     ("grpcurl -H 'authorization: Bearer {}' h:443 list", K40),
     ("websocat 'wss://x.example.org/ws?token={}'", K40),
-    ('fetch(u, {{headers: {{Authorization: `Basic {}`}}}})', encoded(join("ann:", human))),
+    ("fetch(u, {{headers: {{Authorization: `Basic {}`}}}})", encoded(join("ann:", human))),
     ('session.headers.update({{"X-Auth-Token": "{}"}})', H32),
     ("openai.api_key = '{}'", K40),
-    ("Stripe.apiKey = \"{}\";", K32),
-    ("Twilio.init(\"AC1\", \"{}\");", H32),
+    ('Stripe.apiKey = "{}";', K32),
+    ('Twilio.init("AC1", "{}");', H32),
     ("cloudinary.config({{cloud_name: 'x', api_secret: '{}'}})", of(WEB, 27)),
     ("CLOUDINARY_URL=cloudinary://123456789012345:{}@x", of(WEB, 27)),
     ("mailgun.client({{username: 'api', key: '{}'}})", H32),
@@ -290,7 +302,7 @@ APIS_HARMLESS: list[Row] = [
     ("X-Request-Id: {}", (H32,)),
     ("X-Correlation-ID: {}", (some_uuid,)),
     ("X-Amz-Cf-Id: {}", (of(WEB, 56),)),
-    ("ETag: W/\"{}\"", (of(WEB, 27),)),
+    ('ETag: W/"{}"', (of(WEB, 27),)),
     ("X-Team-Name: data-{}", (number(1, 99),)),
     ("traceparent: 00-{}-{}-01", (H32, of("0123456789abcdef", 16))),
     ("https://x.example.org/weather?q=x&units=metric&days={}", (number(1, 9),)),
@@ -302,8 +314,8 @@ APIS_HARMLESS: list[Row] = [
     ("code_challenge_method=S256&code_challenge={}", (of(WEB, 43),)),
     ('{{"token_type": "Bearer", "expires_in": {}}}', (number(100, 9999),)),
     ('{{"completion_tokens": {}, "prompt_tokens": 12}}', (number(1, 999),)),
-    ("Authorization: Basic realm=\"x{}\"", (number(1, 99),)),
-    ("WWW-Authenticate: Bearer realm=\"x\", error=\"invalid_token{}\"", (number(1, 9),)),
+    ('Authorization: Basic realm="x{}"', (number(1, 99),)),
+    ('WWW-Authenticate: Bearer realm="x", error="invalid_token{}"', (number(1, 9),)),
     ("Access-Control-Allow-Headers: Authorization, X-Api-Key, X-V{}", (number(1, 9),)),
     ("curl -H 'Accept: application/json' https://x.example.org/{}", (some_uuid,)),
     ("curl -b cookies{}.txt https://x", (number(1, 9),)),
@@ -312,13 +324,19 @@ APIS_HARMLESS: list[Row] = [
     ("ngrok http {}", (number(1000, 9999),)),
     ("new Pusher(appKey{}, {{cluster: 'eu'}})", (number(1, 9),)),
     ("Idempotency-Key: {}", (some_uuid,)),
-    ("If-None-Match: \"{}\"", (H32,)),
+    ('If-None-Match: "{}"', (H32,)),
     ("Sec-WebSocket-Key: {}", (join(of(BASE64, 22), "=="),)),
 ]
 
 BLOCKS: list[tuple[str, Draw]] = [
-    ("PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPublic-Lines: 1\nAAAA\nPrivate-Lines: 1\n{}\nPrivate-MAC: 00", of(BASE64, 44)),
-    ("---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\n{}\n---- END SSH2 ENCRYPTED PRIVATE KEY ----", of(BASE64, 200)),
+    (
+        "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPublic-Lines: 1\nAAAA\nPrivate-Lines: 1\n{}\nPrivate-MAC: 00",
+        of(BASE64, 44),
+    ),
+    (
+        "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\n{}\n---- END SSH2 ENCRYPTED PRIVATE KEY ----",
+        of(BASE64, 200),
+    ),
     ('{{"kty":"RSA","n":"abc","e":"AQAB","d":"{}"}}', of(WEB, 86)),
     ('{{"kty":"EC","crv":"P-256","x":"a","y":"b","d":"{}"}}', of(WEB, 43)),
     ('{{"kty":"oct","k":"{}"}}', of(WEB, 43)),
@@ -341,10 +359,13 @@ BLOCKS: list[tuple[str, Draw]] = [
     ("eth private key: {}", H64),
     ("accounts: [`0x{}`],", H64),
     ("cast send --private-key {} x", join("0x", H64)),
-    ("ssh_key_b64: {}", lambda d: __import__("base64").b64encode(pem("OPENSSH PRIVATE KEY")(d).encode()).decode()),
-    ("tls.key: {}", lambda d: __import__("base64").b64encode(pem("PRIVATE KEY")(d).encode()).decode()),
+    ("ssh_key_b64: {}", lambda d: base64.b64encode(pem("OPENSSH PRIVATE KEY")(d).encode()).decode()),
+    ("tls.key: {}", lambda d: base64.b64encode(pem("PRIVATE KEY")(d).encode()).decode()),
     ("-----BEGIN PRIVATE KEY----- {} -----END PRIVATE KEY-----", of(BASE64, 200)),
-    ("HostKey: -----BEGIN%20RSA%20PRIVATE%20KEY-----%0A{}%0A-----END%20RSA%20PRIVATE%20KEY-----", of(WORD, 120)),
+    (
+        "HostKey: -----BEGIN%20RSA%20PRIVATE%20KEY-----%0A{}%0A-----END%20RSA%20PRIVATE%20KEY-----",
+        of(WORD, 120),
+    ),
 ]
 BLOCKS_HARMLESS: list[Row] = [
     ("ssh-ed25519 {} ann@h", (join("AAAAC3NzaC1lZDI1NTE5AAAAI", of(BASE64, 43)),)),
@@ -361,7 +382,7 @@ BLOCKS_HARMLESS: list[Row] = [
     ("contract address 0x{}", (H40,)),
     ("untrusted comment: minisign public key {}\n", (of("0123456789ABCDEF", 16),)),
     ("age1{}", (of("023456789acdefghjklmnpqrstuvwxyz", 58),)),
-    ("tls.crt: {}", (lambda d: __import__("base64").b64encode(pem("CERTIFICATE")(d).encode()).decode(),)),
+    ("tls.crt: {}", (lambda d: base64.b64encode(pem("CERTIFICATE")(d).encode()).decode(),)),
     ("DNSKEY 257 3 13 {}", (of(BASE64, 88),)),
     ("<X509Certificate>{}</X509Certificate>", (of(BASE64, 200),)),
     ("<Modulus>{}</Modulus>", (of(BASE64, 172),)),
@@ -398,16 +419,27 @@ APPLICATIONS: list[tuple[str, Draw]] = [
     ("client lan {{\n  ipaddr = 10.0.0.0/8\n  secret = {}\n}}", human),
     ("ann:{{PLAIN}}{}", human),
     ("x11vnc -passwd {}", human),
-    ("ffmpeg -i a -f flv rtmp://a.rtmp.youtube.com/live2/{}", join(of("abcdefghjkmnpqrstuvwxyz0123456789", 4), "-", of("abcdefghjkmnpqrstuvwxyz0123456789", 4), "-", of("abcdefghjkmnpqrstuvwxyz0123456789", 4), "-", of("abcdefghjkmnpqrstuvwxyz0123456789", 4))),
+    (
+        "ffmpeg -i a -f flv rtmp://a.rtmp.youtube.com/live2/{}",
+        join(
+            of("abcdefghjkmnpqrstuvwxyz0123456789", 4),
+            "-",
+            of("abcdefghjkmnpqrstuvwxyz0123456789", 4),
+            "-",
+            of("abcdefghjkmnpqrstuvwxyz0123456789", 4),
+            "-",
+            of("abcdefghjkmnpqrstuvwxyz0123456789", 4),
+        ),
+    ),
     ("stream key: {}", join("live_", of(DIGITS, 9), "_", of(WORD, 30))),
     ("rcon.password={}", human),
-    ("rcon_password \"{}\"", human),
+    ('rcon_password "{}"', human),
     ("sv_licenseKey {}", of("abcdefghijklmnopqrstuvwxyz0123456789", 32)),
     ("client.run('{}')", join("MT", of(WORD, 22), ".G", of(WEB, 5), ".", of(WEB, 38))),
     ("new App({{ token, signingSecret: '{}' }})", H32),
     ("[wifi]\nssid=home\npassword={}", human),
     ("hostapd: wpa_passphrase={}", human),
-    ("ppp: \"ann\" * \"{}\" *", human),
+    ('ppp: "ann" * "{}" *', human),
     ("set system login user ann authentication plaintext-password {}", human),
     ("snmpd: rouser ann; createUser ann SHA {} AES", human),
     ("rpcuser=ann\nrpcpassword={}", K32),
@@ -487,11 +519,11 @@ TRACES: list[tuple[str, Draw]] = [
     ("reg add HKLM\\x /v DefaultPassword /t REG_SZ /d {}", human),
     ('{{\\"password\\": \\"{}\\"}}', human),
     ('"arguments": "{{\\"user\\":\\"ann\\",\\"api_key\\":\\"{}\\"}}"', K32),
-    ("{{:user=>\"ann\", :password=>\"{}\"}}", human),
-    ("array(2) {{ [\"user\"]=> string(3) \"ann\" [\"password\"]=> string(9) \"{}\" }}", human),
-    ("Parameters: {{\"user\"=>{{\"email\"=>\"a@x.org\", \"password\"=>\"{}\"}}}}", human),
-    ("<password xsi:type=\"xsd:string\">{}</password>", human),
-    ("<wsse:Password Type=\"PasswordText\">{}</wsse:Password>", human),
+    ('{{:user=>"ann", :password=>"{}"}}', human),
+    ('array(2) {{ ["user"]=> string(3) "ann" ["password"]=> string(9) "{}" }}', human),
+    ('Parameters: {{"user"=>{{"email"=>"a@x.org", "password"=>"{}"}}}}', human),
+    ('<password xsi:type="xsd:string">{}</password>', human),
+    ('<wsse:Password Type="PasswordText">{}</wsse:Password>', human),
     ("USER ann\r\nPASS {}\r\n", human),
     ("a1 LOGIN ann {}", human),
     ("AUTH PLAIN {}", encoded(join("\0ann\0", human))),
@@ -503,7 +535,10 @@ TRACES: list[tuple[str, Draw]] = [
     ("voici le mot de passe : {}", human),
 ]
 TRACES_HARMLESS: list[Row] = [
-    ('{{"tool":"browser_type","input":{{"ref":"e12","element":"Search textbox","text":"lamp {}"}}}}', (number(1, 99),)),
+    (
+        '{{"tool":"browser_type","input":{{"ref":"e12","element":"Search textbox","text":"lamp {}"}}}}',
+        (number(1, 99),),
+    ),
     ('{{"tool":"browser_click","input":{{"ref":"e{}","element":"Show password button"}}}}', (number(1, 99),)),
     ('<input type="password" name="p{}" placeholder="Password">', (number(1, 99),)),
     ('<input type="text" name="q" value="lamp{}">', (number(1, 99),)),
@@ -535,6 +570,173 @@ TRACES_HARMLESS: list[Row] = [
     ("pw is wrong, try {} more", (number(1, 9),)),
 ]
 
+LAST: list[tuple[str, Draw]] = [
+    # machine learning
+    ("wandb: WANDB_API_KEY={}", H40),
+    ("import wandb; wandb.login(key='{}')", H40),
+    ("huggingface-cli login --token {}", join("hf_", of(WORD, 34))),
+    ('kaggle.json: {{"username":"ann","key":"{}"}}', H32),
+    ("export KAGGLE_KEY={}", H32),
+    ('comet_ml.Experiment(api_key="{}")', of(WORD, 25)),
+    ("neptune.init_run(project='a/b', api_token='{}')", encoded(of(WORD, 60))),
+    ('clearml.conf: api {{ credentials {{ "access_key" = "A"  "secret_key" = "{}" }} }}', of(WORD, 50)),
+    ("modal token set --token-id ak-1 --token-secret as-{}", of(WORD, 22)),
+    ("runpodctl config --apiKey {}", of(CAPITAL, 40)),
+    ("vastai set api-key {}", H64),
+    ("lambda cloud: Authorization: Bearer secret_x_{}", K32),
+    ("aleph_alpha: Client(token='{}')", jwt),
+    ("LANGCHAIN_API_KEY=ls__{}", H32),
+    ("litellm_settings:\n  master_key: sk-{}", of(DIGITS, 4)),
+    ("general_settings: {{database_url: postgresql://llm:{}@db/litellm}}", human),
+    ('qdrant: QdrantClient(url, api_key="{}")', join(of(WEB, 43), ".", of(WEB, 12))),
+    ('weaviate: Auth.api_key("{}")', K40),
+    ("milvus: connections.connect(user='root', password='{}')", human),
+    ("label-studio user --username ann --password {}", human),
+    # network and devices
+    ("snmpwalk -v3 -u ann -A {} -X x h", human),
+    ("tacacs-server host 10.0.0.1 key {}", human),
+    ("/ip ipsec identity add peer=p secret={}", human),
+    ("/ppp secret add name=ann password={}", human),
+    ("uci set wireless.@wifi-iface[0].key='{}'", human),
+    ("wifi.add_ap('home', '{}')", human),
+    ('wlan.connect("home", "{}")', human),
+    ('#define MQTT_PASS "{}"', human),
+    ("mqtt:\n  broker: h\n  username: ann\n  password: {}", human),
+    ("rtsp://admin:{}@10.0.0.7:554/stream1", human),
+    ("http://10.0.0.7/cgi-bin/snapshot.cgi?user=admin&pwd={}", human),
+    ("tuya: local_key: '{}'", of(WORD, 16)),
+    ('zwave: network_key: "{}"', H32),
+    ('homebridge: "pin": "{}"', join(of(DIGITS, 3), "-", of(DIGITS, 2), "-", of(DIGITS, 3))),
+    ("ecobee refresh token is {}", of(WORD, 32)),
+    # office, phones, shops
+    ("Your Zoom passcode: {}", human),
+    ("https://us02web.zoom.us/j/1?pwd={}", of(WORD, 32)),
+    ("Meeting password: {}", human),
+    ("vpn: gateway h, group g, user ann, pass {}", human),
+    ("IBAN DE1, online banking PIN {}", of("123456789", 5)),
+    ("The alarm PIN is {}", of("123456789", 4)),
+    ("shopify theme dev --password {}", join("shptka_", H32)),
+    ("woocommerce: consumer_secret cs_{}", H40),
+    ('magento: "accessToken": "{}"', K32),
+    ("paypal: {{clientId: 'A', clientSecret: 'E{}'}}", of(WEB, 79)),
+    ("adyen: X-API-Key: AQE{}", of(BASE64, 80)),
+    ("klarna: username PK1, password {}", K32),
+    ("razorpay.Client(auth=('rzp_live_1', '{}'))", of(WORD, 24)),
+    ("mollie: live_{}", of(WORD, 30)),
+    ("DocuSign: INTEGRATION_SECRET={}", some_uuid),
+    ("salesforce: sfdx auth; security_token='{}'", of(WORD, 24)),
+    ("zendesk: ann@example.org/token:{}", of(WORD, 40)),
+    ("jira: JIRA_API_TOKEN={}", join("ATATT3xFf", of(WEB, 100))),
+    ("confluence: Basic {}", encoded(join("ann@example.org:", K32))),
+    ("trello: https://api.trello.com/1/boards?key=1&token={}", H64),
+    ("asana: PAT 1/{}", join(of(DIGITS, 16), ":", H32)),
+    ("calendly: personal access token {}", jwt),
+    # code
+    ("const conn = new Client({{ host, user, password: '{}' }})", human),
+    ('let pw = String::from("{}");', human),
+    ('val apiKey = "{}"', K32),
+    ('static let token = "{}"', K40),
+    ('NSString *secret = @"{}";', K32),
+    ('password := "{}"', human),
+    ('-define(PASSWORD, "{}").', human),
+    ('(def password "{}")', human),
+    ("my $password = '{}';", human),
+    ("Set-Variable -Name password -Value '{}'", human),
+    ('options(db_password = "{}")', human),
+    ('@Value("{}") private String password;', human),
+    ('props.setProperty("password", "{}");', human),
+    ("os.environ.setdefault('SECRET_TOKEN', '{}')", K40),
+    ("monkeypatch.setenv('API_KEY', '{}')", K32),
+    ("page.keyboard.type('{}')  # password", human),
+    ("cy.get('#password').type('{}')", human),
+    ("await page.type('input[name=\"password\"]', '{}')", human),
+    ("driver.find_element(By.NAME, 'passwd').send_keys(\"{}\")", human),
+    ('expect_password: spawn ssh h; send "{}\\r"', human),
+    ("key_file_passphrase = '{}'", human),
+    ("keyring.set_password('svc', 'ann', '{}')", human),
+    ("security add-generic-password -a ann -s svc -w {}", human),
+    ("secret-tool store --label=x svc y <<< {}", human),
+    ("pass insert -e web/x <<< '{}'", human),
+    ("bw unlock {}", human),
+    ("op signin --account a <<< '{}'", human),
+    ('export BW_SESSION="{}"', join(of(BASE64, 86), "==")),
+    ("sudo -u ann VAULT_TOKEN={} vault read x", join("hvs.", of(WEB, 90))),
+    # prose
+    ("I've reset it, the new one is {} (password)", human),
+    ("login: ann, password - {}", human),
+    ("username ann password {} role admin", human),
+    ("Use ann:{} for basic auth", human),
+    ("the API key you asked for is {}", K32),
+    ("token below, keep it safe\n{}", K40),
+    ("my github token: {}", join("ghp_", of(WORD, 36))),
+    ("Password for ann is now '{}'.", human),
+    ("Le code d'accès est {}", human),
+    ("La contraseña del wifi es {}", human),
+]
+
+LAST_HARMLESS: list[Row] = [
+    ("wandb: run {} finished", (of("abcdefghijklmnopqrstuvwxyz0123456789", 8),)),
+    ("kaggle datasets download ann/set{}", (number(1, 99),)),
+    ("tokenizer.pad_token_id = {}", (number(1, 99999),)),
+    ("max_new_tokens: {}", (number(1, 9999),)),
+    ("model_sha256: {}", (H64,)),
+    ("revision: {}", (H40,)),
+    ("neptune run id NEP-{}", (number(1, 999),)),
+    ("qdrant point {}", (some_uuid,)),
+    ("seed: {}", (number(1, 99999),)),
+    ("tacacs-server host 10.0.0.{} timeout 5", (number(1, 250),)),
+    ("/ip address add address=10.0.0.{}/24", (number(1, 250),)),
+    ("uci set wireless.radio0.channel='{}'", (number(1, 13),)),
+    ("rtsp://10.0.0.{}:554/stream1", (number(1, 250),)),
+    ("https://us02web.zoom.us/j/{}", (of(DIGITS, 11),)),
+    ("Meeting ID: {} {} {}", (of(DIGITS, 3), of(DIGITS, 3), of(DIGITS, 4))),
+    ("IBAN DE{}", (of(DIGITS, 20),)),
+    ("order #{}", (of(DIGITS, 9),)),
+    ("tracking {}", (of(CAPITAL, 18),)),
+    ("sku: {}-{}", (of(CAPITAL, 4), number(1, 999))),
+    ("boards?fields=name&limit={}", (number(1, 99),)),
+    ('password := os.Getenv("DB_PASSWORD")', ()),
+    ("val apiKey: String = BuildConfig.API_KEY", ()),
+    ("(def password (env :db-password))", ()),
+    ('props.getProperty("password")', ()),
+    ("cy.get('#username').type('ann{}')", (number(1, 99),)),
+    ("await page.type('input[name=\"city\"]', 'Ulm{}')", (number(1, 99),)),
+    ("keyring.get_password('svc', 'ann{}')", (number(1, 99),)),
+    ("bw list items --search x{}", (number(1, 99),)),
+    ("pass ls web/x{}", (number(1, 99),)),
+    ("the new one is blue (colour {})", (number(1, 99),)),
+    ("login page, password field - {} px wide", (number(100, 999),)),
+    ("username ann role admin since 20{}", (number(10, 26),)),
+    ("the API version you asked for is v{}.{}", (number(1, 9), number(1, 9))),
+    ("tokens below the limit: {}", (number(1, 9999),)),
+    ("my github handle: ann-{}", (of(LOWER, 5),)),
+    ("Le code postal est {}", (of("123456789", 5),)),
+    ("La reunión es a las {}:30", (number(10, 20),)),
+    ('assert response.json() == {{"id": "{}"}}', (some_uuid,)),
+    ("span_id={} parent={}", (of("0123456789abcdef", 16), of("0123456789abcdef", 16))),
+    ("image digest sha256:{}", (H64,)),
+    ("data:image/png;base64,{}", (of(BASE64, 120),)),
+    ("req-{} 200 OK 12 ms", (of(WORD, 22),)),
+    ("s3://bucket/{}/part-{}.parquet", (some_uuid, number(10000, 99999))),
+    ("| name | passed | tokens |\n|---|---|---|\n| test_{} | yes | {} |", (of(LOWER, 5), number(1, 999))),
+    ("id,name,score\n{},ann,0.{}", (number(1, 999), number(10, 99))),
+    ("kind: Deployment\nmetadata:\n  name: web{}\ndata:\n  x: y", (number(1, 9),)),
+    ("auth: required since v{}.2", (number(1, 9),)),
+    ("login: 12:{}:07 UTC", (number(10, 59),)),
+    ("client('eu-west-{}', retries=3)", (number(1, 9),)),
+    ("configure(name='{}')", (of(LOWER, 9),)),
+    ("Session(id='{}')", (some_uuid,)),
+    ("Client('{}')", (of(LOWER, 24),)),
+    ("echo 'build {}' | tee login.log", (number(1, 999),)),
+    ("git push -u origin feature:{}", (of(LOWER, 8),)),
+    ("docker run -u 1000:{} x", (number(100, 999),)),
+    ("-n monitoring:{}", (number(1000, 9999),)),
+    ("Surrogate-Key: {}", (of(WORD, 24),)),
+    ("Cache-Key: {}", (H40,)),
+    ("wifi: Cafe / floor {}", (number(1, 9),)),
+    ("AUTH failed for user ann{}", (number(1, 99),)),
+]
+
 SECRETS = {
     "registries": REGISTRIES,
     "databases": DATABASES,
@@ -561,3 +763,11 @@ def families(names: Sequence[str]) -> tuple[list[Labelled], list[Labelled]]:
     """The texts of some families with a secret, and those without."""
     secrets = [row for name in names for row in texts(name, SECRETS[name])]
     return secrets, [row for name in names for row in lookalikes(name, HARMLESS[name])]
+
+
+FAMILY_SETS: dict[str, tuple[list[Labelled], list[Labelled]]] = {
+    "developed": families(DEVELOPED),
+    "held_out": families(HELD_OUT),
+    "last": (texts("last", LAST), lookalikes("last", LAST_HARMLESS)),
+}
+"""Name of a set → its texts with a secret, and without."""

@@ -249,7 +249,7 @@ NAMED = (
     _named("secret", _SECRETS, chosen, before=r"(?<!:)(?<!(?i:existing))"),
     _named("api-key", _KEYS, random_looking, before=r"(?<!(?i:public)[_-])", least=8),
     _named("token", _TOKENS, random_looking, before=_CURSORS, least=8),
-    _named("secret", r"salt|pepper", salted, least=8),
+    _named("secret", r"(?<=[A-Za-z_-])salt", salted, least=8),
     _named("code", rf"(?<![A-Za-z])(?:otp|cvv2?|cvc2?|(?:2fa|mfa|totp){_}(?:code|secret))", number, least=3),
     Named(  # OPENAI_KEY=..., of whatever vendor
         "api-key",

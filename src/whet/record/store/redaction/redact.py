@@ -412,7 +412,7 @@ class Redactor:
     def _structured(
         self, given: Mapping[str, Json], redacted: dict[str, Any], matches: Counter[str]
     ) -> dict[str, Any]:
-        """An object that is a secret by what it is: a Secret of Kubernetes, a JSON Web Key, a field that is typed into."""
+        """An object that says what it is: a Secret of Kubernetes, a JSON Web Key, a field that is typed into."""
         if given.get("kind") == "Secret":
             for key in ("data", "stringData"):
                 if isinstance(redacted.get(key), Mapping):

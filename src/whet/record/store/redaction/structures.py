@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from .names import Named, random_looking, told
 from .places import NEAR, argument, machine_made, mixed, place, short_code
+from .vendors import UUID
 
 _PASSWORD = r"pass(?:word|wd|phrase|code|wort)?|pwd"
 _WORD = r"password|passwd|passphrase|pwd|secret|token|api[_ -]?key|private[_ -]?key|access[_ -]?key"
@@ -23,6 +24,7 @@ _LINE = r"(?:\r?\n|(?:\\r)?\\n)"
 _ENDS = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\]|\Z))"
 _OPAQUE = r"[^\s\"'`<>(){}\[\]|\\]"
 _SIGNS = "!#$%^&*+~@?"
+_UUID = re.compile(UUID)
 PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "k")
 """Of a JSON Web Key (RFC 7518); the others are public."""
 
@@ -53,6 +55,11 @@ def typed(text: str) -> bool:
     return mixed(text) or (told(text) and any(map(str.isdigit, text)) and not text.isdigit())
 
 
+def literal(text: str) -> bool:
+    """True of a key that a machine made, which is no UUID: those are mostly names of something."""
+    return machine_made(text) and _UUID.fullmatch(text) is None
+
+
 def key_half(text: str) -> bool:
     """True of a number of a private key in base64."""
     return len(text) >= 40 and random_looking("".join(text.split()))
@@ -61,7 +68,9 @@ def key_half(text: str) -> bool:
 FIELD = re.compile(rf"(?i)(?:{_PASSWORD})(?![a-z])")
 """Names of fields that a password is typed into."""
 _ENCODED = rf"(?i:key|token|secret|signature|sig|auth|{_PASSWORD})%3[Dd]"
-_SETS = r"(?i:secrets?|keyvault|parameter|credentials?|login|signin|auth|vault|unseal|apikeys?|tokens?|context)"
+_SETS = (
+    r"(?i:secrets?|keyvault|parameter|credentials?|login|signin|auth|vault|unseal|apikeys?|tokens?|context)"
+)
 _FLAG = r"--(?:value|body|auth|key|data|text|content|secret-string|pat)"
 
 STRUCTURES: tuple[Named, ...] = (
@@ -82,10 +91,10 @@ STRUCTURES: tuple[Named, ...] = (
     # Protocols.
     place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{_LINE})", rf"(?:[^\r\n\\]{{0,120}}{_LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?PASS\s(?P<secret>[^\s\\]{{3,200}})", told,
           r"[\nn:>]\s?PASS\s[^\s]{3}"),
-    place("password", r"\b(?i:login|auth|authenticate)\s", rf"(?:{_Q})?[\w.@+-]{{2,24}}(?:{_Q})?\s(?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
-          rf"(?i:login|auth|authenticate)\s[\\\"']{{0,4}}[\w.@+-]{{2,24}}[\\\"']{{0,4}}\s[\\\"']{{0,4}}[^\s\"']{{0,12}}[0-9{_SIGNS}]"),
+    place("password", r"(?:\bLOGIN| auth) ", rf"(?:{_Q})?[\w.@+-]{{2,24}}(?:{_Q})? (?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
+          r"(?:LOGIN| auth) [\\\"']{0,4}[\w.@+-]+[\\\"']{0,4} "),
     place("basic-auth", r"(?i:auth(?:enticate)?\s(?:plain|login)\s)", r"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})", login_message, r"(?i:auth(?:enticate)?\s(?:plain|login)\s)"),
-    place("password", r"(?:\A|[\s>\"'])AUTH\s", rf"(?:[\w.-]{{1,40}}\s)?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH\s"),
+    place("password", r"(?:\A|[\s>\"'])AUTH ", rf"(?:[\w.-]{{1,40}} )?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH "),
     place("password", r"(?i:setuser\s\S{1,60}\s)", rf"[^\n]{{0,120}}?>(?P<secret>{_OPAQUE}{{4,200}})", told, r"(?i:setuser)\s"),
     place("password", r"(?i:thin:|oci:|\b(?:connect|target|impdp|expdp|sqlldr|rman)\s)", r"\w{1,60}/(?P<secret>[^\s/\"']{4,100})@", argument, r"(?i:thin:|oci:|(?:connect|target|impdp|expdp|sqlldr|rman)\s)\w+/[^\s/\"']+@"),
     # Headers, cookies and streams.
@@ -94,18 +103,14 @@ STRUCTURES: tuple[Named, ...] = (
     place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{_Q})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
     place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
     # A literal that a machine made, where a client is set up.
-    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", machine_made,
+    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
           r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
     # A user with a password in one word.
     place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){_Q}?\s?[:=]\s?(?:{_Q})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
-          rf"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{{5}}"),
+          r"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
     place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{_Q})?[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
-    # What follows somebody's name.
-    place("password", r"(?i:(?:wi-?fi|wlan|ssid|login|admin|account|guest)\b)", rf"[^\n/]{{0,16}}\s/\s(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}", strong,
-          rf"(?i:wi-?fi|wlan|ssid|login|admin|account|guest)[^\n/]{{0,16}} / "),
-    place("password", r"(?:\A|\n|\\n)[\w.@+-]{2,64}\s/\s", rf"(?P<secret>{_OPAQUE}{{6,80}}?){_ENDS}(?=[^\n]{{0,20}}(?i:login|admin|account|password|credential))", strong,
-          r" / [^\s]{6,24}\s[^\n]{0,20}(?i:login|admin|account|password|credential)"),
+    # A token in prose.
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # Commands.
@@ -119,13 +124,20 @@ STRUCTURES: tuple[Named, ...] = (
           r"(?:/d|--(?:value|body|data))[ =]"),
     place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
     place("command-password", r"\s/rp[\s:]", rf"(?:{_Q})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"/rp[\s:]"),
-    place("code", r"(?i:\b(?:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]?code\b)", r"(?:[^\n\d.,;!?]{0,24}[:= ])[*\"'`]{0,3}(?P<secret>[0-9]{3,8})(?![0-9]|[.,:/-][0-9])", short_code,
-          r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]?code[^\n0-9]{0,24}[0-9]{3}"),
+    place("code", r"(?i:\b(?:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code\b)", r"(?:[^\n\d.,;!?]{0,24}[:= ])[*\"'`]{0,3}(?P<secret>[0-9]{3,8})(?![0-9]|[.,:/-][0-9])", short_code,
+          r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code"),
     # The private half of a key in XML (W3C's RSAKeyValue).
     place("private-key", r"<(?:D|P|Q|DP|DQ|InverseQ)>", r"\s{0,20}(?P<secret>[A-Za-z0-9+/=\s]{40,4000})</(?:D|P|Q|DP|DQ|InverseQ)>", key_half, r"<(?:D|P|Q|DP|DQ|InverseQ)>\s{0,20}[A-Za-z0-9+/]{30}"),
 )  # fmt: skip
 """In the order in which they are tried."""
 
+_NEARBY = 48
+_ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
+_TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
+_MARKS = "#@$%&.~"
+"""Of selectors, handles, variables and paths."""
+_PIECE = re.compile(rf"(?<!{_OPAQUE}){_OPAQUE}{{6,64}}(?!{_OPAQUE})")
+_NAMED = re.compile(rf"(?i){_WORD}")
 _HEAD = re.compile(rf"(?i)[\\w .-]{{0,30}}?(?:{_WORD})")
 _SEPARATORS = "\t|;,"
 _RULED = re.compile(r"[\s|:+=-]*")
@@ -141,25 +153,43 @@ Place = tuple[int, int]
 
 def cells_of_tables(text: str) -> Iterator[Place]:
     """The cells below the name of a secret, in a table of Markdown, or of commas, semicolons or tabs."""
-    columns: list[int] = []
-    separator, count, start = "", 0, 0
-    for line in text.splitlines(keepends=True):
-        cells = _cells(line, separator) if columns else []
-        if len(cells) == count and columns:
-            for begin, end in (cells[column] for column in columns):
-                cell = line[begin:end]
+    done = 0
+    for word in _NAMED.finditer(text):
+        start = text.rfind("\n", 0, word.start()) + 1
+        if start < done:
+            continue
+        done = _line_end(text, start)
+        head = text[start:done]
+        for separator in _SEPARATORS:
+            cells = _cells(head, separator) if separator in head else []
+            columns = [at for at, (begin, end) in enumerate(cells) if _HEAD.fullmatch(head[begin:end])]
+            if columns and all(end - begin <= 40 for begin, end in cells):
+                for place in _below(text, done, separator, len(cells), columns):
+                    yield place
+                    done = max(done, place[1])
+                break
+
+
+def _below(text: str, start: int, separator: str, count: int, columns: list[int]) -> Iterator[Place]:
+    """The cells of some columns in the lines from a place on that have as many cells as the first one."""
+    while start < len(text):
+        end = _line_end(text, start)
+        line = text[start:end]
+        cells = _cells(line, separator)
+        if len(cells) == count:
+            for begin, stop in (cells[column] for column in columns):
+                cell = line[begin:stop]
                 if told(cell) and not cell.isalpha() and not cell.isdigit():
-                    yield start + begin, start + end
-        elif not (columns and _RULED.fullmatch(line)):
-            columns = []
-            for separator in _SEPARATORS if _HEAD.search(line) else "":
-                cells = _cells(line, separator)
-                columns = [at for at, (begin, end) in enumerate(cells) if _HEAD.fullmatch(line[begin:end])]
-                count = len(cells)
-                if columns and count > 1 and all(end - begin <= 40 for begin, end in cells):
-                    break
-                columns = []
-        start += len(line)
+                    yield start + begin, start + stop
+        elif not _RULED.fullmatch(line):
+            return
+        start = end
+
+
+def _line_end(text: str, start: int) -> int:
+    """Where the line that begins at a place ends, with what ends it."""
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end + 1
 
 
 def _cells(line: str, separator: str) -> list[Place]:
@@ -172,6 +202,20 @@ def _cells(line: str, separator: str) -> list[Place]:
         places.append((at, at + len(inner)))
         begin += len(part) + 1
     return places
+
+
+def near_a_word(text: str) -> Iterator[Place]:
+    """What is hardly anything but a password, at most `_NEARBY` characters from a word for one, on one line."""
+    for word in _ASKED.finditer(text):
+        begin = max(text.rfind("\n", 0, word.start()) + 1, word.start() - _NEARBY)
+        end = text.find("\n", word.end(), word.end() + _NEARBY)
+        end = min(len(text), word.end() + _NEARBY) if end < 0 else end
+        if _TWO_DIGITS.search(text, begin, end):
+            yield from (
+                match.span()
+                for match in _PIECE.finditer(text, begin, end)
+                if match[0][0] not in _MARKS and strong(match[0])
+            )
 
 
 def entries_of_secrets(text: str) -> Iterator[Place]:
@@ -207,6 +251,7 @@ def private_members(text: str) -> Iterator[Place]:
 
 FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", cells_of_tables, rf"(?i:{_WORD})[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])"),
+    ("password", near_a_word, NEAR),
     ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
     ("private-key", private_members, r"kty[\\\"']"),
 )
