@@ -156,6 +156,8 @@ class Spectrum:
     """Rows that each of them stands for."""
     corrections: Corrections = NO_CORRECTIONS
     """Of failing rows: what a wrong constant in the program may have been meant to be."""
+    unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Part → names of its module that nothing reads: perhaps what is missing there did."""
     finalists: int = 1
     """Versions of one screen that are judged whole; one where a screen sees all that a judge does."""
 
@@ -172,6 +174,8 @@ class Screened:
     """In rows, or in the score, over the program that it is a version of; 0 where it cannot win."""
     differs: bool = False
     """It loses nothing, and answers a failing row in another way: perhaps half of a repair."""
+    nearer: float = 0.0
+    """How much more its answers to failing rows are like the right ones, in rows."""
 
 
 def ochiai(
