@@ -96,8 +96,6 @@ _CONVERSIONS = [
 """Calls that are seldom left out."""
 _ASKED = ("startswith", "endswith", "split", "rsplit", "partition", "find", "count", "strip", "index")
 """Methods of a text that are given another."""
-_LOOKED_UP = ("split", "match", "search", "fullmatch", "findall", "finditer", "index", "count")
-"""Methods of what a module sets, that are given what is looked for."""
 _LOOSE = (ast.stmt, ast.Call, ast.Subscript, ast.List, ast.keyword, ast.Slice, ast.Dict)
 """Parents in which an expression needs no parentheses."""
 _BUILT_IN = frozenset(dir(builtins))
@@ -672,14 +670,6 @@ class _Expressions:
             yield self.edit("wrap", 0.2, place, f"[{inner}]", compound=False)
         for name in scope.called:
             yield self.edit("wrap", 0.1, place, f"{name}({inner})", compound=False)
-        for name in scope.spare:
-            for form in (
-                "{}({})",
-                "{}[{}]",
-                "{}.get({})",
-                *(f"{{}}.{method}({{}})" for method in _LOOKED_UP),
-            ):
-                yield self.edit("lost call", 0.5, place, form.format(name, inner), compound=False)
         if isinstance(place.parent, ast.Assign) or isinstance(node, (ast.Name, ast.List)):
             for form in ('"".join({})', '" ".join({})'):
                 yield self.edit("wrap", 0.12, place, form.format(inner), compound=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 
 import msgspec
@@ -15,7 +14,6 @@ from .corrections import Corrections, WrongAnswer
 from .outside import Comparer, Targets
 from .population import Judged
 from .program import Program
-from .scopes import unread_names
 from .screening import (
     FAILING,
     PASSING,
@@ -92,10 +90,7 @@ class RowScreen(Screen):
             calls = self._calls(traced[len(reports) :])
             told = await self.asked(files, "lines", RUNNER, watched, calls, TRACE_SECONDS, self.enough)
             reports += [Traced.read(report) for report in told] or [Traced()]
-        counts = len(failing), len(passing)
-        spectrum = await self._suspected(program, places, traced, reports, known, counts)
-        unread = {part: unread_names(str(files[place.path]), place.body) for part, place in places.items()}
-        return replace(spectrum, unread=unread)
+        return await self._suspected(program, places, traced, reports, known, (len(failing), len(passing)))
 
     async def _suspected(
         self,
@@ -146,7 +141,7 @@ class RowScreen(Screen):
             [scores[index] for index in chosen],
             weights,
             self._corrections([(traced[index], reports[index].answer) for index in wrong]),
-            finalists=_FINALISTS,
+            _FINALISTS,
         )
 
     def _corrections(self, failing: Sequence[tuple[Task, str]]) -> Corrections:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,6 @@ COMPOUND = (ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.UnaryOp, ast.Lamb
 _BUILT_IN = frozenset(dir(builtins))
 _MOST_INGREDIENTS = 24
 _MOST_NAMES = 14
-_MOST_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,6 @@ class Scope:
     """Functions that it is defined in."""
     names: list[str] = field(default_factory=list)
     """Parameters, what is assigned, and what is read of the module, the most used first."""
-    spare: Sequence[str] = ()
-    """What the module sets or defines, and nothing in it reads."""
     called: list[str] = field(default_factory=list)
     """Names of functions that are called and no built-in."""
     attributes: list[str] = field(default_factory=list)
@@ -119,29 +115,6 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for member in child if isinstance(child, list) else [child]:
             if isinstance(member, ast.AST):
                 yield name, member
-
-
-def unread_names(text: str, own: str) -> list[str]:
-    """Names that a module sets or defines, and that nothing in it reads: perhaps what is missing in a function did.
-
-    Args:
-        own: the text of what is looked at, whose own definitions do not count.
-    """
-    try:
-        module, piece = ast.parse(text), ast.parse(textwrap.dedent(own))
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    defined = {node.name for node in piece.body if isinstance(node, (FunctionNode, ast.ClassDef))}
-    read = {
-        node.id for node in ast.walk(module) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
-    stored: list[str] = []
-    for node in module.body:
-        if isinstance(node, ast.Assign):
-            stored += [target.id for target in node.targets if isinstance(target, ast.Name)]
-        elif isinstance(node, FunctionNode):
-            stored.append(node.name)
-    return [name for name in dict.fromkeys(stored) if name not in read | defined][:_MOST_SPARE]
 
 
 def _fill(scope: Scope, source: PythonSource, outer: Sequence[ast.AST]) -> None:

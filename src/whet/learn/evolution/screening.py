@@ -156,8 +156,6 @@ class Spectrum:
     """Rows that each of them stands for."""
     corrections: Corrections = NO_CORRECTIONS
     """Of failing rows: what a wrong constant in the program may have been meant to be."""
-    unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Part → names of its module that nothing reads: perhaps what is missing there did."""
     finalists: int = 1
     """Versions of one screen that are judged whole; one where a screen sees all that a judge does."""
 

@@ -9,8 +9,6 @@ a prior by how few alternatives it leaves, and is told apart by the blame of its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...repository.text import Span
 from .corrections import NO_CORRECTIONS, Corrections
 from .expressions import expression_edits
@@ -19,18 +17,15 @@ from .source import PythonSource
 from .statements import statement_edits
 
 
-def single_edits(
-    source: PythonSource, corrections: Corrections = NO_CORRECTIONS, unread: Sequence[str] = ()
-) -> list[SingleEdit]:
+def single_edits(source: PythonSource, corrections: Corrections = NO_CORRECTIONS) -> list[SingleEdit]:
     """All single edits of what may change in a text, each change once, in the order of kind and place.
 
     Args:
         corrections: what failing rows suggest, beside what the function itself says.
-        unread: names of its module that nothing reads (`scopes.unread_names`).
     """
     edits: dict[tuple[tuple[Span, str], ...], SingleEdit] = {}
     for scope, places in scopes(source):
-        scope.corrections, scope.spare = corrections, unread
+        scope.corrections = corrections
         for edit in (*expression_edits(source, places), *statement_edits(source, scope)):
             known = edits.get(edit.changes)
             if known is None or known.prior < edit.prior:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .corrections import NO_CORRECTIONS, Corrections
+from .corrections import NO_CORRECTIONS
 from .judging import Judging
 from .population import Judged
 from .program import Program
@@ -66,11 +66,8 @@ class Sweep:
             if not part.endswith(".py") or len(text) > _EDITED:
                 continue
             try:
-                corrections: Corrections = NO_CORRECTIONS
-                unread: Sequence[str] = ()
-                if self.spectrum is not None:
-                    corrections, unread = self.spectrum.corrections, self.spectrum.unread.get(part, ())
-                edits = single_edits(parsed(text), corrections, unread)
+                corrections = self.spectrum.corrections if self.spectrum is not None else NO_CORRECTIONS
+                edits = single_edits(parsed(text), corrections)
             except (SyntaxError, ValueError, RecursionError):
                 continue
             ranked += [(-edit.prior * self._blame(part, edit), len(ranked), part, edit) for edit in edits]
