@@ -18,7 +18,7 @@ from .source import PythonSource
 _FUNCTIONS = ["len", "sum", "sorted", "list", "int", "str", "abs", "max", "min", "set"]
 _FORMS = (
     *("{} is not None", "{} is None", "bool({})", "{}[0]", "{}[-1]", "not {}", "-{}"),
-    *('"".join({})', '" ".join({})', "{}.strip()", "[{}]", "{} + 1"),
+    *('"".join({})', '" ".join({})', "{}.strip()", "{}.copy()", "{}.getvalue()", "[{}]", "{} + 1"),
 )
 _SIGNS = ("-", "/", "//", "%", "<", "<=", "==", "or", "and")
 _MOST_NAMES, _MOST_CALLED = 7, 4

@@ -114,8 +114,8 @@ STRUCTURES: tuple[Named, ...] = (
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # Commands.
-    place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<<\s?|{_FLAG}[ =])(?:{_Q})?(?P<secret>[^\s\"'\\-][^\s\"'\\]{{5,400}})", opaque,
-          rf"(?:<<<|{_FLAG}[ =])\s?[\\\"']{{0,4}}[^\s\"'\\-]{{6}}"),
+    place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{_Q})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
+          rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
     place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
           r"(?:-[tk]|login|auth|unseal)\s[A-Za-z0-9_+/.=-]{24}"),
     place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{_Q})%s(?:{_Q})\s){{0,3}}(?:{_Q})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{_Q})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
