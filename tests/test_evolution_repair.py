@@ -242,6 +242,16 @@ def test_every_single_edit_is_python_and_leaves_the_rest_as_it_stands() -> None:
         ("values.append(a)\n    return b", "values.extend(a)\n    return b"),
         ("yield values", "yield from values"),
         ("a, b = b, a\n    return a", "pass\n    return a"),
+        ("pass\n    return a", "return sorted(values)\n    return a"),
+        ("pass\n    return a", "a += b\n    return a"),
+        (
+            "out = []\n    divide(a, b)\n    return out",
+            "out = []\n    out.append(divide(a, b))\n    return out",
+        ),
+        ("return None", "return a is not None"),
+        ('return a if ("x", "y") else b', 'return a if a.startswith(("x", "y")) else b'),
+        ('b = "; "\n    return b', 'b = a.split("; ")\n    return b'),
+        ('a = "%.1f" % b\n    return a', 'a = "%.0f" % b\n    return a'),
     ],
 )
 def test_the_edit_that_mends_it_is_among_them(wrong: str, right: str) -> None:
@@ -354,3 +364,42 @@ def test_an_edit_that_answers_the_rows_of_the_search_alone_is_not_the_end_of_it(
     assert report.found.stopped == "target"
     assert set(every_row(report)) == {1.0}
     assert "return c" in report.patch
+
+
+def test_the_right_edit_is_no_duplicate_of_a_wrong_one_that_answers_the_same_rows(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    rng = random.Random(4)
+    rows = [
+        # Where the search looks all numbers are negative, and `-a`, which it tries first, does as well as `abs(a)`.
+        {"input": {"a": number}, "expected": abs(number), "split": split}
+        for split, count, low, high in (
+            ("train", 30, -99, -1),
+            ("validation", 8, -99, 99),
+            ("gate", 20, -99, 99),
+        )
+        for number in rng.sample(range(low, high), count)
+    ]
+    (repository / "shop.py").write_text("def size(a):\n    return a\n")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = RepositoryInput(targets=("shop:size",), repository=repository, data=tmp_path / "rows.jsonl")
+    settings = Settings(offline=True, seed=1, timeout=1.0, output=tmp_path / "output", cpu_seconds=20.0)
+    report = asyncio.run(evolve_targets(source, settings))
+    assert report.found.stopped == "target"
+    assert set(every_row(report)) == {1.0}
+
+
+def test_an_import_error_that_the_function_raises_itself_is_searched(tmp_path: Path) -> None:
+    text = (
+        "def part(name, level):\n    parts = name.split('.')\n    if not (len(parts) < level):\n"
+        "        raise ImportError('beyond the top')\n    return parts[:level]\n"
+    )
+    report = mend(
+        tmp_path,
+        text,
+        "part",
+        lambda rng: {"name": ".".join("abcd"[: rng.randint(2, 4)]) + words(rng), "level": rng.randint(0, 2)},
+        lambda name, level: name.split(".")[:level],
+    )
+    assert report.found.start.score == 0.0
+    assert set(every_row(report)) == {1.0}

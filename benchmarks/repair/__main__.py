@@ -85,7 +85,7 @@ class Outcome:
 
 def injected(options: argparse.Namespace) -> Iterator[list[Case]]:
     """For each function of the library its mutants."""
-    for function in functions(options.part, options.functions):
+    for function in functions(options.part, options.functions, options.installed):
         rng = random.Random(f"{options.seed} {function.name}")
         yield [
             Case(
@@ -227,8 +227,9 @@ def measurements(
     if options.folder:
         units = {"Programs": [[case] for case in written(options.folder, options.names)]}
     else:
+        where = "installed packages" if options.installed else "the standard library"
         units = {
-            f"One-edit bugs in functions of the standard library ({options.part})": list(injected(options)),
+            f"One-edit bugs in functions of {where} ({options.part})": list(injected(options)),
             "Classic algorithms with a bug of one line": algorithms(CLASSICS[: options.classics]),
             "Small programs of everyday kinds": algorithms(FRESH[: options.fresh]),
         }
@@ -245,6 +246,7 @@ def main() -> None:
         "--part", choices=("held", "tuned"), default="held", help="of the library's functions"
     )
     parser.add_argument("--functions", type=int, default=40, help="of the library")
+    parser.add_argument("--installed", action="store_true", help="functions of installed packages instead")
     parser.add_argument("--mutants", type=int, default=2, help="bugs of a function, of different kinds")
     parser.add_argument("--classics", type=int, default=len(CLASSICS), help="algorithms")
     parser.add_argument("--fresh", type=int, default=len(FRESH), help="small programs of everyday kinds")

@@ -109,13 +109,14 @@ class Function:
     rows: list[dict[str, Any]]
 
 
-def functions(part: str, most: int) -> Iterator[Function]:
+def functions(part: str, most: int, installed: bool = False) -> Iterator[Function]:
     """Functions of the library, in an order that depends on nothing but their names.
 
     Args:
         part: `held`, or `tuned`, the half that the search may be tuned on.
+        installed: of the packages that are installed, in place of the standard library.
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
+    root = Path(sysconfig.get_paths()["purelib" if installed else "stdlib"])
     texts: list[tuple[str, str, str]] = []
     for path in sorted(root.rglob("*.py")):
         if _LEFT_OUT.isdisjoint(path.relative_to(root).parts):

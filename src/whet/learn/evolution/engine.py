@@ -457,6 +457,9 @@ class Search:
                 if await self._better(judged, program, best, child.program):
                     best, smoked, child.program = judged, first, program
             twin = await self._gate(child.number, smoked.behaviour)
+            # As right as one before it on the rows of the search, and unlike it on those that confirm.
+            if twin and child.program is not None and self._at_target(best.score):
+                twin = not await self.judge.confirm(child.program)
         child.cost += 1.0
         tried |= {"halves": tuple(batch.start + index for index in halves)}
         # The one that becomes the child is counted by itself, a duplicate is not.
@@ -485,7 +488,9 @@ class Search:
             return dict.fromkeys(range(len(batch.programs)), 1.0), []
         screened = await self.judge.screen(sweep.spectrum, batch.programs)
         gains = {index: report.gain for index, report in enumerate(screened)}
-        return gains, [index for index, report in enumerate(screened) if report.differs]
+        halves = [index for index, report in enumerate(screened) if report.differs]
+        # Those first that lead towards the right answers: of each screen only a few are followed.
+        return gains, sorted(halves, key=lambda index: -screened[index].nearer)
 
     async def _judged(self, child: _Child, program: Program) -> tuple[Judgement, Judgement]:
         """What a program does, and its judgement, on a bench of the child's."""

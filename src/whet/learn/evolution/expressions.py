@@ -89,8 +89,13 @@ _CONVERSIONS = [
     "next",
     "iter",
     "enumerate",
+    "hex",
+    "bin",
+    "range",
 ]
 """Calls that are seldom left out."""
+_ASKED = ("startswith", "endswith", "split", "rsplit", "partition", "find", "count", "strip", "index")
+"""Methods of a text that are given another."""
 _LOOSE = (ast.stmt, ast.Call, ast.Subscript, ast.List, ast.keyword, ast.Slice, ast.Dict)
 """Parents in which an expression needs no parentheses."""
 _BUILT_IN = frozenset(dir(builtins))
@@ -253,6 +258,9 @@ class _Expressions:
             rest = [*place.scope.texts, *corrections.words, f"{old} ", f" {old}"]
             for spelling in corrections.spellings(old):
                 yield self.edit("text", 0.25, place, _literal(spelling), compound=False)
+            for moved in moved_numbers(old):
+                yield self.edit("text", 0.4, place, _literal(moved), compound=False)
+            yield from self._asked(place)
         elif old is None:
             rest = [0, False, True, "", 1]
         if (
@@ -268,6 +276,22 @@ class _Expressions:
         if old is None:
             yield self.edit("constant", 0.3, place, "[]", compound=False)
             yield self.edit("constant", 0.3, place, "{}", compound=False)
+
+    def _asked(self, place: Place) -> Iterator[SingleEdit]:
+        """A name asked about what stands alone: `"a, b"` was perhaps `text.split("a, b")`, a tuple `x in (...)`."""
+        text = self.source.segment(place.node)
+        methods = ("startswith", "endswith") if isinstance(place.node, ast.Tuple) else _ASKED
+        whole = text if text.startswith(("(", '"', "'", "r", "b", "f", "R")) else f"({text})"
+        if isinstance(place.parent, (ast.Call, ast.Compare, ast.JoinedStr, ast.Expr, ast.Subscript)):
+            return
+        prior = 0.4 if _is_condition(place) else 0.12
+        for name in place.scope.names[:6]:
+            yield self.edit("lost call", prior, place, f"{name} in {whole}")
+            yield self.edit("lost call", prior, place, f"{name} not in {whole}")
+            for method in methods:
+                yield self.edit("lost call", prior, place, f"{name}.{method}({whole})", compound=False)
+            if not isinstance(place.node, ast.Tuple):
+                yield self.edit("lost call", prior, place, f"{whole}.join({name})", compound=False)
 
     def _at_joinedstr(self, place: Place) -> Iterator[SingleEdit]:
         """Texts and names in a formatted string, found by their text: they have no positions before Python 3.12."""
@@ -497,6 +521,7 @@ class _Expressions:
     def _at_tuple(self, place: Place) -> Iterator[SingleEdit]:
         if not isinstance(place.parent, ast.Subscript):
             yield from self._elements(place, "(", ")")
+            yield from self._asked(place)
 
     def _at_dict(self, place: Place) -> Iterator[SingleEdit]:
         node = place.node
@@ -645,6 +670,9 @@ class _Expressions:
             yield self.edit("wrap", 0.2, place, f"[{inner}]", compound=False)
         for name in scope.called:
             yield self.edit("wrap", 0.1, place, f"{name}({inner})", compound=False)
+        if isinstance(place.parent, ast.Assign) or isinstance(node, (ast.Name, ast.List)):
+            for form in ('"".join({})', '" ".join({})'):
+                yield self.edit("wrap", 0.12, place, form.format(inner), compound=False)
 
     def _terms(self, place: Place) -> Iterator[SingleEdit]:
         """`e` becomes `e + name`, `e - name` or `e * name`."""
@@ -693,6 +721,16 @@ def _is_condition(place: Place) -> bool:
 
 def _signed(value: object) -> bool:
     return isinstance(value, (int, float)) and value < 0
+
+
+def moved_numbers(text: str) -> list[str]:
+    """A text with one of the numbers in it one more, or one less."""
+    moved: list[str] = []
+    for number in list(re.finditer(r"[0-9]{1,4}", text))[:4]:
+        for value in (int(number[0]) + 1, int(number[0]) - 1):
+            if value >= 0:
+                moved.append(f"{text[: number.start()]}{value}{text[number.end() :]}")
+    return moved
 
 
 def _literal(value: object) -> str:

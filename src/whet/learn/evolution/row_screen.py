@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import SequenceMatcher
 
+import msgspec
 from msgspec import UNSET
 
 from ...types import Bundle, Json, Task
@@ -34,6 +36,8 @@ from .screening import (
 )
 
 _FINALISTS = 3
+_COMPARED = 120
+"""Characters of two answers that are compared."""
 
 
 class RowScreen(Screen):
@@ -159,7 +163,7 @@ class RowScreen(Screen):
 
     async def _compared(self, spectrum: Spectrum, answers: Sequence[str]) -> Screened:
         """A version's answers beside those of its origin; rows that it was not asked any more count for nothing."""
-        gain, lost, differs = 0.0, False, False
+        gain, lost, nearer, differs = 0.0, False, 0.0, False
         rows = zip(spectrum.rows, spectrum.answers, spectrum.scores, spectrum.weights, strict=True)
         for (task, before, score, weight), answer in zip(rows, answers, strict=False):
             if answer == before:
@@ -167,6 +171,18 @@ class RowScreen(Screen):
             change = await self._worth(task, answer) - score
             gain += weight * change
             lost = lost or change < 0.0
-            differs = differs or score < 1.0
+            if score < 1.0:
+                differs = True
+                nearer += weight * (_likeness(answer, task.answer) - _likeness(before, task.answer))
         whole = len(answers) == len(spectrum.rows)
-        return Screened(max(0.0, gain), differs and not lost and gain <= 0.0 and whole)
+        half = differs and not lost and gain <= 0.0 and whole
+        return Screened(max(0.0, gain), half, nearer if half else 0.0)
+
+
+def _likeness(told: str, wanted: Json) -> float:
+    """Of an answer and the right one, from 0 to 1, by their texts; 0 where there is none."""
+    answered, answer = value_of_answer(told)
+    if not answered:
+        return 0.0
+    a, b = (msgspec.json.encode(value).decode("utf-8", "replace")[:_COMPARED] for value in (answer, wanted))
+    return 0.1 + 0.9 * float(SequenceMatcher(None, a, b, autojunk=False).ratio())

@@ -8,6 +8,7 @@ one task, then on a quarter of them, before it is given all.
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -308,14 +309,17 @@ def _unreached(reason: str) -> bool:
     return reason.partition(":")[0] in (Fault.MODEL, Fault.ENVIRONMENT, Fault.SANDBOX, Fault.STORE)
 
 
-_ELSEWHERE = ("ModuleNotFoundError", "ImportError", "InputError", "CannotCross", "SyntaxError", "MemoryError")
+_ELSEWHERE = ("ModuleNotFoundError", "InputError", "CannotCross", "SyntaxError", "MemoryError")
 """Failures of a start that no edit of it is likely to mend."""
+_BY_IMPORT = re.compile("cannot import name|shared object|DLL load|circular import")
 
 
 def _not_its_own(failure: Failure) -> bool:
     """True of what the sandbox denies, a module that is missing, or a value that cannot cross: edits change none."""
     kind = getattr(builtins, failure.type, None)
     denied = isinstance(kind, type) and issubclass(kind, OSError)
+    # An ImportError that says something else was raised by a statement of the program.
+    denied = denied or (failure.type == "ImportError" and _BY_IMPORT.search(failure.message) is not None)
     return (
         denied or failure.type in _ELSEWHERE or failure.type.endswith(("URLError", "gaierror", "HTTPError"))
     )

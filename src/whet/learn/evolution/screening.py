@@ -172,6 +172,8 @@ class Screened:
     """In rows, or in the score, over the program that it is a version of; 0 where it cannot win."""
     differs: bool = False
     """It loses nothing, and answers a failing row in another way: perhaps half of a repair."""
+    nearer: float = 0.0
+    """How much more its answers to failing rows are like the right ones, in rows."""
 
 
 def ochiai(

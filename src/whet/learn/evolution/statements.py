@@ -10,7 +10,7 @@ from ...repository.syntax import FunctionNode
 from ...repository.text import Span
 from .scopes import Scope, SingleEdit
 from .source import PythonSource
-from .synthesis import answers, parameters, unset_names
+from .synthesis import answers, cut_texts, parameters, unset_names
 
 _SIMPLE = (
     ast.Assign,
@@ -48,6 +48,12 @@ _DROPPED = (
     ast.Raise,
     ast.Assert,
 )
+_MADE_OVER = (
+    "str({})", "int({})", "float({})", "list({})", "tuple({})", "sorted({})", "set({})", "abs({})", "len({})", "not {}",
+    "-{}", "{}[1:]", "{}[:-1]", "{}[::-1]", "{}[0]", "{}.split()", "{}.strip()", "{}.lower()", "{}.upper()", "{} + 1",
+    "{} - 1", "{} * 2", "{} // 2",
+)  # fmt: skip
+"""What a name may have been set to by a statement that is gone."""
 _CLEANED = (".strip()", ".rstrip()", ".lower()", ".upper()")
 _GUARDED = (ast.Return, ast.Assign, ast.AugAssign, ast.Expr, ast.For, ast.While)
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try)
@@ -94,6 +100,7 @@ class _Statements:
         for spot in self.spots:
             yield from self._own(spot)
         if self.function:
+            yield from self._filled()
             yield from self._set()
             yield from self._inserted()
             yield from self._guards()
@@ -228,6 +235,54 @@ class _Statements:
         changes = [(self.source.span(spot.node), second), (self.source.span(after), first)]
         yield self.edit("order", 0.4, spot.node, changes, after.lineno)
 
+    def _filled(self) -> Iterator[SingleEdit]:
+        """A statement in the place of a `pass`, or around an expression whose value nobody takes."""
+        grown = self._containers()
+        for spot in self.spots:
+            node, span = spot.node, self.source.span(spot.node)
+            waits = isinstance(getattr(node, "value", None), (ast.Yield, ast.YieldFrom, ast.Await))
+            if isinstance(node, ast.Expr) and not waits:
+                inner = self.source.segment(node.value)
+                for method, holder in grown:
+                    if not inner.startswith(f"{holder}."):
+                        yield self.edit("lost call", 0.6, node, [(span, f"{holder}.{method}({inner})")])
+                if not isinstance(node.value, ast.Call):
+                    yield self.edit("return", 0.6, node, [(span, f"return {inner}")])
+            if isinstance(node, ast.Pass):
+                for prior, text in self._for_pass():
+                    yield self.edit("fill", prior, node, [(span, text)])
+
+    def _for_pass(self) -> Iterator[tuple[float, str]]:
+        scope = self.scope
+        for prior, text in answers(scope):
+            yield prior, f"return {text}"
+        for prior, text, _ in self._composed():
+            yield max(prior, 0.2), text
+        stored = [
+            node.id
+            for node in ast.walk(scope.owner)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        ]
+        for name in list(dict.fromkeys([*stored, *parameters(scope.owner)]))[:6]:
+            for form in _MADE_OVER:
+                yield 0.2, f"{name} = {form.format(name)}"
+            for function in scope.called[:4]:
+                for other in scope.names[:5]:
+                    if other != name:
+                        yield 0.15, f"{name} = {function}({name}, {other})"
+                        yield 0.12, f"{name} = {function}({other})"
+            for other in scope.names[:6]:
+                if other != name:
+                    yield 0.15, f"{name} += {other}"
+                    yield 0.12, f"{name} -= {other}"
+        for holder in scope.names[:4]:
+            for key in scope.names[:6]:
+                for entry in scope.names[:6]:
+                    if len({holder, key, entry}) == 3:
+                        yield 0.12, f"{holder}[{key}] = {entry}"
+                        for called in scope.called[:3]:
+                            yield 0.1, f"{holder}[{key}] = {called}({entry})"
+
     def _set(self) -> Iterator[SingleEdit]:
         """A statement that sets a name which nothing sets, before the first that reads it."""
         for name in unset_names(self.source, self.scope):
@@ -241,6 +296,7 @@ class _Statements:
             initials += [f"len({other})" for other in self.scope.names[:6] if other != name]
             initials += [text for text, _ in self.scope.expressions if name not in text]
             initials += [text for _, text in answers(self.scope) if name not in text]
+            initials += [text for text in cut_texts(self.scope) if name not in text]
             for spot in reading[:3]:
                 for initial in dict.fromkeys(initials):
                     place = self.before(spot.node, f"{name} = {initial}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 
 from ...repository.syntax import FunctionNode
@@ -15,7 +16,10 @@ from .scopes import Scope
 from .source import PythonSource
 
 _FUNCTIONS = ["len", "sum", "sorted", "list", "int", "str", "abs", "max", "min", "set"]
-_FORMS = ("{}[0]", "{}[-1]", "not {}", "-{}", '"".join({})', '" ".join({})', "{}.strip()", "[{}]", "{} + 1")
+_FORMS = (
+    *("{} is not None", "{} is None", "bool({})", "{}[0]", "{}[-1]", "not {}", "-{}"),
+    *('"".join({})', '" ".join({})', "{}.strip()", "{}.copy()", "{}.getvalue()", "[{}]", "{} + 1"),
+)
 _SIGNS = ("-", "/", "//", "%", "<", "<=", "==", "or", "and")
 _MOST_NAMES, _MOST_CALLED = 7, 4
 
@@ -30,6 +34,8 @@ def answers(scope: Scope) -> Iterator[tuple[float, str]]:
         yield 0.3, name
     for text, _ in scope.expressions:
         yield 0.25, text
+        for moved in _adapted(text):
+            yield 0.2, moved
     names, called = scope.names[:_MOST_NAMES], scope.called[:_MOST_CALLED]
     for name in names:
         for function in (*called, *_FUNCTIONS):
@@ -40,6 +46,29 @@ def answers(scope: Scope) -> Iterator[tuple[float, str]]:
             if other != name:
                 for text in _of_two(name, other, called):
                     yield 0.15, text
+
+
+def _adapted(text: str) -> list[str]:
+    """An expression of the function with one of its numbers one more or one less: as its sibling, and not quite."""
+    return [
+        f"{text[: number.start()]}{value}{text[number.end() :]}"
+        for number in list(re.finditer(r"(?<![\w])[0-9]{1,3}(?!\w)|(?<=\.)[0-9](?=[a-z])", text))[:3]
+        for value in (int(number[0]) + 1, int(number[0]) - 1)
+        if value >= 0
+    ]
+
+
+def cut_texts(scope: Scope) -> Iterator[str]:
+    """Pieces that a text of the function may be cut into, for a name that nothing sets."""
+    names = scope.names[:5]
+    counts = ["1", *names, *(f"{name} - 1" for name in names), *(f"{name} + 1" for name in names)]
+    signs = dict.fromkeys((*scope.texts[:4], *(word for word in scope.corrections.words if len(word) == 1)))
+    for name in names:
+        for method in ("split", "rsplit", "partition", "rpartition"):
+            for sign in list(signs)[:6]:
+                yield f"{name}.{method}({sign!r})"
+                if method.endswith("split"):
+                    yield from (f"{name}.{method}({sign!r}, {count})" for count in counts)
 
 
 def _of_two(name: str, other: str, called: list[str]) -> Iterator[str]:

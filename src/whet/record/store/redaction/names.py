@@ -93,6 +93,11 @@ def _dense(parts: list[str]) -> bool:
     return any(len(part) >= 20 and entropy(part) > 3.4 and part.isalpha() for part in parts)
 
 
+def salted(text: str) -> bool:
+    """As `random_looking`, and of long ones with any signs."""
+    return random_looking(text) or (len(text) >= 32 and " " not in text and entropy(text) > 4.0)
+
+
 def number(text: str) -> bool:
     """True of a code that somebody has to type: 3 to 10 digits."""
     return text.isdigit() and 3 <= len(text) <= 10 and len(set(text)) > 1
@@ -136,12 +141,12 @@ class Named:
     check: Callable[[str], bool]
 
 
-_AFTER = r"(?:[_-]?[0-9]{1,3}|[_-]?(?:base|data|hex|b64|base64|raw|plain|text|string|str|value)|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
+_AFTER = r"(?:[_ -]?[0-9]{1,3}|[_-]?(?:base|data|hex|b64|base64|raw|plain|text|string|str|value)|[_-](?:PROD|DEV|TEST|STAGING|LIVE|MAIN|NEW|OLD|PRIMARY|SECONDARY))?"
 _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
     r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
-    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
+    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 """The quote again, or the end of what was cut off."""
@@ -161,8 +166,8 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
         rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
-        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}(?:value|val|stringValue|content)"
-        rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters}))"
+        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:value|val|stringValue|content|text)"
+        rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters})|[\"'\\]{{1,4}}\s[\"'\\]{{1,4}}{letters})"
     )
 
 
@@ -182,12 +187,12 @@ def _named(name: str, words: str, check: Callable[[str], bool], *, before: str =
     end = rf"{before}(?i:{words})(?i:{_AFTER})"
     has_mark = r"(?=[^\s]{0,200}?[0-9!@#$%^&+~])"
     follows = (
-        rf"{_MARK}{{0,10}}{_SIGN}\s{{0,6}}\[?(?:[rbfuNL@]{{1,2}}(?=[\"']))?(?P<quote>\\{{0,7}}[\"'`])"
+        rf"{_MARK}{{0,10}}{_SIGN}\s{{0,6}}\[?(?:[rbfuNL@]{{1,2}}(?=[\"'])|string\(\d{{1,6}}\)\s)?(?P<quote>\\{{0,7}}[\"'`])"
         rf"(?P<secret>(?:(?!(?P=quote))[^\r\n]){{1,2000}}?){_CLOSED}",
         rf"{_MARK}{{0,10}}\s{{0,12}}(?:=>|:=|={{1,2}})(?P<secret_2>{_BARE}{{{least},2000}}+)(?![(\[])",
         rf"{_MARK}{{0,10}}\s{{0,12}}(?:[:>]\**|(?:=>|:=|={{1,2}})(?=[ \t]))[ \t]{{0,12}}(?P<secret_3>{has_mark}{_BARE}{{{least},2000}}+(?![(\[])|{_BARE}{{{least},200}}+{_EOL})",
         rf"{_VERB}(?P<secret_4>(?=[^\s]{{0,60}}?[0-9])(?=[^\s]{{0,60}}?[A-Za-z])[^\s\"'`,;<>(){{}}\[\]\\]{{6,200}}?)(?=[.,!?]?(?:[\s\"'`\\]|\Z))",
-        rf"\s{{1,2}}(?P<quote_2>['\"])(?P<secret_5>[^\s'\"\\]{{{least},200}})(?P=quote_2)",
+        rf"{_MARK}{{0,4}}\s{{1,2}}(?P<quote_2>['\"])(?P<secret_5>[^\s'\"\\]{{{least},200}})(?P=quote_2)",
     )
     flag = (
         rf"(?<=-)(?i:{words})\s{{1,2}}[\"']?(?P<secret_6>{has_mark}[^\s\"'\\-][^\s\"'\\]{{{least - 1},400}})"
@@ -213,14 +218,14 @@ def _header(name: str, words: str, check: Callable[[str], bool]) -> Named:
 
 
 _ = r"[_\-. ]?"
-_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)"
+_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
     r"credentials?|creds"
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
-    rf"consumer|deploy|hmac|client|pre-?shared|preshared|wep|storage|session|jwt|crypt|cipher|security|server|vault|bot|write|read|secure|product|activation|serial|functions?|ingest(?:ion)?|instrumentation|integration|personal|publish|merchant|project|wallet|data|cookie|backup|maps|bind|transfer|openai|anthropic|stripe|service(?:role|{_}role)?|sdk|aes|ssh|sas|root|user|function|host){_}key|SharedAccessSignature"
+    rf"consumer|deploy|hmac|client|pre-?shared|preshared|wep|storage|session|jwt|crypt|cipher|security|server|vault|bot|write|read|secure|product|activation|serial|functions?|ingest(?:ion)?|instrumentation|integration|personal|publish|merchant|project|wallet|data|cookie|backup|maps|bind|transfer|openai|anthropic|stripe|service(?:role|{_}role)?|unseal|recovery|stream|sdk|aes|ssh|sas|root|user|function|host){_}key|(?<![A-Za-z])wif|SharedAccessSignature"
 )
 _TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
 _CURSORS = "".join(
@@ -244,6 +249,7 @@ NAMED = (
     _named("secret", _SECRETS, chosen, before=r"(?<!:)(?<!(?i:existing))"),
     _named("api-key", _KEYS, random_looking, before=r"(?<!(?i:public)[_-])", least=8),
     _named("token", _TOKENS, random_looking, before=_CURSORS, least=8),
+    _named("secret", r"(?<=[A-Za-z_-])salt", salted, least=8),
     _named("code", rf"(?<![A-Za-z])(?:otp|cvv2?|cvc2?|(?:2fa|mfa|totp){_}(?:code|secret))", number, least=3),
     Named(  # OPENAI_KEY=..., of whatever vendor
         "api-key",

@@ -123,7 +123,7 @@ def _begun_key_block(text: str) -> bool:
     return key_block("LS0tLS1CRUdJTi" + text[:62])
 
 
-def _place(
+def place(
     name: str,
     anchor: str,
     follows: str,
@@ -204,7 +204,7 @@ _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequential
 
 _CREDENTIALS = r"creds|credentials|zugangsdaten|identifiants|credenciales|credenziali|user(?:name)?\s?[:/]\s?pass(?:word)?"
 _SIGNS = r"[0-9!#$%^&*+~@]"
-_NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS})[^\n]{{0,60}}{_SIGNS}"
+NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS})[^\n]{{0,60}}{_SIGNS}"
 _NEAR_BEYOND = rf"(?i:{_BEYOND})[^\n]{{0,120}}{_SIGNS}"
 """The screen of whatever holds the word for a password in one of the languages: what follows needs a digit or a sign."""
 _SWITCHES = (
@@ -242,66 +242,68 @@ def _no_word(text: str) -> bool:
 
 PLACES = (
     # "das Passwort für den Server lautet ...", "パスワード: ...", "use the password ... to get in"
-    _place("password", rf"(?i:{_WORDS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
-    _place("api-key", rf"(?i:{_KEYS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
+    place("password", rf"(?i:{_WORDS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
+    place("api-key", rf"(?i:{_KEYS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
            rf"(?i:{_KEYS})[^\n:=.,;!?<>{{}}\"\\]{{0,48}}[\s:=][\"'`*]{{0,3}}[A-Za-z0-9_+/.~=-]{{16}}"),
-    _place("code", _CODES, _CODE, short_code, rf"(?:{_CODES_SEEN})[^\n0-9]{{0,28}}[0-9]{{3}}"),
-    _place("password", rf"(?i:{_BEYOND})", rf"[\"'\\]{{0,8}}(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR_BEYOND, keys=rf"(?i:{_BEYOND})\Z"),
-    _place("api-key", rf"(?i:{_KEYS_BEYOND})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
+    place("code", _CODES, _CODE, short_code, rf"(?:{_CODES_SEEN})[^\n0-9]{{0,28}}[0-9]{{3}}"),
+    place("password", rf"(?i:{_BEYOND})", rf"[\"'\\]{{0,8}}(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR_BEYOND, keys=rf"(?i:{_BEYOND})\Z"),
+    place("api-key", rf"(?i:{_KEYS_BEYOND})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
            rf"(?i:{_KEYS_BEYOND})[^\n]{{0,60}}[A-Za-z0-9_+/.~=-]{{16}}"),
-    _place("code", _CODES_BEYOND, _CODE, short_code, rf"(?:{_CODES_BEYOND})[^\n0-9]{{0,28}}[0-9]{{3}}"),
+    place("code", _CODES_BEYOND, _CODE, short_code, rf"(?:{_CODES_BEYOND})[^\n0-9]{{0,28}}[0-9]{{3}}"),
     # "creds are admin:..."
-    _place("password", rf"(?i:{_CREDENTIALS})",
-           rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR),
-    _place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
+    place("password", rf"(?i:{_CREDENTIALS})",
+           rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
+    place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.
-    _place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES),
-    _place("command-password", r"\s(?:-p|-P|-w)[ =]?", rf"{_ARGUMENT}[\"']?\s+{_FLAGS}{_USER}", argument, _SWITCHES),
-    *(_place("command-password", command, _ARGUMENT, argument, screen) for command, screen in _COMMANDS),
+    place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES),
+    place("command-password", r"\s(?:-p|-P|-w)[ =]?", rf"{_ARGUMENT}[\"']?\s+{_FLAGS}{_USER}", argument, _SWITCHES),
+    *(place("command-password", command, _ARGUMENT, argument, screen) for command, screen in _COMMANDS),
     # SQL.
-    _place("password", _STATEMENT, _columns(), told, rf"{_STATEMENT}[^)]{{0,400}}(?i:passw|pwd|secret|token|api_?key|passphrase)"),
-    _place("password", r"(?i:(?:create|alter)\s+user\s+\S{1,80}\s+identified\s+(?:with\s+\S{1,40}\s+)?by\s+)", r"[\"']?(?P<secret>[^\s\"';\\]{4,200})", told,
+    place("password", _STATEMENT, _columns(), told, rf"{_STATEMENT}[^)]{{0,400}}(?i:passw|pwd|secret|token|api_?key|passphrase)"),
+    place("password", r"(?i:(?:create|alter)\s+user\s+\S{1,80}\s+identified\s+(?:with\s+\S{1,40}\s+)?by\s+)", r"[\"']?(?P<secret>[^\s\"';\\]{4,200})", told,
            r"(?i:(?:create|alter)\s+user\s+\S{1,80}\s+identified\s)"),
     # Calls and forms.
-    _place("password", rf"{_CALLS}\(", r"[^()\n]{0,120}?,\s?\\?[\"'](?P<secret>[^\"'\n\\]{6,100})\\?[\"']\s?\)", mixed, rf"{_CALLS}\([^()\n]{{0,60}}[\"'],\s?\\?[\"']"),
-    _place("password", r"(?i:auth[\"']?\s?[=:]\s?[(\[])", r"\\?[\"'][^\"'\n]{1,80}[\"']\s?,\s?\\?[\"'](?P<secret>[^\"'\n\\]{4,200})\\?[\"']\s?[)\]]", told, r"(?i:auth)[\"']?\s?[=:]\s?[(\[]\\?[\"']"),
-    _place("password", rf"(?i:{_WORDS})",
+    place("password", rf"{_CALLS}\(", r"[^()\n]{0,120}?,\s?\\?[\"'](?P<secret>[^\"'\n\\]{6,100})\\?[\"']\s?\)", mixed, rf"{_CALLS}\([^()\n]{{0,60}}[\"'],\s?\\?[\"']"),
+    place("password", r"(?i:auth[\"']?\s?[=:]\s?[(\[])", r"\\?[\"'][^\"'\n]{1,80}[\"']\s?,\s?\\?[\"'](?P<secret>[^\"'\n\\]{4,200})\\?[\"']\s?[)\]]", told, r"(?i:auth)[\"']?\s?[=:]\s?[(\[]\\?[\"']"),
+    place("password", rf"(?i:{_WORDS})",
            rf"[^\s\"'\\]{{0,12}}\\{{0,3}}[\"']?[\])]{{0,2}}\s?(?:\)?\.\s?{_TYPED}\(\s?|,\s?(?:\\{{0,3}}[\"']?{_TYPED}\\{{0,3}}[\"']?\s?[=:]\s?)?)\\{{0,3}}[\"'](?P<secret>[^\"'\n\\]{{4,100}})\\{{0,3}}[\"']",
-           _digit, _NEAR),
+           _digit, NEAR),
     # "I typed '...' into the password field", "type[password] [...]", "<Pass encoding=...>...</Pass>", "Pass: ..."
-    _place("password", r"(?i:\b(?:typ(?:e|ed|ing)|enter(?:ed|ing)?|fill(?:ed)?|input(?:ted)?)\s[\"'`])", r"(?P<secret>[^\s\"'`]{4,80})[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}pass", _digit,
+    place("password", r"(?i:\b(?:typ(?:e|ed|ing)|enter(?:ed|ing)?|fill(?:ed)?|input(?:ted)?)\s[\"'`])", r"(?P<secret>[^\s\"'`]{4,80})[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}pass", _digit,
            r"[\"'`]\s(?:in|into|as|for)\s[^\n.]{0,20}(?i:pass)"),
-    _place("password", r"(?i:pass(?:word)?[^\s\]]{0,12}\]\s\[)", r"(?P<secret>[^\s\[\]]{4,80})\]", _digit, r"(?i:pass(?:word)?)[^\s\]]{0,12}\]\s\["),
-    _place("password", r"(?i:<\w{0,20}(?:pass|keymaterial)\b[^>]{0,60}>)", r"(?P<secret>[^\s<>]{4,200})<", _no_word, r"(?i:pass|keymaterial)[^>a-z][^>]{0,60}>[^\s<>]{4}|(?i:pass|keymaterial)>[^\s<>]{4}"),
-    _place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}", before="(?<!oarding )"),
-    _place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
+    place("password", r"(?i:pass(?:word)?[^\s\]]{0,12}\]\s\[)", r"(?P<secret>[^\s\[\]]{4,80})\]", _digit, r"(?i:pass(?:word)?)[^\s\]]{0,12}\]\s\["),
+    place("password", r"(?i:<\w{0,20}(?:pass|keymaterial)\b[^>]{0,60}>)", r"(?P<secret>[^\s<>]{4,200})<", _no_word, r"(?i:pass|keymaterial)[^>a-z][^>]{0,60}>[^\s<>]{4}|(?i:pass|keymaterial)>[^\s<>]{4}"),
+    place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}", before="(?<!oarding )"),
+    place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:secret|pre-shared-key(?:\sascii-text)?|community|rootpw\s--plaintext|EAP|PSK|IDENTIFY)\s[^\s]{{3,40}}{_SIGNS}"),
-    _place("password", r"\becho\s", r"[\"']?(?P<secret>[^\s\"'$`-][^\s\"'`]{3,200})[\"']?\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}?(?:password-stdin|passwd|passphrase-fd|with-token))", told,
+    place("password", r"\becho\s", r"[\"']?(?P<secret>[^\s\"'$`-][^\s\"'`]{3,200})[\"']?\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}?(?:password-stdin|passwd|passphrase-fd|with-token))", told,
            r"echo\s[^\s]{4,200}\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}(?:password-stdin|passwd|passphrase-fd|with-token))"),
-    _place("api-key", r"\blogin\s(?:--\w{1,20}\s)?", r"(?P<secret>[A-Za-z0-9_-]{24,200})(?=\s|\Z)", machine_made, r"login\s(?:--\w{1,20}\s)?[A-Za-z0-9_-]{24}"),
-    _place("recovery-code", r"(?i:(?:recovery|backup)[ _-]?codes?)", r"[\"']?\s?[:=]\s{0,4}(?P<secret>[A-Za-z0-9]{4,8}(?:-[A-Za-z0-9]{4,8}){1,5})", short_code, r"(?i:(?:recovery|backup)[ _-]?codes?)[\"']?\s?[:=]\s{0,4}[A-Za-z0-9]{4}"),
-    _place("seed-phrase", r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)", r"[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})", told_words,
+    place("api-key", r"\blogin\s(?:--\w{1,20}\s)?", r"(?P<secret>[A-Za-z0-9_-]{24,200})(?=\s|\Z)", machine_made, r"login\s(?:--\w{1,20}\s)?[A-Za-z0-9_-]{24}"),
+    place("recovery-code", r"(?i:(?:recovery|backup)[ _-]?codes?)", r"[\"']?\s?[:=]\s{0,4}(?P<secret>[A-Za-z0-9]{4,8}(?:-[A-Za-z0-9]{4,8}){1,5})", short_code, r"(?i:(?:recovery|backup)[ _-]?codes?)[\"']?\s?[:=]\s{0,4}[A-Za-z0-9]{4}"),
+    place("seed-phrase", r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)", r"[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})", told_words,
            r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?[a-z]{3,8}[ ,]"),
-    _place("code", r"", r"(?<![0-9.])(?P<secret>(?:[A-Z]-)?[0-9]{4,8})\sis\syour\s[^\n.]{0,40}(?:code|pin|password)\b", short_code, r"[0-9]\sis\syour\s[^\n.]{0,40}(?:code|pin|password)"),
-    _place("code", r"(?i:\bcode\s)", r"(?P<secret>[0-9]{4,8})\sto\s(?i:sign|log|verify|confirm|complete|access|authenticate)", short_code, r"(?i:code)\s[0-9]{4,8}\sto\s"),
+    place("code", r"", r"(?<![0-9.])(?P<secret>(?:[A-Z]-)?[0-9]{4,8})\sis\syour\s[^\n.]{0,40}(?:code|pin|password)\b", short_code, r"[0-9]\sis\syour\s[^\n.]{0,40}(?:code|pin|password)"),
+    place("code", r"(?i:\bcode\s)", r"(?P<secret>[0-9]{4,8})\sto\s(?i:sign|log|verify|confirm|complete|access|authenticate)", short_code, r"(?i:code)\s[0-9]{4,8}\sto\s"),
     # Keys of whatever vendor: words that say so, and a long random tail.
-    _place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,
+    place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,
            rf"(?:{_LIKE_A_KEY})[_-](?:[A-Za-z0-9]{{1,8}}[_-]){{0,2}}[A-Za-z0-9]{{20}}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])(?<!cs[_-])"),
     # A key of whatever name, if it is of all kinds of letters.
-    _place("api-key", r"[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY", r"(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/=-]{20,200})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+    place("api-key", r"[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY", r"(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/=-]{20,200})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
            r"(?:[a-z0-9](?:Key|[_-]key)|[A-Z0-9]_KEY)(?:_[0-9])?[\"'\\]{0,4}(?:\sstring)?\s{0,2}(?:[.?:]{0,2}=|:|,)\s{0,2}[\"'\\]{0,4}[A-Za-z0-9_+/=-]{20}", before=_NO_KEYS),
     # Files: .pgpass, .npmrc and Docker's, a name and its value on lines or in elements of their own.
-    _place("password", r":(?:[0-9]{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:", r"(?P<secret>[^\s:\"']{6,100})(?=\s|\Z)", mixed, r":(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:[^\s:]{6}"),
-    _place("auth", r"(?:(?i:(?<![A-Za-z])auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
+    place("password", r":(?:[0-9]{4,5}|\*):[\w*-]{1,60}:[\w*-]{1,60}:", r"(?P<secret>[^\s:\"']{6,100})(?=\s|\Z)", mixed, r":(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:[^\s:]{6}"),
+    place("auth", r"(?:(?i:(?<![A-Za-z])auth)|_AUTH)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?", r"(?P<secret>[A-Za-z0-9+/_-]{12,400}={0,2})", user_and_password,
            r"(?i:auth)\\{0,3}[\"']?\s{0,2}[:=]\s{0,2}\\{0,3}[\"']?[A-Za-z0-9+/_-]{12}"),
-    _place("api-key", r"(?i:(?:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?key[\"']?\s?:\s?[\"']?)", r"(?P<secret>[A-Za-z0-9_+/.=-]{16,400})", machine_made,
-           r"(?i:credentials?|secrets?|api|auth)[\"']?\s?:\s?[{\s]{0,12}[\"']?(?i:key)[\"']?\s?:\s"),
-    _place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s|\\[nr]){1,16}(?:value|content|default):\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
-           rf"{_SECRET_WORD}[\\\"']{{0,4}}[\s\\nr]{{1,24}}(?:value|content|default):\s"),
-    _place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
-           rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?:value|string|val|content|data)>"),
-    _place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),
-    _place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", _begun_key_block, r"LS0tLS1CRUdJTi"),
+    # A key whose section says what it is: `[encryption]`, `crypt: {`, `cookieSession({ keys: [`.
+    place("api-key", r"(?i:(?:credentials?|secrets?|api|auth|authentication|encryption|encrypt|crypt|cipher|signing|security|session|cookie|jwt|oauth|webhook|registry|license)\w{0,10}[\"'\\]{0,4}\s?(?:=>|[:=(\]]))",
+           r"[\s{\[(]{0,20}(?:[^\n{}]{0,120}?(?:[\n,;]|\\n)\s{0,12}){0,3}?[\"'\\]{0,4}keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9+/=-]{20,400})", machine_made,
+           r"[\s\"'{,(n]keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}[A-Za-z0-9+/=-]{20}"),
+    place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s?:\s?\{)?(?:\s|\\[nr]){0,16}[\"'\\]{0,4}(?:value|content|default|defaultValue)[\"'\\]{0,4}:\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
+           rf"{_SECRET_WORD}[\\\"']{{0,4}}(?:\s?:\s?\{{)?[\s\\nr]{{0,24}}[\"'\\]{{0,4}}(?:value|content|default|defaultValue)[\"'\\]{{0,4}}:\s"),
+    place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?i:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
+           rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?i:value|string|val|content|data)>"),
+    place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),
+    place("private-key", r"LS0tLS1CRUdJTi", r"(?P<secret>[A-Za-z0-9+/=]{40,})", _begun_key_block, r"LS0tLS1CRUdJTi"),
 )  # fmt: skip
 """In the order in which they are tried."""

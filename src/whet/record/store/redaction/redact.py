@@ -27,6 +27,7 @@ from ..codec import encode
 from ..protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
 from .known import KnownSecrets
 from .rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
+from .structures import FIELD, PRIVATE_MEMBERS, typed
 
 __all__ = ["CARD", "EMAIL", "RULES", "WHET_TOKEN", "Redactor", "Rule", "luhn", "redaction"]
 
@@ -48,9 +49,12 @@ BYTES.max_mem = 64 * 1024 * 1024
 NEVER = rb"\z."
 _NAMES, _VALUES = (
     ("name", "key", "header", "field", "variable", "Name", "Key"),
-    ("value", "val", "content", "Value"),
+    ("value", "val", "content", "Value", "default", "defaultValue"),
 )
 """Keys that a name stands under, and those that its value does."""
+_LABELS = ("element", "selector", "label", "field", "locator", "target", "placeholder", "name", "ref", "id")
+"""Keys under which the arguments of a tool say which field is meant, and those of what is entered there."""
+_ENTERED = ("text", "value", "input", "content", "keys")
 _LONGEST_NAME = 80
 _TEXT, _INTEGER, _LIST = 1, 3, 5
 """Fields of an OTLP AnyValue."""
@@ -109,17 +113,23 @@ class _Pattern:
     def sub(self, text: str, matches: Counter[str], *, stars: bool = False) -> str:
         """A text with what matches replaced, and counted; with stars, as many letters as before."""
         pieces, end = [], 0
-        for match in self._found(text):
-            group = next((group for group in self._groups if match[group] is not None), 0)
-            start, stop = match.span(group)
-            if start < end or not self.accepts(match[group]):
+        for start, stop in self._found(text):
+            if start < end or not self.accepts(text[start:stop]):
                 continue
             matches[self.rule.name] += 1
             pieces += [text[end:start], "*" * (stop - start) if stars else MARK.format(self.rule.name)]
             end = stop
         return "".join([*pieces, text[end:]]) if pieces else text
 
-    def _found(self, text: str) -> Iterator[re.Match[str]]:
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where what may be a secret begins and ends."""
+        if self.rule.finder is not None:
+            yield from self.rule.finder(text)
+            return
+        for match in self._matches(text):
+            yield match.span(next((group for group in self._groups if match[group] is not None), 0))
+
+    def _matches(self, text: str) -> Iterator[re.Match[str]]:
         if self._anchor is None:
             yield from self._pattern.finditer(text)
             return
@@ -354,7 +364,7 @@ class Redactor:
             redacted = {
                 self._text(key, matches): self._under(key, inner, matches) for key, inner in value.items()
             }
-            return self._pair(value, redacted, matches)
+            return self._pair(value, self._structured(value, redacted, matches), matches)
         if isinstance(value, list | tuple):
             if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str):
                 return [self._text(value[0], matches), self._under(value[0], value[1], matches)]
@@ -383,8 +393,13 @@ class Redactor:
         if value is None or isinstance(value, bool) or not key:
             return value
         pattern = self._named(key)
-        if pattern is None or isinstance(value, Mapping):
+        if pattern is None:
             return self._json(value, matches)
+        if isinstance(value, Mapping):  # {"adminPassword": {"value": ...}}
+            redacted = self._json(value, matches)
+            return redacted | {
+                name: self._under(key, redacted[name], matches) for name in _VALUES if name in value
+            }
         if isinstance(value, list | tuple):
             return [self._under(key, inner, matches) for inner in value]
         redacted = self._text(value, matches) if isinstance(value, str) else value
@@ -393,6 +408,32 @@ class Redactor:
             matches[pattern.rule.name] += 1
             return MARK.format(pattern.rule.name)
         return redacted
+
+    def _structured(
+        self, given: Mapping[str, Json], redacted: dict[str, Any], matches: Counter[str]
+    ) -> dict[str, Any]:
+        """An object that says what it is: a Secret of Kubernetes, a JSON Web Key, a field that is typed into."""
+        if given.get("kind") == "Secret":
+            for key in ("data", "stringData"):
+                if isinstance(redacted.get(key), Mapping):
+                    redacted[key] = {
+                        name: self._taken("kubernetes-secret", inner, matches)
+                        for name, inner in redacted[key].items()
+                    }
+        if "kty" in given:
+            taken = [name for name in PRIVATE_MEMBERS if isinstance(given.get(name), str)]
+            redacted |= {name: self._taken("private-key", redacted[name], matches) for name in taken}
+        if any(isinstance(given.get(key), str) and FIELD.search(given[key]) for key in _LABELS):
+            entered = [key for key in _ENTERED if isinstance(given.get(key), str) and typed(given[key])]
+            redacted |= {key: self._taken("password", redacted[key], matches) for key in entered}
+        return redacted
+
+    def _taken(self, rule: str, value: Json, matches: Counter[str]) -> Json:
+        """The mark of a rule in the place of a text, unless something was found in it by its own form."""
+        if not isinstance(value, str) or not value or "[redacted:" in value:
+            return value
+        matches[rule] += 1
+        return MARK.format(rule)
 
     def _pair(
         self, given: Mapping[str, Json], redacted: dict[str, Any], matches: Counter[str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import re2
@@ -17,6 +17,7 @@ import re2
 from ....errors import InputError
 from .names import NAMED, Named, genuine, random_looking, told
 from .places import PLACES
+from .structures import FINDERS, STRUCTURES
 from .vendors import VENDORS
 
 
@@ -43,6 +44,8 @@ class Rule:
     """A regular expression of RE2 over UTF-8, where whose matches begin `pattern` is tried, and nowhere else."""
     keys: str = ""
     """A regular expression for the end of a key in JSON, or of an attribute's name, whose value is a secret."""
+    finder: Callable[[str], Iterator[tuple[int, int]]] | None = None
+    """What finds the places of secrets where that takes more than a pattern, which is "" then; `screen` stands before it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hints", tuple(self.hints))
@@ -88,20 +91,21 @@ def _rule(named: Named) -> Rule:
 WHET_TOKEN = r"whet-(?:read|write|admin|run)-[A-Za-z0-9_-]{20,}"
 """The form of a server's own tokens, of those of one run too."""
 _START = r"(?<![A-Za-z0-9])"
-_ENDED = r"-----END (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_BLOCK = r"(?:[A-Za-z0-9]+ ){0,4}(?:PRIVATE KEY|SECRET KEY|Static key)(?: (?:BLOCK|V\d))?"
+_ENDED = rf"-{{4,5}} ?END {_BLOCK} ?-{{4,5}}"
 RULES: tuple[Rule, ...] = (
     # No boundary before it: in an encoded address a letter stands there (`%2Fwhet-run-`).
     Rule("whet-token", WHET_TOKEN, screen=WHET_TOKEN),
     Rule(
         "private-key",
-        rf"-----BEGIN (?:[A-Z0-9]+ ){{0,3}}PRIVATE KEY(?: BLOCK)?-----.*?(?:{_ENDED}|\Z)",
-        ("PRIVATE KEY",),
+        rf"-{{4,5}} ?BEGIN {_BLOCK} ?-{{4,5}}.*?(?:{_ENDED}|\Z)",
+        ("PRIVATE KEY", "SECRET KEY", "Static key"),
     ),
     # The second half of one.  Begun only where the run begins and never given back: each letter is read once.
     Rule(
         "private-key",
         rf"(?<![A-Za-z0-9+/=\\\s])(?:[A-Za-z0-9+/=\\\s]){{16,}}+{_ENDED}",
-        screen=r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY",
+        screen=r"--- ?END [A-Za-z0-9 ]{0,40}(?:PRIVATE KEY|SECRET KEY|Static key)",
     ),
     Rule(
         "private-key",
@@ -133,10 +137,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "url-key",
-        r"[?&;](?i:(?:api[_-]?)?key|(?:access[_-]?)?token|x-(?:amz|goog)-(?:signature|security-token)|signature|sig|auth|"
-        r"hapikey|apikey|pwd?|pass|client[_-]secret)=(?P<secret>[^&#\s\"'<>\\]{8,})",
+        r"[?&;](?i:(?:(?:api|app|access|auth|subscription|client|secret|private|account|user|session|id|refresh|license|x-[\w-]{1,20})[_.-]?)?"
+        r"(?:key|token|secret)|x-(?:amz|goog)-(?:signature|security-token)|signature|sig|auth|appid|code_verifier|hapikey|pwd?|pass)"
+        r"=(?P<secret>[^&#\s\"'<>\\]{8,})",
         check=random_looking,
-        screen=r"(?i:key|token|signature|sig|auth|pwd?|pass|secret)=[^&#\s\"'<>\\]{8}",
+        screen=r"(?i:key|token|signature|sig|auth|appid|verifier|pwd?|pass|secret)=[^&#\s\"'<>\\]{8}",
     ),
     Rule(
         "url-password",
@@ -162,6 +167,12 @@ RULES: tuple[Rule, ...] = (
         "password-hash",
         r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|(?:[156y]|apr1)\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
         screen=r"\$(?:2[abxy]\$|argon2|(?:[156y]|apr1)\$[^\s$]{1,40}\$)",
+    ),
+    Rule(  # RFC 2307, as directories and mail servers keep them
+        "password-hash",
+        r"\{(?i:s?sha(?:\d{3})?|s?md5|crypt|plain|cleartext|pbkdf2[\w-]{0,12}|argon2\w{0,2}|(?:blf|sha\d{3}|md5)-crypt)\}(?P<secret>[^\s\"'\\:;,{}]{4,400})",
+        check=told,
+        screen=r"(?i:sha(?:\d{3})?|md5|crypt|plain|cleartext|pbkdf2[\w-]{0,12}|argon2\w{0,2})\}[^\s\"'\\:;,{}]{4}",
     ),
     Rule(
         "netrc",
@@ -196,6 +207,8 @@ RULES: tuple[Rule, ...] = (
     ),
     *(_rule(named) for named in NAMED),
     *(_rule(place) for place in PLACES),
+    *(_rule(structure) for structure in STRUCTURES),
+    *(Rule(name, "", finder=finder, screen=screen) for name, finder, screen in FINDERS),
 )
 """The default rules of a Redactor."""
 

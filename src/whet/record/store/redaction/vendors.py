@@ -49,6 +49,8 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("fly-token", r"(?:fo1_[A-Za-z0-9_-]{43}|fm[12][ar]?_[A-Za-z0-9+/=_-]{60,})", r"f(?:o1|m[12][ar]?)_[A-Za-z0-9+/_-]{20}"),
     ("render-key", r"rnd_[A-Za-z0-9]{28,}", r"rnd_[A-Za-z0-9]{20}"),
     ("cloudflare-key", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{100,}", r"v1\.0-[0-9a-f]{20}"),
+    ("cloudflare-tunnel", r"eyJhIjoi[A-Za-z0-9+/=_-]{60,}", r"eyJhIjoi"),
+    ("jenkins-secret", r"\{AQAAABAAAA[A-Za-z0-9+/=]{20,}\}", r"\{AQAAABAAAA"),
     ("databricks-token", r"dapi[0-9a-f]{32}(?:-[0-9])?", r"dapi[0-9a-f]{20}"),
     ("planetscale-token", r"pscale_(?:tkn|pw|oauth|app_secret)_[A-Za-z0-9_.=-]{30,}", r"pscale_"),
     ("supabase-key", r"(?:sbp_[0-9a-f]{40}|sb_secret_[A-Za-z0-9_-]{20,})", r"sbp_[0-9a-f]{20}|sb_secret_"),
@@ -132,6 +134,8 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("sentry-token", r"sntry[su]_[A-Za-z0-9_+/=.-]{40,}", r"sntry[su]_"),
     ("posthog-key", r"phx_[A-Za-z0-9_]{40,}", r"phx_[A-Za-z0-9_]{20}"),
     ("dynatrace-token", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}", r"dt0[a-z][0-9]{2}\."),
+    ("nostr-key", r"nsec1[02-9ac-hj-np-z]{58}(?![a-z0-9])", r"nsec1"),
+    ("wallet-key", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{100,112}(?![A-Za-z0-9])", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{20}"),
     ("age-key", r"AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Za-z]{50,}", r"AGE-SECRET-KEY-"),
     ("wireguard-key", r"PrivateKey\s?=\s?(?P<secret>[A-Za-z0-9+/]{43}=)", r"PrivateKey\s?="),
 )  # fmt: skip

@@ -1,0 +1,258 @@
+# ruff: noqa: E501 - a pattern is read in one piece
+"""Secrets that are known by the structure around them: a column of a table, an entry of Kubernetes' Secret, a member of
+a JSON Web Key, a field of a form, the login of a protocol, an argument of a command that sets a secret.
+
+A table or an object may hold many: what finds them is a function from a text to places (`FINDERS`), not a pattern.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator
+
+from .names import Named, random_looking, told
+from .places import NEAR, argument, machine_made, mixed, place, short_code
+from .vendors import UUID
+
+_PASSWORD = r"pass(?:word|wd|phrase|code|wort)?|pwd"
+_WORD = r"password|passwd|passphrase|pwd|secret|token|api[_ -]?key|private[_ -]?key|access[_ -]?key"
+_Q = r"\\{0,7}[\"']"
+"""A quote, escaped or not."""
+_LINE = r"(?:\r?\n|(?:\\r)?\\n)"
+"""The end of a line, in text and in JSON."""
+_ENDS = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\]|\Z))"
+_OPAQUE = r"[^\s\"'`<>(){}\[\]|\\]"
+_SIGNS = "!#$%^&*+~@?"
+_UUID = re.compile(UUID)
+PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "k")
+"""Of a JSON Web Key (RFC 7518); the others are public."""
+
+
+def opaque(text: str) -> bool:
+    """True of what looks chosen to be safe, or made by a machine."""
+    return mixed(text) or (machine_made(text) and not text.startswith(("http", "/", "{")))
+
+
+def strong(text: str) -> bool:
+    """True of what is hardly anything but a password: letters and digits with a sign, or with capitals among them."""
+    text = text.strip("`*_").rstrip(".,;:")
+    signed = any(sign in text for sign in _SIGNS)
+    cases = any(map(str.isupper, text)) and any(map(str.islower, text))
+    return mixed(text) and sum(map(str.isdigit, text)) >= 2 and (signed or (cases and text.isalnum()))
+
+
+def login_message(text: str) -> bool:
+    """True of SASL's PLAIN message (RFC 4616): names and a password with zeros between, in base64."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).count(b"\0") == 2
+    except ValueError:
+        return False
+
+
+def typed(text: str) -> bool:
+    """True of what is typed into a field for a password."""
+    return mixed(text) or (told(text) and any(map(str.isdigit, text)) and not text.isdigit())
+
+
+def literal(text: str) -> bool:
+    """True of a key that a machine made, which is no UUID: those are mostly names of something."""
+    return machine_made(text) and _UUID.fullmatch(text) is None
+
+
+def key_half(text: str) -> bool:
+    """True of a number of a private key in base64."""
+    return len(text) >= 40 and random_looking("".join(text.split()))
+
+
+FIELD = re.compile(rf"(?i)(?:{_PASSWORD})(?![a-z])")
+"""Names of fields that a password is typed into."""
+_ENCODED = rf"(?i:key|token|secret|signature|sig|auth|{_PASSWORD})%3[Dd]"
+_SETS = (
+    r"(?i:secrets?|keyvault|parameter|credentials?|login|signin|auth|vault|unseal|apikeys?|tokens?|context)"
+)
+_FLAG = r"--(?:value|body|auth|key|data|text|content|secret-string|pat)"
+
+STRUCTURES: tuple[Named, ...] = (
+    # Forms and pages.
+    place("password", rf"(?i:{_PASSWORD})", rf"[^{{}}\n]{{0,40}}?{_Q}\s?,\s{{0,9}}{_Q}(?:text|value|input|content|keys){_Q}\s?:\s{{0,9}}{_Q}(?P<secret>[^\"'\n\\]{{4,100}}){_Q}",
+          typed, NEAR),
+    place("password", r"(?i:<input\s)", r"(?=[^<>]{0,400}?\btype\s?=\s?[\\\"']{0,4}password\b)[^<>]{0,400}?\bvalue\s?=\s?[\\\"']{1,4}(?P<secret>[^\"'\\<>\n]{3,200})",
+          told, r"(?i:type\s?=\s?[\\\"']{0,4}password)"),
+    place("password", rf"(?i:form-data;\s?name={_Q}[\w.\[\]-]{{0,40}}(?:{_PASSWORD}|secret|token|api_?key)\]?{_Q})",
+          rf"(?:;[^\r\n\\]{{0,120}})?{_LINE}(?:[\w-]{{1,40}}:[^\r\n\\]{{0,200}}{_LINE})?{_LINE}(?P<secret>[^\r\n\\]{{4,400}})", told, r"(?i:form-data;\s?name=)"),
+    place("password", rf"(?i:<[\w.:-]{{0,60}}(?:{_PASSWORD}|secret)\s)", r"[^<>]{1,200}>\s{0,40}(?P<secret>[^<>\n]{4,400})</", told,
+          rf"(?i:{_PASSWORD}|secret)\s[\w:.-]+="),
+    # Addresses inside of addresses.
+    place("url-key", r"(?i:%(?:3F|26|3B)[\w.-]{0,40}(?:key|token|secret|signature|sig|auth)%3D)", r"(?P<secret>(?:[\w.~+/=-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){8,2000})", random_looking,
+          _ENCODED),
+    place("url-password", rf"(?i:%(?:3F|26|3B)[\w.-]{{0,40}}(?:{_PASSWORD})%3D)", r"(?P<secret>(?:[\w.~+/=!*-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){4,400})", told, _ENCODED),
+    place("url-key", r"://[^\s/\"'<>]{3,200}/(?:t|auth|apikey)/", r"(?P<secret>[A-Za-z0-9_-]{16,200})(?=[/?#\s\"'<>\\]|\Z)", machine_made, r"/(?:t|auth|apikey)/[A-Za-z0-9_-]{16}"),
+    # Protocols.
+    place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{_LINE})", rf"(?:[^\r\n\\]{{0,120}}{_LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?PASS\s(?P<secret>[^\s\\]{{3,200}})", told,
+          r"[\nn:>]\s?PASS\s[^\s]{3}"),
+    place("password", r"(?:\bLOGIN| auth) ", rf"(?:{_Q})?[\w.@+-]{{2,24}}(?:{_Q})? (?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
+          r"(?:LOGIN| auth) [\\\"']{0,4}[\w.@+-]+[\\\"']{0,4} "),
+    place("basic-auth", r"(?i:auth(?:enticate)?\s(?:plain|login)\s)", r"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})", login_message, r"(?i:auth(?:enticate)?\s(?:plain|login)\s)"),
+    place("password", r"(?:\A|[\s>\"'])AUTH ", rf"(?:[\w.-]{{1,40}} )?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH "),
+    place("password", r"(?i:setuser\s\S{1,60}\s)", rf"[^\n]{{0,120}}?>(?P<secret>{_OPAQUE}{{4,200}})", told, r"(?i:setuser)\s"),
+    place("password", r"(?i:thin:|oci:|\b(?:connect|target|impdp|expdp|sqlldr|rman)\s)", r"\w{1,60}/(?P<secret>[^\s/\"']{4,100})@", argument, r"(?i:thin:|oci:|(?:connect|target|impdp|expdp|sqlldr|rman)\s)\w+/[^\s/\"']+@"),
+    # Headers, cookies and streams.
+    place("api-key", r"(?:[A-Za-z0-9]{1,20}-){1,4}(?i:key)", r"[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/.=-]{20,400})", machine_made, r"-(?i:key)[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}[A-Za-z0-9_+/.=-]{20}",
+          before=r"(?<![A-Za-z0-9-])(?!(?i:idempotency|sec-websocket|[\w-]{0,20}(?:cache|surrogate|routing|partition|public|dedup|sort|object|primary|foreign)))"),
+    place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{_Q})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
+    place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
+    # A literal that a machine made, where a client is set up.
+    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
+          r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
+    # A user with a password in one word.
+    place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){_Q}?\s?[:=]\s?(?:{_Q})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+          r"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
+    place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{_Q})?[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+          r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
+    # A token in prose.
+    place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
+          r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
+    # Commands.
+    place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{_Q})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
+          rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
+    place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
+          r"(?:-[tk]|login|auth|unseal)\s[A-Za-z0-9_+/.=-]{24}"),
+    place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{_Q})%s(?:{_Q})\s){{0,3}}(?:{_Q})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{_Q})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
+          r"(?:echo|printf)\s(?:[-\w%\\\"']{1,6}\s)?[^\s|]{6,48}\s?\|"),
+    place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{_Q})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{_Q})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--(?:value|body|data))[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
+          r"(?:/d|--(?:value|body|data))[ =]"),
+    place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
+    place("command-password", r"\s/rp[\s:]", rf"(?:{_Q})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"/rp[\s:]"),
+    place("code", r"(?i:\b(?:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code\b)", r"(?:[^\n\d.,;!?]{0,24}[:= ])[*\"'`]{0,3}(?P<secret>[0-9]{3,8})(?![0-9]|[.,:/-][0-9])", short_code,
+          r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code"),
+    # The private half of a key in XML (W3C's RSAKeyValue).
+    place("private-key", r"<(?:D|P|Q|DP|DQ|InverseQ)>", r"\s{0,20}(?P<secret>[A-Za-z0-9+/=\s]{40,4000})</(?:D|P|Q|DP|DQ|InverseQ)>", key_half, r"<(?:D|P|Q|DP|DQ|InverseQ)>\s{0,20}[A-Za-z0-9+/]{30}"),
+)  # fmt: skip
+"""In the order in which they are tried."""
+
+_NEARBY = 48
+_ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
+_TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
+_MARKS = "#@$%&.~"
+"""Of selectors, handles, variables and paths."""
+_PIECE = re.compile(rf"(?<!{_OPAQUE}){_OPAQUE}{{6,64}}(?!{_OPAQUE})")
+_NAMED = re.compile(rf"(?i){_WORD}")
+_HEAD = re.compile(rf"(?i)[\\w .-]{{0,30}}?(?:{_WORD})")
+_SEPARATORS = "\t|;,"
+_RULED = re.compile(r"[\s|:+=-]*")
+_DOCUMENT = re.compile(r"(?m)^---")
+_KIND = re.compile(r"(?m)^[ \t-]*kind:[ \t]*[\"']?Secret[\"']?[ \t\r]*$")
+_SECTION = re.compile(r"([ \t]*)(?:data|stringData):[ \t\r]*")
+_ENTRY = re.compile(r"([ \t]+)(?:[\"']?[\w.-]{1,253}[\"']?:[ \t]+)?[\"']?([^\s\"'][^\r\n\"']*)")
+_OBJECT = re.compile(r"\{[^{}]{0,20000}\}")
+_MEMBER = re.compile(rf"{_Q}(?:{'|'.join(PRIVATE_MEMBERS)}){_Q}\s?:\s{{0,9}}{_Q}([A-Za-z0-9_-]{{16,}})")
+Place = tuple[int, int]
+"""Where a secret begins in a text, and where it ends."""
+
+
+def cells_of_tables(text: str) -> Iterator[Place]:
+    """The cells below the name of a secret, in a table of Markdown, or of commas, semicolons or tabs."""
+    done = 0
+    for word in _NAMED.finditer(text):
+        start = text.rfind("\n", 0, word.start()) + 1
+        if start < done:
+            continue
+        done = _line_end(text, start)
+        head = text[start:done]
+        for separator in _SEPARATORS:
+            cells = _cells(head, separator) if separator in head else []
+            columns = [at for at, (begin, end) in enumerate(cells) if _HEAD.fullmatch(head[begin:end])]
+            if columns and all(end - begin <= 40 for begin, end in cells):
+                for place in _below(text, done, separator, len(cells), columns):
+                    yield place
+                    done = max(done, place[1])
+                break
+
+
+def _below(text: str, start: int, separator: str, count: int, columns: list[int]) -> Iterator[Place]:
+    """The cells of some columns in the lines from a place on that have as many cells as the first one."""
+    while start < len(text):
+        end = _line_end(text, start)
+        line = text[start:end]
+        cells = _cells(line, separator)
+        if len(cells) == count:
+            for begin, stop in (cells[column] for column in columns):
+                cell = line[begin:stop]
+                if told(cell) and not cell.isalpha() and not cell.isdigit():
+                    yield start + begin, start + stop
+        elif not _RULED.fullmatch(line):
+            return
+        start = end
+
+
+def _line_end(text: str, start: int) -> int:
+    """Where the line that begins at a place ends, with what ends it."""
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end + 1
+
+
+def _cells(line: str, separator: str) -> list[Place]:
+    """Where the cells of a line stand, without blanks and quotes around them."""
+    places, begin = [], 0
+    body = line.rstrip("\r\n")
+    for part in body.split(separator):
+        inner = part.strip(" \t\"'`*")
+        at = begin + part.find(inner)
+        places.append((at, at + len(inner)))
+        begin += len(part) + 1
+    return places
+
+
+def near_a_word(text: str) -> Iterator[Place]:
+    """What is hardly anything but a password, at most `_NEARBY` characters from a word for one, on one line."""
+    for word in _ASKED.finditer(text):
+        begin = max(text.rfind("\n", 0, word.start()) + 1, word.start() - _NEARBY)
+        end = text.find("\n", word.end(), word.end() + _NEARBY)
+        end = min(len(text), word.end() + _NEARBY) if end < 0 else end
+        if _TWO_DIGITS.search(text, begin, end):
+            yield from (
+                match.span()
+                for match in _PIECE.finditer(text, begin, end)
+                if match[0][0] not in _MARKS and strong(match[0])
+            )
+
+
+def entries_of_secrets(text: str) -> Iterator[Place]:
+    """The values in the manifests of Kubernetes' Secrets, whatever their names."""
+    begin = 0
+    for end in (*(match.start() for match in _DOCUMENT.finditer(text)), len(text)):
+        document = text[begin:end]
+        if _KIND.search(document):
+            for start, stop in _entries(document):
+                yield begin + start, begin + stop
+        begin = end
+
+
+def _entries(document: str) -> Iterator[Place]:
+    start, indent = 0, -1
+    for line in document.splitlines(keepends=True):
+        section, entry = _SECTION.fullmatch(line.rstrip("\n")), _ENTRY.match(line)
+        if section is not None:
+            indent = len(section[1])
+        elif entry is None or len(entry[1]) <= indent:
+            indent = -1 if line.strip() else indent
+        elif indent >= 0 and told(entry[2].strip()) and entry[2].strip() not in ("|", ">", "|-", ">-"):
+            yield start + entry.start(2), start + entry.start(2) + len(entry[2].rstrip())
+        start += len(line)
+
+
+def private_members(text: str) -> Iterator[Place]:
+    """The private members of JSON Web Keys."""
+    for key in _OBJECT.finditer(text):
+        if "kty" in key[0]:
+            yield from (match.span(1) for match in _MEMBER.finditer(text, *key.span()))
+
+
+FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
+    ("password", cells_of_tables, rf"(?i:{_WORD})[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])"),
+    ("password", near_a_word, NEAR),
+    ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
+    ("private-key", private_members, r"kty[\\\"']"),
+)
+"""Rule, what finds it, and its screen."""
