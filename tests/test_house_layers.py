@@ -74,8 +74,9 @@ def imports(module: str, path: Path, known: set[str]) -> Iterator[Import]:
     """Every module that `path` imports; `from package import name` is the submodule if there is one."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    tops = {id(node) for node in tree.body}
     for node in ast.walk(tree):
-        top = node in tree.body
+        top = id(node) in tops
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(module, alias.name, node.lineno, top)

@@ -11,7 +11,7 @@ import pytest
 from processes import press_ctrl_c, until
 
 from whet.cli import app
-from whet.cli.turns import separate_questions, turns
+from whet.record.transcript import separate_questions, turns
 from whet.learn.evolution.live import LiveLine
 from whet.models.budget import Meter
 from whet.record.store import Store

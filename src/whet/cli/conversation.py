@@ -106,7 +106,7 @@ def spoken(note: Feedback) -> str:
 
 def transcript(run: Trajectory) -> Iterator[str]:
     """The run as lines: the question, its tools, the answer, people's words, and what it ran under and cost."""
-    from .turns import TranscriptTurn, how_to_separate, lines_of, turns
+    from ..record.transcript import TranscriptTurn, how_to_separate, lines_of, turns
 
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started))
     who = [f"{name} {value}" for name, value in (("user", run.subject), ("session", run.session)) if value]

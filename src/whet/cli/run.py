@@ -100,7 +100,7 @@ def _served(
     from ..serve import Access, Server, new_tokens, running, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import child_environment, run_child, upstreams_of
-    from .turns import how_to_separate
+    from ..record.transcript import how_to_separate
 
     held = guard.environment()
     address, speaks, tokens = upstream

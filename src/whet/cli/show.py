@@ -321,7 +321,7 @@ class _Runs:
 
     def __call__(self, trajectory: Trajectory) -> None:
         from ..record.tracing.dialects import form
-        from .turns import how_to_separate
+        from ..record.transcript import how_to_separate
 
         self.count += 1
         if self.json:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..record.rows import as_text
-from ..record.tools import bare
-from ..record.tracing.tool_calls import TOLD, arguments, tool_steps
+from .rows import as_text
+from .tools import bare
+from .tracing.tool_calls import TOLD, arguments, tool_steps
 
 if TYPE_CHECKING:
     from ..types import Json, Step, Trajectory
