@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import csv
+import itertools
 import random
 import subprocess
 import sys
@@ -273,7 +273,7 @@ def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk
 
     one, two = improved("one"), asyncio.run(cell())
     assert one.proven
-    assert one.after == two.after  # type: ignore[attr-defined]
+    assert one.after == two.after
     assert (folder / "one" / "prompt.txt").read_text() == one.after
     assert "+" in one.diff()
     with pytest.raises(InputError, match="--base-url"):
@@ -498,8 +498,8 @@ def test_several_texts_are_improved_one_after_the_other() -> None:
         asyncio.run(experiment.improve(Reflect("reflect_Open", "share")))
 
 
-def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_a_lap() -> None:
-    harmful = []
+def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps() -> None:
+    harmful: list[str] = []
 
     def agent(question: str) -> bool:
         if "bad" in str(rule):
@@ -519,7 +519,7 @@ def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_a_lap() -
     done = asyncio.run(experiment.improve(Reflect("reflect_rule", "works", model=model, options=options)))
     assert done.bundle["reflect_rule"].content == "start"
     assert len(model.calls) == options.patience
-    assert len(harmful) <= 3 * 3
+    assert len(harmful) <= 2 * 3 * 3
     assert done.rollouts <= 2 * (20 + 3 * len(model.calls))
 
 
@@ -545,7 +545,7 @@ def test_what_was_given_up_by_bad_luck_is_tried_again_with_what_else_may_help(he
             ["mind the even ones", "you are a clerk", "mind the odd ones", "be quick now"]
         )
         experiment = whet.Experiment(env=whet.calls(lambda question: str(text)), tasks=tasks, rewards=[works])
-        model = ScriptedModel(lambda call, rules=rules: f"- {next(rules)}")
+        model = ScriptedModel([f"- {next(rules)}" for _ in range(8)])
         reflect = Reflect(name, "works", model=model, options=ReflectOptions(patience=8, seed=seed))
         done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=150)))
         better = done.bundle[name].content
@@ -561,7 +561,7 @@ def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
 
     mute = whet.resource("reflect_mute", default="start")
     tasks = [whet.Task(instruction=str(n), group=str(n), answer="x") for n in range(30)]
-    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])  # type: ignore[attr-defined]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])
     model = ScriptedModel([])
     with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
         asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))

@@ -278,14 +278,17 @@ class _Search:
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
 
-        Second looks take no more runs than all others did.
+        Second looks take no more runs than all others did, and leave those that it takes to shorten the best.
         """
+        assert self.start is not None
         to_come = min(self.options.rounds - self.asked, self.options.patience - idle)
         others = self.meter.spent["rollouts"] - self.resumed
         left = self.meter.left("rollouts")
-        if self.resumed > others:
-            return False
-        return left is None or left - len(self.rows) >= max(0, to_come) * others / max(1, self.asked)
+        if left is None or self.resumed > others:
+            return self.resumed <= others
+        new = len(added(self.best.text, self.start.text))
+        shortening = len(self.rows) + new * self.options.first if new > 1 else 0
+        return left - shortening - len(self.rows) >= max(0, to_come) * others / max(1, self.asked)
 
     async def _looked_again(self) -> bool:
         """Run on further rows what may be better than the best by all that is known; True if it is."""
