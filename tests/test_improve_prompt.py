@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import itertools
 import random
 import subprocess
 import sys
@@ -291,7 +292,7 @@ def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk
 
     one, two = improved("one"), asyncio.run(cell())
     assert one.proven
-    assert one.after == two.after  # type: ignore[attr-defined]
+    assert one.after == two.after
     assert (folder / "one" / "prompt.txt").read_text() == one.after
     assert "+" in one.diff()
     with pytest.raises(InputError, match="--base-url"):
@@ -518,8 +519,12 @@ def test_several_texts_are_improved_one_after_the_other() -> None:
         asyncio.run(experiment.improve(Reflect("reflect_Open", "share")))
 
 
-def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(tmp_path: Path) -> None:
+def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps() -> None:
+    harmful: list[str] = []
+
     def agent(question: str) -> bool:
+        if "bad" in str(rule):
+            harmful.append(question)
         return int(question) % 2 == 0 and "bad" not in str(rule)
 
     rule = whet.resource("reflect_rule", default="start")
@@ -535,7 +540,40 @@ def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(tmp_path: Path) -> 
     done = asyncio.run(experiment.improve(Reflect("reflect_rule", "works", model=model, options=options)))
     assert done.bundle["reflect_rule"].content == "start"
     assert len(model.calls) == options.patience
-    assert done.rollouts <= 20 + 3 * len(model.calls)
+    assert len(harmful) <= 2 * 3 * 3
+    assert done.rollouts <= 2 * (20 + 3 * len(model.calls))
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_what_was_given_up_by_bad_luck_is_tried_again_with_what_else_may_help(helps: bool) -> None:
+    """The start is right on a third of the rows by the luck of its wording, which any change loses.
+
+    Either rule alone gains no more than that; and the control's rules gain nothing.
+    """
+
+    def works(run: whet.Trajectory) -> bool:
+        text, number = str(run.output), int(run.task.instruction)
+        rules = ("even ones" in text) * (number % 3 == 0) + ("odd ones" in text) * (number % 3 == 1)
+        return (helps and rules > 0) or (text == "start" and number % 3 == 2)
+
+    name = f"reflect_luck_{helps}"
+    text = whet.resource(name, default="start")
+    tasks = [whet.Task(instruction=str(number), group=str(number)) for number in range(18)]
+    tasks = [replace(task, split=whet.types.Split.TRAIN) for task in tasks]
+    found = 0
+    for seed in range(3):
+        rules = itertools.cycle(
+            ["mind the even ones", "you are a clerk", "mind the odd ones", "be quick now"]
+        )
+        experiment = whet.Experiment(env=whet.calls(lambda question: str(text)), tasks=tasks, rewards=[works])
+        model = ScriptedModel([f"- {next(rules)}" for _ in range(8)])
+        reflect = Reflect(name, "works", model=model, options=ReflectOptions(patience=8, seed=seed))
+        done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=150)))
+        better = done.bundle[name].content
+        found += "even ones" in better and "odd ones" in better
+        assert helps or better == "start"
+        assert done.rollouts <= 150
+    assert found >= 2 if helps else found == 0
 
 
 def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
@@ -544,7 +582,7 @@ def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
 
     mute = whet.resource("reflect_mute", default="start")
     tasks = [whet.Task(instruction=str(n), group=str(n), answer="x") for n in range(30)]
-    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])  # type: ignore[attr-defined]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])
     model = ScriptedModel([])
     with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
         asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))

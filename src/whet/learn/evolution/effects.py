@@ -102,7 +102,7 @@ class Effects:
     def drawn(self, base: Json, rng: random.Random) -> Json:
         """`base` with the settings that are best under one draw from the posterior."""
         noise = [rng.gauss(0.0, 1.0) for _ in range(self._width)]
-        moved = _backward(self._factor, noise)
+        moved = backward(self._factor, noise)
         return self._best(
             base, [mean + deviation for mean, deviation in zip(self._means, moved, strict=True)]
         )
@@ -138,7 +138,7 @@ class Effects:
         # together only would else be taken for certain.
         spread = sum(trial.variance for trial in trials) / len(trials) if trials else 1.0
         scale = PRIOR**2 * spread
-        # The lower triangle, which is all that `_cholesky` reads.
+        # The lower triangle, which is all that `cholesky` reads.
         precision = [[0.0] * row_number + [1.0 / scale] for row_number in range(width)]
         right = [0.0] * width
         ages: dict[int, list[Trial]] = {}
@@ -162,8 +162,8 @@ class Effects:
                         into = precision[row_number]
                         for column in range(row_number + 1):
                             into[column] += weighted * row[column]
-        self._factor = _cholesky(precision)
-        self._means = _backward(self._factor, _forward(self._factor, right))
+        self._factor = cholesky(precision)
+        self._means = backward(self._factor, forward(self._factor, right))
 
 
 def _levels(knob: Knob, now: Json) -> list[Json]:
@@ -203,7 +203,7 @@ def _nearest(levels: Sequence[Json], value: Json) -> int:
     return levels.index(value)
 
 
-def _cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
+def cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     """Lower triangle L with L·Lᵀ equal to the symmetric matrix whose lower triangle is given."""
     factor: list[list[float]] = []
     for row in rows:
@@ -219,7 +219,7 @@ def _cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
     return factor
 
 
-def _forward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+def forward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
     """x with L·x = right."""
     solved: list[float] = []
     for row, value in zip(factor, right, strict=True):
@@ -227,7 +227,7 @@ def _forward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[
     return solved
 
 
-def _backward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+def backward(factor: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
     """x with Lᵀ·x = right."""
     remainder, solved = list(right), [0.0] * len(factor)
     for row_number in range(len(factor) - 1, -1, -1):

@@ -19,8 +19,9 @@ from ..experiment import Experiment
 from ..improvement import Improvement
 from ..loop import Progress, means
 from .cross_fitting import CrossFitting, FoldedProof, as_split
+from .prompt_race import refuse_unanswered
 from .prompted import PromptAgent
-from .reflecting import Reflect, ReflectOptions, refuse_unanswered
+from .reflecting import Reflect, ReflectOptions
 
 LEAST_SEARCH = 80
 """Runs that the search for one fold needs at the least."""

@@ -4,7 +4,7 @@ It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it 
 
 1. one request shows the failures of all rows that were run, grouped by cause and counted, instead of a minibatch
    of three; it asks for root causes before changes, for several prompts at once, and lists what was tried;
-2. a candidate is raced against its parent on the same rows, those that went wrong first, and given up as soon as it
+2. a candidate is raced against its parent on the same rows, those that went wrong first, and put aside as soon as it
    has gained nothing or cannot win; GEPA runs each on a minibatch and the accepted ones on all validation rows;
 3. the parent is the best so far; after a round in vain one that is best on some rows that the best is not (GEPA
    draws from the Pareto front each time);
@@ -20,24 +20,26 @@ is said about a run (the Score's reason, comments of feedback, `Task.meta["said"
 from __future__ import annotations
 
 import random
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from ...errors import BudgetExceeded, ModelError, TrainingRefused
 from ...models import RecordedModel
 from ...models.base import Model
 from ...models.budget import Meter
 from ...record.tracing.resources import FunctionResource, resources
-from ...types import Budget, Bundle, Group, Outcome, Task, Trajectory, Version, digest
-from ..loop import Context, Update, value_of
-from .blocks import ITEM, blocks
+from ...types import Budget, Bundle, Group, Task, Version, digest
+from ..loop import Context, Update
+from .blocks import blocks
 from .failures import Failures, case_of
+from .prompt_race import EQUAL, PromptRace, RacedPrompt, bare
 from .reflection import PromptTrial, RowMemory, added, pruned, read, request, with_rules, without
+from .slots import slots
 
-_EQUAL = 1e-9
+_DRAWS = 10
+"""Draws from the belief about a prompt's pieces, of which the first that may be better than the best is run."""
+_VAIN = 3
+"""Second looks in vain, once the model is asked no more, after which the search ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,32 +62,6 @@ class ReflectOptions:
     """Characters that a prompt may have; twice the start's length where that is more."""
     seed: int = 0
     """Random seed."""
-
-
-@dataclass(slots=True)
-class _Prompt:
-    """A candidate and its runs."""
-
-    text: str
-    bundle: Bundle
-    parent: _Prompt | None = None
-    number: int = 0
-    """Of those that were tried, the start being 0."""
-    runs: dict[str, Trajectory] = field(default_factory=dict)
-    values: dict[str, float] = field(default_factory=dict)
-    """Row → value; a row that a machine failed on is in `runs` only."""
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """Row → rows that it stands for, where that is not one."""
-
-    def mean(self, rows: Iterable[Task]) -> float:
-        ids = [row.id for row in rows if row.id in self.values]
-        weight = sum(self.weights.get(id, 1.0) for id in ids)
-        return sum(self.weights.get(id, 1.0) * self.values[id] for id in ids) / weight if ids else 0.0
-
-    def gain(self, other: _Prompt, rows: Iterable[Task]) -> float:
-        """Sum of the differences to another on rows that both have a value on."""
-        both = [row.id for row in rows if row.id in self.values and row.id in other.values]
-        return sum(self.weights.get(id, 1.0) * (self.values[id] - other.values[id]) for id in both)
 
 
 class Reflect:
@@ -221,26 +197,40 @@ class _Search:
         if not context.train:
             raise TrainingRefused("reflect: no training rows to run candidates on")
         self.options, self.score, self.right = owner.options, owner.score, owner.right
-        self.candidates, self.weights = owner.candidates, owner.weights
-        self.base, self.context, self.version = bundle, context, version
+        self.candidates, self.context, self.version = owner.candidates, context, version
         self.meter = Meter(Budget(rollouts=share))
         """Of this text's share of the runs."""
         self.model = RecordedModel(model, context.log)
         self.rng = random.Random(f"reflect:{self.options.seed}")
-        self.rows = self._affordable()
         self.memory = RowMemory.of([*context.train, *context.validation])
-        self.start: _Prompt | None = None
-        self.pool: list[_Prompt] = []
+        self.race = PromptRace(
+            version,
+            bundle,
+            context,
+            self.meter,
+            self._affordable(),
+            first=self.options.first,
+            score=self.score,
+            right=self.right,
+            weights=owner.weights,
+            seed=self.options.seed,
+            on_trial=lambda prompt: self._tell("on trial", prompt) if self.pool else None,
+        )
+        self.start: RacedPrompt | None = None
+        self.pool: list[RacedPrompt] = []
         """Prompts that were run on all rows."""
-        self.seen: set[str] = set()
         self.attempts: list[PromptTrial] = []
         self.causes: list[str] = []
-        self.asked = self.useless = self.tried = self.memorised = 0
+        self.asked = self.useless = self.memorised = 0
+        self.resumed = 0.0
+        """Runs of second looks."""
         self.ended = ""
-        self.final: _Prompt | None = None
+        self.final: RacedPrompt | None = None
         """The best without what it does not need."""
-        self._words: dict[str, frozenset[str]] = {}
-        self._counts: Counter[str] = Counter()
+
+    @property
+    def rows(self) -> Sequence[Task]:
+        return self.race.rows
 
     def _affordable(self) -> list[Task]:
         """Rows that the start and a few candidates can be run on: with more of them fewer could be tried."""
@@ -251,24 +241,21 @@ class _Search:
         return self.rng.sample(train, count)
 
     @property
-    def best(self) -> _Prompt:
+    def best(self) -> RacedPrompt:
         # The shorter of two equals: what a rule does not earn it costs, in tokens at least.
         return max(self.pool, key=lambda prompt: (round(prompt.mean(self.rows), 9), -len(prompt.text)))
-
-    def _perfect(self, prompt: _Prompt) -> bool:
-        return all(prompt.values.get(row.id, 0.0) >= self.right - _EQUAL for row in self.rows)
 
     async def run(self) -> None:
         """Search until nothing is left to gain, to ask or to spend."""
         self.start = await self._started()
-        if self._perfect(self.start):
+        if self.race.perfect(self.start):
             self.ended = (
                 f"all {len(self.rows)} rows that were tried are right already, so no change was asked for"
             )
             return
         texts = [text for candidate in self.candidates if (text := self._pruned(candidate, self.start))]
         if texts:
-            await self._raced([self._prompt(text, self.start) for text in texts], self.start)
+            await self._raced([self.race.proposal(text, self.start) for text in texts], self.start)
         idle = 0
         limits = self.options
         while self.asked < limits.rounds and idle < limits.patience and await self._wanting():
@@ -276,16 +263,78 @@ class _Search:
             better = await self._reflected(parent)
             idle = 0 if better else idle + 1
             if not better and await self._joined():
+                better, idle = True, 0
+            if not better and self._spared(idle) and await self._looked_again():
                 idle = 0
-        if self._perfect(self.best):
+        if self.race.perfect(self.best):
             self.ended = f"all {len(self.rows)} training rows are right"
+        vain = 0
+        while vain < _VAIN and not self.race.perfect(self.best) and self._spared(limits.patience):
+            vain = 0 if await self._looked_again() else vain + 1
         await self._shortened()
         if not self.ended:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
 
+    def _spared(self, idle: int) -> bool:
+        """True if runs are left for a second look, beside those that the reflections to come are likely to take.
+
+        Second looks take no more runs than all others did, and leave those that it takes to shorten the best.
+        """
+        assert self.start is not None
+        to_come = min(self.options.rounds - self.asked, self.options.patience - idle)
+        others = self.meter.spent["rollouts"] - self.resumed
+        left = self.meter.left("rollouts")
+        if left is None or self.resumed > others:
+            return self.resumed <= others
+        new = len(added(self.best.text, self.start.text))
+        shortening = len(self.rows) + new * self.options.first if new > 1 else 0
+        return left - shortening - len(self.rows) >= max(0, to_come) * others / max(1, self.asked)
+
+    async def _looked_again(self) -> bool:
+        """Run on further rows what may be better than the best by all that is known; True if it is."""
+        best = self.best
+        for _ in range(_DRAWS):
+            text = self._combined(best, self.race.worth_of_pieces(self.rng))
+            if not text or not self.race.promising(text, best):
+                continue
+            prompt, before = self.race.prompt(text, best), self.meter.spent["rollouts"]
+            try:
+                await self.race.resume(prompt, best)
+            finally:
+                self.resumed += self.meter.spent["rollouts"] - before
+            if self.race.whole(prompt):
+                self._enter(prompt, best)
+            else:
+                self._tell("given up once more", prompt)
+            return self.best is not best
+        return False
+
+    def _combined(self, best: RacedPrompt, worth: Sequence[float]) -> str:
+        """The best with the pieces that are worth something and without those that are not; "" if that is no prompt.
+
+        A piece that replaced blocks stays: the old ones may belong anywhere.
+        """
+        assert self.start is not None
+        own = {bare(block): block for block in blocks(best.text)}
+        held = self.race.held(best.text)
+        rules: list[str] = []
+        dropped: list[str] = []
+        for (new, gone), place in self.race.pieces.items():
+            if place not in held and worth[place] > 0:
+                rules += [rule for rule in new if rule not in rules and rule not in own]
+                dropped += gone
+            elif place in held and worth[place] < 0 and not gone:
+                dropped += new
+        if not own.keys() >= set(dropped):
+            return ""
+        text = without(best.text, [own[block] for block in dropped])
+        text = with_rules(text, rules) if rules else text
+        kept = slots(self.start.text).keys() <= slots(text).keys()
+        return text if text.strip() and kept and len(text) <= self._longest else ""
+
     async def _wanting(self) -> bool:
         """True if the best is not right on all rows; where it is, on more of them, as far as half of the runs last."""
-        while self._perfect(self.best):
+        while self.race.perfect(self.best):
             best, tried = self.best, {row.id for row in self.rows}
             spare = [row for row in self.context.train if row.id not in tried]
             left = self.meter.left("rollouts")
@@ -293,10 +342,10 @@ class _Search:
             if count < self.options.first:
                 return False
             more = self.rng.sample(spare, count)
-            await self._extend(best, more)
-            self.rows = [*self.rows, *more]
+            await self.race.extend(best, more)
+            self.race.add_rows(more)
             # The others have not been run on these.
-            self.pool, self._words = [best], {}
+            self.pool = [best]
         return True
 
     def _asked(self) -> str:
@@ -305,10 +354,9 @@ class _Search:
             text += ", not one of which held a new prompt or a rule: another model may propose better"
         return text
 
-    async def _started(self) -> _Prompt:
-        start = self._prompt(str(self.version.content), None)
-        self.seen.add(start.text.strip())
-        await self._extend(start, self.rows)
+    async def _started(self) -> RacedPrompt:
+        start = self.race.prompt(str(self.version.content), None)
+        await self.race.extend(start, self.rows)
         if not start.values:
             failed = next((run.error for run in start.runs.values() if run.error is not None), None)
             why = failed.message if failed is not None else f"no run has a score {self.score!r}"
@@ -317,41 +365,7 @@ class _Search:
         self._tell("as it stands", start)
         return start
 
-    def _prompt(self, text: str, parent: _Prompt | None) -> _Prompt:
-        version = Version(
-            resource=self.version.resource,
-            content=text,
-            kind=self.version.kind,
-            parent=parent.bundle[self.version.resource].id if parent is not None else None,
-        )
-        bundle = self.base.put(version if parent is not None else self.version)
-        prompt = _Prompt(text, bundle, parent, number=self.tried, weights=self.weights)
-        self.tried += 1
-        return prompt
-
-    async def _extend(self, prompt: _Prompt, rows: Sequence[Task]) -> None:
-        missing = [row for row in rows if row.id not in prompt.runs]
-        if not missing:
-            return
-        self.meter.reserve(rollouts=len(missing))
-        if self.pool:
-            self._tell("on trial", prompt)
-        groups = await self.context.rollout(prompt.bundle, missing)
-        refuse_unanswered(groups)
-        for group in groups:
-            run = group.trajectories[0]
-            prompt.runs[group.task.id] = run
-            value = value_of(run, self.score)
-            if (
-                value is None
-                and run.outcome is not Outcome.INFRASTRUCTURE_ERROR
-                and prompt.parent is not None
-            ):
-                value = 0.0  # an answer that nothing could judge is not better than one that was judged
-            if value is not None:
-                prompt.values[group.task.id] = value
-
-    def _parent(self, idle: int) -> _Prompt:
+    def _parent(self, idle: int) -> RacedPrompt:
         """The best; after a round in vain also one that is better on some row than the best."""
         best = self.best
         if idle == 0 or len(self.pool) < 2:
@@ -360,11 +374,11 @@ class _Search:
             prompt
             for prompt in self.pool
             if prompt is not best
-            and any(prompt.values.get(id, 0.0) > value + _EQUAL for id, value in best.values.items())
+            and any(prompt.values.get(id, 0.0) > value + EQUAL for id, value in best.values.items())
         ]
         return self.rng.choice([best, *others])
 
-    async def _reflected(self, parent: _Prompt) -> bool:
+    async def _reflected(self, parent: RacedPrompt) -> bool:
         """Ask for prompts and race them; True if one is the best now."""
         cases = [case for run in parent.runs.values() if (case := case_of(run, self.score)) is not None]
         messages = request(
@@ -388,10 +402,11 @@ class _Search:
         self.causes += reflection.causes
         texts = [text for prompt in reflection.prompts if (text := self._pruned(prompt, parent))]
         self.useless += not texts
-        texts += self._shorter(parent)
-        return await self._raced([self._prompt(text, parent) for text in texts], parent)
+        prompts = [self.race.proposal(text, parent) for text in dict.fromkeys(texts)]
+        prompts += [self.race.prompt(text, parent) for text in self._shorter(parent)]
+        return await self._raced(prompts, parent)
 
-    def _shorter(self, parent: _Prompt) -> list[str]:
+    def _shorter(self, parent: RacedPrompt) -> list[str]:
         """The prompt without one block that it has beside the start: what was right at first may be in the way now."""
         assert self.start is not None
         new = added(parent.text, self.start.text)
@@ -407,58 +422,52 @@ class _Search:
     def _longest(self) -> int:
         return max(self.options.longest, 2 * len(str(self.version.content)))
 
-    def _pruned(self, text: str, parent: _Prompt) -> str:
+    def _pruned(self, text: str, parent: RacedPrompt) -> str:
         """A proposal without what memorises rows; "" if nothing new is left of it."""
         text, dropped = pruned(text, parent.text, self.memory)
         self.memorised += len(dropped)
         if _repeats(text) > _repeats(parent.text):  # it says something once more
             return ""
-        if not text.strip() or text.strip() in self.seen or len(text) > self._longest:
+        if not text.strip() or text.strip() in self.race.known or len(text) > self._longest:
             return ""
-        self.seen.add(text.strip())
         return text
 
-    async def _raced(self, prompts: Sequence[_Prompt], parent: _Prompt) -> bool:
+    async def _raced(self, prompts: Sequence[RacedPrompt], parent: RacedPrompt) -> bool:
         """Run each against its parent, lap by lap; True if one is the best now.
 
         Where several gain on their first lap, what they add is joined, and that runs on in their place.
         """
         before = self.best
         for prompt in prompts:
-            await self._race(prompt, parent, laps=1 if len(prompts) > 1 else None)
-        gains = {prompt.number: prompt.gain(parent, self._ran(prompt)) for prompt in prompts}
-        live = [prompt for prompt in prompts if gains[prompt.number] > _EQUAL]
+            await self.race.race(prompt, parent, before, laps=1 if len(prompts) > 1 else None)
+        gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
+        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL]
         live.sort(key=lambda prompt: -gains[prompt.number])
         if live:
             # A block whose rows stay right without it may be in the way of what is added.
-            live += [
-                p for p in prompts if p not in live and gains[p.number] > -_EQUAL and not _adds(p, parent)
-            ]
+            live += [p for p in prompts if p not in live and gains[p.number] > -EQUAL and not p.adds(parent)]
         union = self._union(live, parent) if len(live) > 1 else None
         if union is not None:
-            await self._race(union, parent)
+            await self.race.race(union, parent, before)
             self._enter(union, parent)
         if self.best is before:
             # The best of them alone; the others' rules are asked for again if they were good.
             for prompt in live[: 1 if len(prompts) > 1 else 0]:
-                await self._race(prompt, parent)
+                await self.race.race(prompt, parent, before)
         for prompt in prompts:
             self._enter(prompt, parent, joined=union is not None and prompt in live)
         return self.best is not before
 
-    def _ran(self, prompt: _Prompt) -> list[Task]:
-        return [row for row in self.rows if row.id in prompt.values]
-
-    def _enter(self, prompt: _Prompt, parent: _Prompt, *, joined: bool = False) -> None:
+    def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
         """Note how a prompt fared, for the requests that follow; one that ran on all rows may become a parent."""
-        ran, whole = self._ran(prompt), len(prompt.runs) == len(self.rows)
+        ran, whole = self.race.ran(prompt), self.race.whole(prompt)
         new = "\n".join(added(prompt.text, parent.text)) or "(blocks dropped or moved)"
         self.attempts.append(PromptTrial(new, prompt.gain(parent, ran), len(ran)))
-        if whole:
+        if whole and prompt not in self.pool:
             self.pool.append(prompt)
         self._tell("kept" if whole else "joined with others" if joined else "given up", prompt)
 
-    def _union(self, prompts: Sequence[_Prompt], parent: _Prompt) -> _Prompt | None:
+    def _union(self, prompts: Sequence[RacedPrompt], parent: RacedPrompt) -> RacedPrompt | None:
         """The parent without what any of these drops, and with what each adds; None if one does more than that."""
         rules: list[str] = []
         dropped: list[str] = []
@@ -466,87 +475,17 @@ class _Search:
             new, gone = added(prompt.text, parent.text), added(parent.text, prompt.text)
             if without(prompt.text, new).split() != without(parent.text, gone).split():
                 return None
-            rules += [rule for rule in map(_bare, new) if rule not in rules]
+            rules += [rule for rule in map(bare, new) if rule not in rules]
             dropped += gone
         text = self._pruned(with_rules(without(parent.text, dropped), rules), parent)
-        return self._prompt(text, parent) if text else None
-
-    async def _race(
-        self, prompt: _Prompt, parent: _Prompt, bar: float = _EQUAL, laps: int | None = None
-    ) -> None:
-        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps."""
-        order = self._order(prompt, parent)
-        at, lap = 0, self.options.first
-        while at < len(order):
-            rows = order[at : at + lap]
-            # The other rows of the lap can only lose: what gained nothing on these is given up without them.
-            # One that only drops something may be joined for losing nothing, so it is run on all.
-            if bar > 0 and _adds(prompt, parent):
-                able = [row for row in rows if self._able(parent, row) > 0.0]
-                await self._extend(prompt, able)
-                if prompt.gain(parent, [*order[:at], *able]) < bar:
-                    return
-            await self._extend(prompt, rows)
-            at, lap = min(len(order), at + lap), 2 * lap
-            ran, left = order[:at], order[at:]
-            gain = prompt.gain(parent, ran)
-            # The most that it can still gain: every row that is left becomes right.
-            hope = gain + sum(self._able(parent, row) for row in left)
-            hopeless = hope < bar if bar < 0 else hope <= self.best.gain(parent, self.rows) - _EQUAL
-            if left and (gain < bar or hopeless):
-                return
-            laps = None if laps is None else laps - 1
-            if laps == 0:
-                return
-
-    def _able(self, parent: _Prompt, row: Task) -> float:
-        """The most that a row can gain."""
-        return self.weights.get(row.id, 1.0) * (1.0 - parent.values.get(row.id, 0.0))
-
-    def _order(self, prompt: _Prompt, parent: _Prompt) -> list[Task]:
-        """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
-
-        A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
-        that share the most words with what the prompt adds: what does not help where it speaks helps nowhere.
-        """
-        shuffled = random.Random(f"race:{self.options.seed}:{parent.text}").sample(self.rows, len(self.rows))
-        # A prompt that only drops something is tried where that may be missed, on rows that are right with it.
-        dropping = not _adds(prompt, parent)
-        words = _words("\n".join(added(prompt.text, parent.text)))
-        gone = _words("\n".join(added(parent.text, prompt.text)))
-        causes: dict[str, list[Task]] = {}
-        right: list[Task] = []
-        for row in shuffled:
-            if parent.values.get(row.id, 0.0) >= self.right - _EQUAL:
-                right.append(row)
-                continue
-            case = case_of(parent.runs[row.id], self.score)
-            causes.setdefault(case.cause if case is not None else "", []).append(row)
-        # One of each cause in turn: a rule that mends one cause shows early.
-        wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
-        wrong.sort(key=lambda row: -self._shared(words, row))
-        if dropping:
-            right.sort(key=lambda row: -self._shared(gone, row))
-            return [*right, *wrong]
-        order: list[Task] = []
-        while wrong or right:
-            order += wrong[:2] + right[:1]
-            wrong, right = wrong[2:], right[1:]
-        return order
-
-    def _shared(self, words: frozenset[str], row: Task) -> float:
-        """How much the words of a change are those of a row, each by how few rows have it."""
-        if not self._words:
-            self._words = {task.id: _words(f"{task.instruction} {task.answer}") for task in self.rows}
-            self._counts = Counter(word for own in self._words.values() for word in own)
-        return sum(1.0 / self._counts[word] for word in words & self._words[row.id])
+        return self.race.prompt(text, parent) if text else None
 
     async def _joined(self) -> bool:
         """The best with what another prompt has beside it, where that one is better on some rows; no model is asked."""
         best = self.best
         for other in reversed(self.pool):
             better = any(
-                other.values.get(id, 0.0) > value + _EQUAL
+                other.values.get(id, 0.0) > value + EQUAL
                 for id, value in best.values.items()
                 if other is not best
             )
@@ -555,7 +494,7 @@ class _Search:
             )
             text = self._pruned(with_rules(best.text, rules), best) if rules else ""
             if text:
-                return await self._raced([self._prompt(text, best)], best)
+                return await self._raced([self.race.prompt(text, best)], best)
         return False
 
     async def _shortened(self) -> None:
@@ -569,30 +508,30 @@ class _Search:
         new = added(best.text, self.start.text)
         if len(new) < 2:
             return
-        spare: list[_Prompt] = []
+        spare: list[RacedPrompt] = []
         for block in new:
             left = self.meter.left("rollouts")
             text = without(best.text, [block])
             if not text.strip() or (left is not None and left < len(self.rows) + first):
                 continue
-            prompt = self._prompt(text, best)
-            await self._race(prompt, best, -_EQUAL, laps=1)
-            if prompt.gain(best, self._ran(prompt)) >= -_EQUAL:
+            prompt = self.race.prompt(text, best)
+            await self.race.race(prompt, best, best, -EQUAL, laps=1)
+            if prompt.gain(best, self.race.ran(prompt)) >= -EQUAL:
                 spare.append(prompt)
         dropped = [block for prompt in spare for block in added(best.text, prompt.text)]
         if not dropped or len(dropped) == len(new):
             return
-        shorter = self._prompt(without(best.text, dropped), best)
-        worth = len(dropped) / 2 + _EQUAL
-        await self._race(shorter, best, -worth)
-        if len(shorter.runs) == len(self.rows) and shorter.gain(best, self.rows) >= -worth:
+        shorter = self.race.prompt(without(best.text, dropped), best)
+        worth = len(dropped) / 2 + EQUAL
+        await self.race.race(shorter, best, best, -worth)
+        if self.race.whole(shorter) and shorter.gain(best, self.rows) >= -worth:
             self.final = shorter
             self.ended = (
                 f"{self.ended or self._asked()}; {len(dropped)} blocks that earned too little are dropped"
             )
             self._tell("without what no row misses", shorter)
 
-    def _tell(self, what: str, prompt: _Prompt) -> None:
+    def _tell(self, what: str, prompt: RacedPrompt) -> None:
         ran = [row for row in self.rows if row.id in prompt.values]
         new = added(prompt.text, prompt.parent.text) if prompt.parent is not None else []
         most = self.meter.budget.rollouts
@@ -604,7 +543,7 @@ class _Search:
             score=round(prompt.mean(ran), 4),
             best=round(self.best.mean(self.rows), 4) if self.pool else 0.0,
             reflections=self.asked,
-            candidate=" ".join(_bare(new[0]).split())[:60] if new else "",
+            candidate=" ".join(bare(new[0]).split())[:60] if new else "",
             **budget,
         )
 
@@ -615,7 +554,7 @@ class _Search:
         # The start was not run on the rows that were added when all others were right.
         rows = [row for row in self.rows if row.id in self.start.runs]
         before, after = self.start.mean(rows), best.mean(rows)
-        if after <= before + _EQUAL:
+        if after <= before + EQUAL:
             best = self.start
         metrics = {
             "start": before,
@@ -623,7 +562,7 @@ class _Search:
             "rows": float(len(rows)),
             "asked": float(self.asked),
             "useless": float(self.useless),
-            "tried": float(self.tried - 1),
+            "tried": float(len(self.race.known) - 1),
             "memorised": float(self.memorised),
             "spread": max(self.start.values.values()) - min(self.start.values.values()),
         }
@@ -638,35 +577,7 @@ class _Search:
         )
 
 
-def refuse_unanswered(groups: Sequence[Group]) -> None:
-    """Stop where the model under the prompt answers no more: a key that is refused would cost every further row a call.
-
-    Raises:
-        TrainingRefused: each of these runs ended in an error of the model.
-    """
-    errors = [run.error for group in groups for run in group.trajectories]
-    failed = [error for error in errors if error is not None and error.type == ModelError.__name__]
-    if failed and len(failed) == len(errors):
-        raise TrainingRefused(
-            f"the model cannot be asked: {failed[0].message} Its answers so far are recorded: run the same command "
-            "again to go on."
-        )
-
-
-def _adds(prompt: _Prompt, parent: _Prompt) -> bool:
-    return bool(added(prompt.text, parent.text))
-
-
 def _repeats(text: str) -> int:
     """Blocks of a prompt that stand in it before."""
-    own = [_bare(block) for block in blocks(text)]
+    own = [bare(block) for block in blocks(text)]
     return len(own) - len(set(own))
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w{3,}", text.casefold()))
-
-
-def _bare(block: str) -> str:
-    """A block without the mark of a list item."""
-    return ITEM.sub("", block.strip(), count=1)
