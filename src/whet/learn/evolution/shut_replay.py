@@ -37,6 +37,8 @@ from ..datasets.callee import RUNNER, staged
 from ..datasets.recorded import asked_by, instruction_arguments
 from .agent import DATA_FILES, RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
+from .lending import RUNNER as LENDING
+from .lending import lent
 from .networked import placed
 
 _RECORDED = "recorded:"
@@ -122,7 +124,7 @@ class ShutReplay:
         self._rewritten = {bare(qualname) for _, qualname in changed}
         self._pool = Pool(workers=2)
         self._stack = AsyncExitStack()
-        self._pieces: dict[str, ProgramSession] = {}
+        self._pieces: dict[str, tuple[ProgramSession, bool]] = {}
         self._place = tempfile.TemporaryDirectory(prefix="whet-shadow-")
         self._process: AgentProcess | None = None
 
@@ -203,18 +205,27 @@ class ShutReplay:
         self, replay: Replay, name: str, args: list[Json], kwargs: dict[str, Json]
     ) -> dict[str, Json]:
         """The answer of a function that a proposer wrote, called in the sandbox."""
-        session = self._pieces.get(name)
-        if session is None:
-            target = self._agent.target(name, [])
-            files = staged(target.build(self._agent.start), target.entry)
-            opened = self._pool.open(files, f"{RUNNER}:call")
-            session = self._pieces[name] = await self._stack.enter_async_context(opened)
-        result = await session.call([args, kwargs, {}])
+        session, lends = self._pieces.get(name) or await self._opened(name)
+        result = await session.call([args, kwargs, {}, {}] if lends else [args, kwargs, {}])
+        if lends and result.failure is None:
+            if "asks" in result.value:
+                replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")
+                return {"raised": "RuntimeError", "message": f"{name} asks {result.value['asks']:.80}"}
+            return {"value": result.value["value"]}
         if result.failure is None:
             return {"value": result.value}
         if result.failure.type in _UNREACHABLE:
             replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
+
+    async def _opened(self, name: str) -> tuple[ProgramSession, bool]:
+        """A function in the sandbox, and whether helpers of it would have to answer from outside."""
+        target = self._agent.target(name, [])
+        loan = lent(target.build(self._agent.start), target.entry, self._agent.trees)
+        files = staged(loan.files, target.entry)
+        opened = self._pool.open(files, f"{LENDING if loan.helpers else RUNNER}:call")
+        self._pieces[name] = await self._stack.enter_async_context(opened), bool(loan.helpers)
+        return self._pieces[name]
 
     def _started(self) -> AgentProcess:
         """The agent's process, in a copy of the folder in which its tools ask for what was recorded."""
