@@ -1,4 +1,4 @@
-"""The claim on false wins over data of somebody else: what cannot be read is said by count and place, and breaks nothing."""
+"""The claim on false wins over data of somebody else: what cannot be read is said by count and place."""
 
 from __future__ import annotations
 
