@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from data_rows import AbsentData, json_rows, lacks
 from linear_texts import accuracy
 from newcomers_shell import Noted
 
@@ -41,17 +42,30 @@ Pairs = Sequence[tuple[str, str]]
 
 def databases(data: Path, seed: int) -> Pairs:
     """Questions, and the database that each is about."""
-    rows = json.loads((data / "intercode_sql" / "ic_spider_dev.json").read_bytes())
-    return [(row["query"], row["db"]) for row in rows]
+    try:
+        rows = json.loads((data / "intercode_sql" / "ic_spider_dev.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise AbsentData(f"the questions about databases: {error}") from error
+    asked = [row for row in rows if isinstance(row, dict) and row.get("query") and row.get("db")]
+    if len(asked) < len(rows):
+        print(
+            f"databases: {len(rows) - len(asked)} of {len(rows)} rows left out, which lack query or db",
+            flush=True,
+        )
+    return [(str(row["query"]), str(row["db"])) for row in asked]
 
 
 def subjects(data: Path, seed: int) -> Pairs:
     """Examination questions without their options, and their subject."""
-    chosen = random.Random(seed).sample(sorted((data / "routellm" / "mmlu").glob("*.csv")), SUBJECTS)
+    files = sorted((data / "routellm" / "mmlu").glob("*.csv"))
+    if len(files) < 2:
+        raise AbsentData(f"{data / 'routellm' / 'mmlu'} holds {len(files)} subjects, and two are needed")
+    chosen = random.Random(seed).sample(files, min(SUBJECTS, len(files)))
     pairs = []
     for path in chosen:
         with path.open(encoding="utf-8", newline="") as file:
-            asked = [line["prompt"].partition("\nA.")[0] for line in csv.DictReader(file)]
+            asked = [(line.get("prompt") or "").partition("\nA.")[0] for line in csv.DictReader(file)]
+            asked = [question for question in asked if question.strip()]
         pairs += [
             (question, path.stem) for question in random.Random(seed).sample(asked, min(EACH, len(asked)))
         ]
@@ -156,6 +170,11 @@ def measure(data: Path, folder: Path) -> list[Noted]:
     """Every set, over the seeds; and the tables without a wrong label, of which none may be found."""
     noted = []
     for name, read in SETS.items():
+        try:
+            read(data, 0)
+        except AbsentData as error:
+            noted.append(Noted(name, lines={"its data are there": False}, said=str(error)))
+            continue
         labels, repeats, gains, by_chance, others, false, most = [], [], [], [], [], [], []
         for seed in range(SEEDS):
             pairs = read(data, seed)
@@ -199,7 +218,10 @@ def measure(data: Path, folder: Path) -> list[Noted]:
                 },
             )
         )
-    return [*noted, *by_agents(data)]
+    try:
+        return [*noted, *by_agents(data)]
+    except AbsentData as error:
+        return [*noted, Noted("answers, by six models", lines={"its data are there": False}, said=str(error))]
 
 
 def number(text: str) -> str:
@@ -212,20 +234,23 @@ def number(text: str) -> str:
 def by_agents(data: Path) -> list[Noted]:
     """Answers of GSM8K, a fifth of them exchanged, beside what models answered."""
     path = data / "gsm8k" / "example_model_solutions.jsonl"
-    solved = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    solved = [row for row in json_rows(path, lacks("question", "ground_truth")) if row is not None]
     right = {one["question"]: number(one["ground_truth"]) for one in solved}
     old = {
         one["question"]: [(name, number(of["solution"])) for name, of in one.items() if isinstance(of, dict)]
         for one in solved
     }
-    with (data / "routellm" / "gsm8k_responses.csv").open(encoding="utf-8", newline="") as file:
-        recorded = {line["prompt"]: line for line in csv.DictReader(file)}
+    responses = data / "routellm" / "gsm8k_responses.csv"
+    if not responses.is_file():
+        raise AbsentData(f"there is no {responses}")
+    with responses.open(encoding="utf-8", newline="") as file:
+        recorded = {line["prompt"]: line for line in csv.DictReader(file) if line.get("prompt")}
     ends = "_response"
     six = {
         question: [
             *answers,
             *(
-                (name, number(text))
+                (name, number(text or ""))
                 for name, text in recorded.get(question, {}).items()
                 if name.endswith(ends)
             ),

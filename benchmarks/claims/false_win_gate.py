@@ -17,16 +17,16 @@ is, and needs the same e-value.
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import NamedTuple
 
+from data_rows import AbsentData, json_rows, lacks
 from newcomers_shell import Noted
 
 from whet.prove.gate import Comparison, compare
@@ -42,6 +42,10 @@ Z_5_PERCENT = 1.645
 LEAST_SEEN = 20
 """Pairs before the naive test first looks."""
 NEAR = 0.02
+MOSTLY = 0.9
+"""Share of the agents that must have been run on a task."""
+FEWEST_NEAR = 10
+"""Pairs of agents that are taken for a gain at the least, the nearest ones where few are near."""
 
 
 class Groups(NamedTuple):
@@ -70,14 +74,27 @@ class Recorded:
 
 
 def recorded(data: Path) -> Recorded:
-    """The agents that were run on every task."""
+    """The agents that were run on every task, of the tasks that nearly all were run on.
+
+    Raises:
+        AbsentData: too few agents or tasks.
+    """
     runs = []
-    for path in sorted((data / "recorded_agents" / "runs").glob("*.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            rows = (json.loads(line) for line in lines)
-            runs.append({row["id"]: int(bool(row["success"])) for row in rows})
-    ids = max((list(run) for run in runs), key=len)
+    for path in sorted((data / "recorded_agents" / "runs").glob("*.jsonl*")):
+        rows = [row for row in json_rows(path, lacks("id", "success")) if row is not None]
+        runs.append({str(row["id"]): int(bool(row["success"])) for row in rows})
+    times = Counter(task for run in runs for task in run)
+    ids = [task for task, count in times.items() if count >= MOSTLY * len(runs)]
     whole = [run for run in runs if run.keys() >= set(ids)]
+    if len(whole) <= POOL:
+        # Rows that cannot be read are others in each run: then the tasks that all of the nearly whole runs have.
+        whole = [run for run in runs if len(run.keys() & set(ids)) >= MOSTLY * len(ids)]
+        ids = [task for task in ids if all(task in run for run in whole)]
+    if len(whole) <= POOL or len(ids) < 2 * LEAST_SEEN:
+        raise AbsentData(
+            f"{data / 'recorded_agents'} holds {len(whole)} agents that were run on the same {len(ids)} tasks; it "
+            f"takes more than {POOL}, and {2 * LEAST_SEEN} tasks"
+        )
     return Recorded([[run[task] for task in ids] for run in whole], [task.rpartition("_")[0] for task in ids])
 
 
@@ -159,7 +176,7 @@ def _nulls(agents: Recorded, rng: random.Random) -> Iterator[Noted]:
         for old in range(len(agents.success))
         for new in range(len(agents.success))
         if -2 * NEAR <= fmean(agents.differences(old, new)) < 0
-    ]
+    ] or [(new, old) for old, new in _near(agents, NEAR)]
     promoted = 0
     for _ in range(PLANTED):
         values = agents.differences(*rng.choice(worse))
@@ -222,12 +239,14 @@ def _near(agents: Recorded, gain: float) -> list[tuple[int, int]]:
     key = (id(agents), gain)
     if key not in _NEAR:
         rates = [fmean(row) for row in agents.success]
-        _NEAR[key] = [
-            (old, new)
+        apart = sorted(
+            (abs(after - before - gain), old, new)
             for old, before in enumerate(rates)
             for new, after in enumerate(rates)
-            if abs(after - before - gain) <= NEAR
-        ]
+            if old != new
+        )
+        near = sum(distance <= NEAR for distance, _, _ in apart)
+        _NEAR[key] = [(old, new) for _, old, new in apart[: max(near, FEWEST_NEAR)]]
     return _NEAR[key]
 
 

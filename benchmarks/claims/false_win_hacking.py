@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from data_rows import json_rows, lacks
 from hacking_world import HOLES, Clerk, Desk, Pay, hollow, honest, learn, start, tasks_of
 from newcomers_shell import REPOSITORY, Noted
 
@@ -255,8 +256,8 @@ KINDS = {
 
 def _rows(data: Path, folder: Path) -> dict[str, Path]:
     """Kind → known answers: of gsm8k's problems and what is said in them."""
-    lines = (data / "gsm8k" / "test.jsonl").read_text(encoding="utf-8").splitlines()[: 3 * ROWS]
-    problems = [json.loads(line) for line in lines]
+    rows = json_rows(data / "gsm8k" / "test.jsonl", lacks("question", "answer"))
+    problems = [row for row in rows if row is not None][: 3 * ROWS]
     made: dict[str, list[dict[str, Any]]] = {
         "number": [],
         "record": [],

@@ -7,15 +7,16 @@ of: for that, half of the set is labelled and the other half judged, each half i
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from data_rows import AbsentData, json_rows, lacks
 from newcomers_shell import Noted
 
+from whet.errors import InputError
 from whet.judge.panel import SURE, Panel, PanelReading, fit_panel
 from whet.judge.votes import Ballot, model_of, pair_vote
 
@@ -33,10 +34,9 @@ def measure(data: Path, folder: Path) -> list[Noted]:
     del folder
     sets = _sets(data / "recorded_judges")
     weaker = _judged_by(sets, lambda judge: model_of(judge) != STRONGEST)
-    noted = [
-        *_left_out("all judges", sets),
-        *_left_out(f"without {STRONGEST}", weaker, may_abstain=True),
-    ]
+    noted = _left_out("all judges", sets)
+    if any(one.votes for ballots in weaker.values() for one in ballots):
+        noted += _left_out(f"without {STRONGEST}", weaker, may_abstain=True)
     adversarial = [name for name in ADVERSARIAL if name in sets]
     if NATURAL in sets and adversarial:
         noted.append(_refused(sets, adversarial))
@@ -45,26 +45,55 @@ def measure(data: Path, folder: Path) -> list[Noted]:
 
 
 def _sets(folder: Path) -> Sets:
-    sets = {}
+    """Set → ballots, of every set that has pairs and verdicts.
+
+    Raises:
+        AbsentData: fewer than two sets, so that none can be left out.
+    """
+    sets: dict[str, Sequence[Ballot]] = {}
     for path in sorted(folder.glob("*.pairs.jsonl")):
-        name = path.name.partition(".")[0]
-        pairs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        verdicts = folder / f"{name}.verdicts.jsonl"
-        rows = [json.loads(line) for line in verdicts.read_text(encoding="utf-8").splitlines()]
-        sets[name] = [
-            Ballot(
-                {
-                    row["judge"]: vote
-                    for row in rows
-                    if (vote := pair_vote(*row["winner"][number])) is not None
-                },
-                pair["label"] == 1,
-                name,
-                pair["id"],
+        name = path.name.removesuffix(".pairs.jsonl")
+        pairs = json_rows(path, _complaint)
+        try:
+            rows = json_rows(folder / f"{name}.verdicts.jsonl", lacks("judge", "winner"))
+        except AbsentData as error:
+            print(f"{name} is left out: {error}", flush=True)
+            continue
+        votes: dict[int, dict[str, float]] = {}
+        short: set[str] = set()
+        for row in rows:
+            winners = row["winner"] if row is not None else []
+            if row is None or not isinstance(winners, list) or len(winners) != len(pairs):
+                short |= set() if row is None else {str(row["judge"])}
+                continue
+            for number, winner in enumerate(winners):
+                vote = _vote(winner)
+                if vote is not None:
+                    votes.setdefault(number, {})[str(row["judge"])] = vote
+        if short:
+            print(
+                f"{name}: {len(short)} judges left out, whose winners are not {len(pairs)}: {min(short)} first"
             )
+        ballots = [
+            Ballot(votes[number], pair["label"] == 1, name, str(pair.get("id", number)))
             for number, pair in enumerate(pairs)
+            if pair is not None and number in votes
         ]
+        if ballots:
+            sets[name] = ballots
+    if len(sets) < 2:
+        raise AbsentData(f"{folder} holds {len(sets)} sets of pairs with verdicts, and two are needed")
     return sets
+
+
+def _complaint(pair: Mapping[str, object]) -> str:
+    return "" if pair.get("label") in (1, 2) else f"the label is {pair.get('label')!r}, and not 1 or 2"
+
+
+def _vote(winner: object) -> float | None:
+    orders = winner if isinstance(winner, list) and len(winner) == 2 else [winner, winner]
+    first, second = (one if one in (1, 2) else None for one in orders)
+    return pair_vote(first, second)
 
 
 def _judged_by(sets: Sets, wanted: Callable[[str], bool]) -> Sets:
@@ -79,6 +108,7 @@ def _judged_by(sets: Sets, wanted: Callable[[str], bool]) -> Sets:
             for one in ballots
         ]
         for name, ballots in sets.items()
+        if any(wanted(judge) for one in ballots for judge in one.votes)
     }
 
 
@@ -114,8 +144,13 @@ def _left_out(heading: str, sets: Sets, *, may_abstain: bool = False) -> list[No
     sure: list[float] = []
     known: list[float] = []
     for name, ballots in sets.items():
-        panel = fit_panel(_others(sets, name))
-        reading = panel.read(ballots)[name]
+        try:
+            panel = fit_panel(_others(sets, name))
+            reading = panel.read(ballots)[name]
+        except InputError as error:
+            noted.append(Noted(f"{heading}, {name} left out", {"panel": "not fitted"}, said=str(error)))
+            print(f"{heading}, {name} left out: {error}", flush=True)
+            continue
         rights = _rights(reading, ballots)
         judge, single = _alone(panel, ballots)
         panels.append(fmean(rights))
@@ -138,6 +173,8 @@ def _left_out(heading: str, sets: Sets, *, may_abstain: bool = False) -> list[No
                 reading.refusal,
             )
         )
+    if not panels:
+        raise AbsentData(f"{heading}: no panel could be fitted on the sets that are there")
     pairs = sum(map(len, sets.values()))
     gain = fmean(panels) - fmean(singles)
     lines = {

@@ -6,7 +6,6 @@ The record is made of the recorded agents' own runs, and read and scored by what
 from __future__ import annotations
 
 import asyncio
-import gzip
 import itertools
 import json
 import random
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from data_rows import AbsentData, json_rows, lacks
 from newcomers_shell import Noted
 
 from whet.judge import Reward
@@ -141,12 +141,15 @@ def _shuffled(store: Store) -> dict[str, float]:
 def _runs(data: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], Any]]:
     """Agent, its row, its task, and as the right answer the first one that the benchmark's checker passed."""
     place = data / "recorded_agents"
-    with gzip.open(place / "tasks.jsonl.gz", "rt", encoding="utf-8") as lines:
-        tasks = {row["id"]: row for row in map(json.loads, lines)}
-    rows = []
-    for file in sorted((place / "runs").glob("*.jsonl.gz")):
-        with gzip.open(file, "rt", encoding="utf-8") as lines:
-            rows += [(file.name.partition(".jsonl")[0], json.loads(line)) for line in lines]
+    tasks = {row["id"]: row for row in json_rows(place / "tasks.jsonl.gz", lacks("id")) if row is not None}
+    rows = [
+        (file.name.partition(".jsonl")[0], row)
+        for file in sorted((place / "runs").glob("*.jsonl*"))
+        for row in json_rows(file, lacks("id", "success", "answer"))
+        if row is not None and row["id"] in tasks
+    ]
+    if not rows:
+        raise AbsentData(f"{place} holds no run of one of its tasks")
     right: dict[str, Any] = {}
     for _, row in rows:
         if row["success"]:
@@ -158,17 +161,19 @@ def _runs(data: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], Any
 def _trajectory(
     number: int, agent: str, row: dict[str, Any], about: dict[str, Any], right: Any
 ) -> Trajectory:
-    question = about["question"] or ""
+    question = str(about.get("question") or "")
     # A list of calls is one answer, and not several that are right.
     task = Task(
-        instruction=question, answer=[right] if isinstance(right, list) else right, group=about["category"]
+        instruction=question,
+        answer=[right] if isinstance(right, list) else right,
+        group=str(about.get("category") or ""),
     )
     step = Step(
         kind="llm",
         observation=[{"role": "user", "text": question}],
         action=row["answer"],
-        usage=Usage(row["input_tokens"] or 0, row["output_tokens"] or 0, 0.0, 1),
-        latency=row["seconds"],
+        usage=Usage(int(row.get("input_tokens") or 0), int(row.get("output_tokens") or 0), 0.0, 1),
+        latency=row.get("seconds"),
         info={"model": agent},
     )
     return Trajectory(
@@ -176,7 +181,7 @@ def _trajectory(
         id=f"{agent}/{number}",
         steps=(step,),
         output=row["answer"],
-        seconds=row["seconds"],
+        seconds=row.get("seconds"),
         outcome=Outcome.SUCCESS if row["success"] else Outcome.FAILURE,
     )
 

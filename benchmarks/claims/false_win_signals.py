@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_rows import AbsentData, json_rows, lacks
 from newcomers_shell import Noted
 
 from whet.record.tracing.signals import Turn, signals
@@ -104,7 +105,15 @@ class Move:
 
 def asked_twice(data: Path, *, held_out: bool, seed: int = 0) -> Iterator[Move]:
     """The second person's wording of a query, and another query of the same database, after the first one's."""
-    rows = json.loads((data / "intercode_sql" / "ic_spider_dev.json").read_bytes())
+    try:
+        rows = json.loads((data / "intercode_sql" / "ic_spider_dev.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise AbsentData(f"the questions about databases: {error}") from error
+    rows = [
+        row
+        for row in rows
+        if isinstance(row, dict) and all(row.get(name) for name in ("db", "gold", "query"))
+    ]
     wordings: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in rows:
         wordings[row["db"], " ".join(row["gold"].casefold().split())].append(row["query"])
@@ -117,7 +126,10 @@ def asked_twice(data: Path, *, held_out: bool, seed: int = 0) -> Iterator[Move]:
         if database not in chosen or len(set(texts)) < 2:
             continue
         first, second = rng.sample(texts[:2], 2)
-        other = rng.choice([text for query, text in by_database[database] if query != gold])
+        others = [text for query, text in by_database[database] if query != gold]
+        if not others:
+            continue
+        other = rng.choice(others)
         yield Move(first, gold, second, False, "asked again")
         yield Move(first, gold, other, True, "went on, same database")
 
@@ -125,8 +137,8 @@ def asked_twice(data: Path, *, held_out: bool, seed: int = 0) -> Iterator[Move]:
 def conversation_questions(data: Path) -> Iterator[tuple[str, str, str]]:
     """A question about a conversation, its answer, and another question about the same."""
     for path in sorted((data / "conversations").glob("*.questions.jsonl")):
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        rows = [row for row in rows if row.get("answer") is not None]
+        read = json_rows(path, lacks("question"))
+        rows = [row for row in read if row is not None and row.get("answer") is not None]
         for row, after in zip(rows[::2], rows[1::2], strict=False):
             yield row["question"], str(row["answer"]), after["question"]
 
@@ -136,7 +148,10 @@ def moves(data: Path, seed: int = 0) -> list[Move]:
     triples = list(conversation_questions(data))
     rng = random.Random(f"moves:{seed}")
     listed = [*asked_twice(data, held_out=True, seed=seed)]
-    listed += [Move(*triple, True, "went on, another question") for triple in rng.sample(triples, 100)]
+    listed += [
+        Move(*triple, True, "went on, another question")
+        for triple in rng.sample(triples, min(100, len(triples)))
+    ]
     for sentences, speaks_for, source in ((PRAISE, True, "praise"), (BLAME, False, "blame")):
         for sentence in sentences:
             question, answer, _ = rng.choice(triples)

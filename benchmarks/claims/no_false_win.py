@@ -12,7 +12,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_rows import AbsentData
 from newcomers_shell import Noted, report
+
+from whet.errors import InputError
 
 LINES: dict[str, str] = {
     "judges": "false_win_judges",
@@ -39,7 +42,10 @@ def no_false_win(data: Path, folder: Path, *, lines: Sequence[str]) -> bool:
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
         began, spent = time.monotonic(), _cpu()
-        noted: list[Noted] = module.measure(data, place)
+        try:
+            noted: list[Noted] = module.measure(data, place)
+        except (AbsentData, FileNotFoundError, InputError) as error:
+            noted = [Noted(name, lines={"its data are there": False}, said=str(error))]
         print(f"{name}: {time.monotonic() - began:.0f} s, {_cpu() - spent:.0f} s of CPU", flush=True)
         reached &= report(
             f"No false win: {name}", (module.__doc__ or "").partition("\n")[0], noted, page=True
