@@ -12,11 +12,12 @@ worker's request in each third.  The slope is that of a line through the means o
 thirds: single readings follow each other too closely for an error of their own.  Exits with 1 for an error, and with 2
 where the interval of the slope lies above zero.
 
-Memory grows at first: by 32 MB of SQLite's page cache once the file is as large, by 8 MB once there is a second segment
-of spans (`record/store/spans.py`), by the 10,000 runs whose revisions the assembler remembers and the 10,000 whose
-Versions the gateway does (18 minutes of calls), by 8 MB of messages, by the leases of the last minute, by the states
-that RE2 keeps of the texts it has looked through (8 MB at most), and by the prepared statements of the connections that
-read, 24 of some 6 KB for each (`record/store/database.py`), which a few segments of spans bring.
+Memory grows at first: by 32 MB of SQLite's page cache once the file is as large, by 8 MB once there is a second
+segment of spans (`record/store/spans.py`), by the 10,000 runs whose revisions the assembler remembers and the 10,000
+whose Versions the gateway does (18 minutes of calls), by 8 MB of messages, by the leases of the last minute, by the
+states that RE2 keeps of the texts it has looked through (11 MB after 150,000 of them, half an hour), and by the
+prepared statements of the connections that read, 24 of some 6 KB for each (`record/store/database.py`), which a few
+segments of spans bring.
 """
 
 from __future__ import annotations
