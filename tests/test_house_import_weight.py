@@ -69,6 +69,8 @@ def test_the_command_line_starts_without_numerical_libraries() -> None:
     _, modules = fresh("from whet.cli import main")
     assert not packages(modules) & HEAVY
     assert "whet.cli" in modules
+    # Every command would pay for what those that read a record need.
+    assert not {"sqlite3", "whet.record.store", "whet.record.tracing"} & set(modules)
     # It refuses to be imported where the extra is not installed, and the command line starts there too.
     assert "whet.learn.training" not in modules
 

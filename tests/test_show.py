@@ -11,10 +11,10 @@ import pytest
 from processes import press_ctrl_c, until
 
 from whet.cli import app
-from whet.record.transcript import separate_questions, turns
 from whet.learn.evolution.live import LiveLine
 from whet.models.budget import Meter
 from whet.record.store import Store
+from whet.record.transcript import separate_questions, turns
 from whet.types import Failure, Fault, Feedback, Json, Step, Task, Trajectory, Usage
 
 
