@@ -97,10 +97,10 @@ def _served(
     from ..record.permissions.person import ask_terminal
     from ..record.store import Store
     from ..record.tracing.assemble import Assembler
+    from ..record.transcript import how_to_separate
     from ..serve import Access, Server, new_tokens, running, standard
     from ..serve.gateway import Gateway
     from ..serve.gateway.launch import child_environment, run_child, upstreams_of
-    from ..record.transcript import how_to_separate
 
     held = guard.environment()
     address, speaks, tokens = upstream
