@@ -31,7 +31,7 @@ def fresh(statement: str) -> tuple[float, list[str]]:
         [sys.executable, "-W", "error", "-c", MEASURE.format(statement=statement)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
