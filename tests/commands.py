@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,6 +23,28 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> subprocess.Co
     said = capsys.readouterr()
     code = ended.value.code
     return subprocess.CompletedProcess(words, code if isinstance(code, int) else 0, said.out, said.err)
+
+
+def whet(*words: object, folder: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A command in a folder, as `processes.whet` runs it, where no code of the folder is imported by it."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder or Path.cwd()):
+        for name, value in environ.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "path", [*sys.path])
+        printed = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with printed[0], printed[1], pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+    code = ended.value.code
+    own = [
+        name
+        for name, module in sys.modules.items()
+        if folder is not None and str(getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}")
+    ]
+    assert not own, f"a process of its own is for commands that import {own}"
+    return subprocess.CompletedProcess(
+        words, code if isinstance(code, int) else 0, out.getvalue(), err.getvalue()
+    )
 
 
 def answered(capsys: pytest.CaptureFixture[str], *words: object) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
 
 from whet.errors import InputError
 from whet.learn.evolution.function_proof import folds_wanted, function_folds

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
 
 import whet
 from whet.errors import InputError

@@ -9,13 +9,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from commands import command
+from commands import whet as whet_command
 from processes import press_ctrl_c, python
 
 import whet
@@ -68,26 +68,16 @@ def truth(clerk: Clerk, prompt: str) -> float:
     return sum(letter["answer"] in clerk(ask) for letter, ask in zip(fresh, asked, strict=True)) / len(fresh)
 
 
-Improve = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def improve(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Improve:
-    """The command in the folder, with a server's model: its exit code and what it printed."""
-    monkeypatch.chdir(folder)
-
-    def run(server: ScriptedServer, *words: str) -> tuple[int, str, str]:
-        model = ("--model", "scripted", "--base-url", server.base_url)
-        done = command(capsys, "improve", "prompt.txt", "--data", "examples.csv", *model, *words)
-        return done.returncode, done.stdout, done.stderr
-
-    return run
+def improve(folder: Path, server: ScriptedServer, *words: str) -> tuple[int, str, str]:
+    model = ("--model", "scripted", "--base-url", server.base_url)
+    done = whet_command("improve", "prompt.txt", "--data", "examples.csv", *model, *words, folder=folder)
+    return done.returncode, done.stdout, done.stderr
 
 
 def test_a_prompt_and_a_csv_end_in_a_proven_prompt(
-    folder: Path, server: ScriptedServer, clerk: Clerk, improve: Improve, capsys: pytest.CaptureFixture[str]
+    folder: Path, server: ScriptedServer, clerk: Clerk
 ) -> None:
-    code, out, err = improve(server, "--input", "question", "--expected", "answer", "--write")
+    code, out, err = improve(folder, server, "--input", "question", "--expected", "answer", "--write")
     assert code == 0, err
     assert "input: question = 'Letter 0" in out
     assert "metric label: " in out
@@ -103,17 +93,16 @@ def test_a_prompt_and_a_csv_end_in_a_proven_prompt(
     assert truth(clerk, better) >= truth(clerk, clerk.prompt) + 0.3
     assert (folder / "whet_output" / "agent.patch").read_text() in out
     (folder / "prompt.txt").write_text(clerk.prompt)
-    again = improve(server)
+    again = improve(folder, server)
     assert again[0] == 0
     assert (folder / "whet_output" / "prompt.txt").read_text() == better
     assert len(server.requests) == asked
-    assert "prompt.txt" in command(capsys, "show", "versions", "--store", "whet_output/runs.db").stdout
-    assert command(capsys, "release", "whet_output").returncode == 0
+    shown = whet_command("show", "versions", "--store", "whet_output/runs.db", folder=folder)
+    assert "prompt.txt" in shown.stdout
+    assert whet_command("release", "whet_output", folder=folder).returncode == 0
 
 
-def test_with_shuffled_answers_nothing_is_written(
-    folder: Path, server: ScriptedServer, clerk: Clerk, improve: Improve
-) -> None:
+def test_with_shuffled_answers_nothing_is_written(folder: Path, server: ScriptedServer, clerk: Clerk) -> None:
     rows = clerk.rows(200, seed=4)
     answers = [letter["answer"] for letter in rows]
     random.Random(1).shuffle(answers)
@@ -121,7 +110,7 @@ def test_with_shuffled_answers_nothing_is_written(
         folder / "examples.csv",
         [{**letter, "answer": answer} for letter, answer in zip(rows, answers, strict=True)],
     )
-    code, out, err = improve(server, "--write")
+    code, out, err = improve(folder, server, "--write")
     assert code == 1, err
     assert (folder / "prompt.txt").read_text() == clerk.prompt
     assert "stays as it is" in out
@@ -129,54 +118,48 @@ def test_with_shuffled_answers_nothing_is_written(
     assert not (folder / "whet_output" / "bundle.json").exists()
 
 
-def test_a_perfect_prompt_is_not_asked_about(folder: Path, server: ScriptedServer, improve: Improve) -> None:
+def test_a_perfect_prompt_is_not_asked_about(folder: Path, server: ScriptedServer) -> None:
     clerk = Clerk(4, noise=0)
     rules = "\n".join(f"- {rule.text}" for rule in RULES)
     (folder / "prompt.txt").write_text(f"{clerk.prompt}\n{rules}\n")
     with ScriptedServer(clerk) as other:
-        code, out, err = improve(other)
+        code, out, err = improve(folder, other)
     assert code == 1, err
     assert "are right already, so no change was asked for" in out
     assert "nothing better was found" in out
     assert clerk.proposed == 0
 
 
-def test_a_dry_run_says_all_and_spends_nothing(
-    folder: Path, server: ScriptedServer, improve: Improve
-) -> None:
-    code, out, err = improve(server, "--dry-run", "--price", "1", "2", "--metric", "exact")
+def test_a_dry_run_says_all_and_spends_nothing(folder: Path, server: ScriptedServer) -> None:
+    code, out, err = improve(folder, server, "--dry-run", "--price", "1", "2", "--metric", "exact")
     assert code == 0, err
     assert "about $" in out
     assert "metric exact" in out
-    plan = msgspec.json.decode(improve(server, "--dry-run", "--json")[1])["plan"]
+    plan = msgspec.json.decode(improve(folder, server, "--dry-run", "--json")[1])["plan"]
     assert plan[0].startswith("prompt.txt can change")
     assert not server.requests
     assert not (folder / "whet_output").exists()
 
 
-def test_what_is_missing_is_one_sentence_and_nothing_is_spent(
-    folder: Path, server: ScriptedServer, improve: Improve, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bare = command(capsys, "improve", "prompt.txt")
+def test_what_is_missing_is_one_sentence_and_nothing_is_spent(folder: Path, server: ScriptedServer) -> None:
+    bare = whet_command("improve", "prompt.txt", folder=folder)
     assert bare.returncode == 2
     assert "give --data FILE" in bare.stderr
-    nobody = command(capsys, "improve", "prompt.txt", "--data", "examples.csv")
+    nobody = whet_command("improve", "prompt.txt", "--data", "examples.csv", folder=folder)
     assert "a prompt is tried on a model: give --model" in nobody.stderr
-    assert "it has question, answer, customer" in improve(server, "--input", "letter")[2]
-    assert "is exact meant?" in improve(server, "--metric", "exat")[2]
-    assert "guard the scores of an agent" in improve(server, "--not-lower", "cost:0.001")[2]
-    assert "would be written over" in improve(server, "--output", str(folder))[2]
-    assert "24 are needed" in improve(server, "--calls", "30")[2]
+    assert "it has question, answer, customer" in improve(folder, server, "--input", "letter")[2]
+    assert "is exact meant?" in improve(folder, server, "--metric", "exat")[2]
+    assert "guard the scores of an agent" in improve(folder, server, "--not-lower", "cost:0.001")[2]
+    assert "would be written over" in improve(folder, server, "--output", str(folder))[2]
+    assert "24 are needed" in improve(folder, server, "--calls", "30")[2]
     (folder / "examples.csv").write_text("question,answer\n" + "".join(f"q{n},{n}\n" for n in range(5)))
-    assert "5 different rows with an expected answer are too few" in improve(server)[2]
+    assert "5 different rows with an expected answer are too few" in improve(folder, server)[2]
     assert not server.requests
 
 
-def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(
-    folder: Path, clerk: Clerk, improve: Improve
-) -> None:
+def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(folder: Path, clerk: Clerk) -> None:
     with ScriptedServer(clerk, api_key="right") as closed:
-        code, _, err = improve(closed)
+        code, _, err = improve(folder, closed)
     assert code == 7
     assert "the model cannot be asked" in err
     assert "OPENAI_API_KEY" in err
@@ -187,14 +170,14 @@ def test_a_refused_key_and_a_model_that_talks_nonsense_are_told(
         return words if "```" in request.text else clerk(request)
 
     with ScriptedServer(nonsense) as server:
-        code, out, err = improve(server)
+        code, out, err = improve(folder, server)
     assert code == 1, err
     assert "nothing better was found" in out
     assert "another model may propose better" in out
 
 
 def test_a_key_that_is_refused_in_the_middle_ends_it_and_nothing_is_asked_twice(
-    folder: Path, clerk: Clerk, improve: Improve
+    folder: Path, clerk: Clerk
 ) -> None:
     answered = 0
 
@@ -204,13 +187,13 @@ def test_a_key_that_is_refused_in_the_middle_ends_it_and_nothing_is_asked_twice(
         return clerk(request) if answered <= 40 else Reply(status=401)
 
     with ScriptedServer(until_forty) as server:
-        code, _, err = improve(server)
+        code, _, err = improve(folder, server)
         assert code == 7
         assert err.splitlines()[-1].startswith("error: the model cannot be asked")
         assert "run the same command again" in err
         assert len(server.requests) < 80
         answered = -1000
-        code, _, err = improve(server)
+        code, _, err = improve(folder, server)
         assert code == 0, err
         asked = [msgspec.json.encode(received.body) for received in server.requests[:40]]
         again = [msgspec.json.encode(received.body) for received in server.requests[40:]]
@@ -218,23 +201,23 @@ def test_a_key_that_is_refused_in_the_middle_ends_it_and_nothing_is_asked_twice(
 
 
 def test_what_cannot_be_proven_and_what_cannot_be_told_apart_is_a_sentence(
-    folder: Path, server: ScriptedServer, clerk: Clerk, improve: Improve
+    folder: Path, server: ScriptedServer, clerk: Clerk
 ) -> None:
     rows = clerk.rows(200, seed=4)
     write(folder / "examples.csv", [{**letter, "customer": "everybody"} for letter in rows])
-    code, _, err = improve(server, "--group", "customer")
+    code, _, err = improve(folder, server, "--group", "customer")
     assert (code, len(server.requests)) == (2, 0)
     assert "nothing can be proven. Give more groups" in err
     write(folder / "examples.csv", [{**letter, "answer": ""} for letter in rows])
-    assert "not one cell of answer says what is right" in improve(server)[2]
+    assert "not one cell of answer says what is right" in improve(folder, server)[2]
     write(folder / "examples.csv", rows)
     with ScriptedServer(lambda request: "I am a teapot.") as teapot:
-        code, out, err = improve(teapot)
+        code, out, err = improve(folder, teapot)
     assert code == 1, err
     assert "gave every answer the same mark (0), so it cannot tell" in out
 
 
-def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk, improve: Improve) -> None:
+def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) -> None:
     def slow(request: ModelRequest) -> Reply:
         return Reply(answer=clerk(request), delay=0.03)
 
@@ -257,17 +240,15 @@ def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk, im
         err = press_ctrl_c(first)
         assert first.returncode == 130
         assert "To resume, run the same command" in err
-        code, _, err = improve(server)
+        code, _, err = improve(folder, server)
         assert code == 0, err
         asked = [msgspec.json.encode(received.body) for received in server.requests]
     # Those under way when it was stopped may have been answered to nobody.
     assert len(asked) - len(set(asked)) <= 8
 
 
-def test_json_has_the_plan_the_evidence_and_the_verdict(
-    folder: Path, server: ScriptedServer, improve: Improve
-) -> None:
-    code, out, err = improve(server, "--json")
+def test_json_has_the_plan_the_evidence_and_the_verdict(folder: Path, server: ScriptedServer) -> None:
+    code, out, err = improve(folder, server, "--json")
     assert (code, err) == (0, "")
     report = msgspec.json.decode(out)
     assert report["promote"]
@@ -390,17 +371,15 @@ def test_a_prompt_with_slots_is_filled_in_and_other_braces_stay() -> None:
     assert read("```\nSort {question}\n```", "Sort {{ question }}: {name}").prompts == []
 
 
-def test_the_plan_says_what_becomes_of_a_templates_slots(
-    folder: Path, server: ScriptedServer, improve: Improve
-) -> None:
+def test_the_plan_says_what_becomes_of_a_templates_slots(folder: Path, server: ScriptedServer) -> None:
     (folder / "prompt.txt").write_text("{% if x %}{{ question }}{% endif %} for {name}\n")
-    code, out, err = improve(server, "--dry-run")
+    code, out, err = improve(folder, server, "--dry-run")
     assert code == 0, err
     assert "{{ question }} in it is filled in with the row's input, and every proposal keeps it" in out
     assert "{name} names no column of the input, and is sent as it stands" in out
     assert "nothing here renders a template" in out
     (folder / "prompt.txt").write_text("Sort this: {text}\n")
-    code, out, err = improve(server, "--dry-run")
+    code, out, err = improve(folder, server, "--dry-run")
     assert "is sent as it stands, with the input as a message below; {question} would be filled in" in out
 
 

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
 from test_improve_thumbs import PROMPT, RULES, improve, people_ask, record, servers
 
 from whet.errors import InputError

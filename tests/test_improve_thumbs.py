@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import whet as whet_command
 from msgspec import UNSET
-from processes import whet as whet_command
+from processes import whet as whet_process
 from test_fitted import ARTICLES, WRONG
 
 from whet.models.base import ModelRequest
@@ -162,7 +163,8 @@ def improve(
             "whet",
         ]
         command = [*gateway, *command]
-    done = whet_command(*command, folder=folder, DESK_URL=agent.base_url)
+    run = whet_process if behind else whet_command
+    done = run(*command, folder=folder, DESK_URL=agent.base_url)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -258,7 +260,7 @@ def people_ask(folder: Path, agent: ScriptedServer) -> set[str]:
     (folder / "traffic.py").write_text(TRAFFIC)
     agent.requests.clear()
     behind = ["run", "--store", "runs.db", "--upstream", agent.base_url, "--", sys.executable, "traffic.py"]
-    asked = whet_command(*behind, folder=folder)
+    asked = whet_process(*behind, folder=folder)
     assert asked.returncode == 0, asked.stderr
     prompts = {str(request.body["messages"][0]["content"]) for request in agent.requests}
     agent.requests.clear()

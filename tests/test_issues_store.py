@@ -88,7 +88,7 @@ def test_of_two_processes_that_move_one_issue_one_is_told_what_the_other_did(tmp
         ]
         for mover in movers:
             mover.start()
-        told = sorted(outcomes.get(timeout=30) for _ in movers)
+        told = sorted(outcomes.get(timeout=120) for _ in movers)
         for mover in movers:
             mover.join(30)
         assert told == ["conflict", "moved"]

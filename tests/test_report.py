@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
 
 import whet
 from whet.cli import app

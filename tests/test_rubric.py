@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
+from processes import whet as whet_process
 from test_improve_thumbs import RULES, adviser, desk, record
 
 from whet.judge.rubric import KEY
@@ -197,15 +198,15 @@ def test_the_gate_judges_by_the_recorded_rubric_and_by_no_other(
         store.put_bundle(better)
     words = ["gate", "none", better.id, "--entry", "shop:reply", "--store", "runs.db", "--reward", "rubric"]
     words += ["--data", "tasks.jsonl", "--base-url", judge.base_url]
-    refused = whet_command(*words, folder=folder)
+    refused = whet_process(*words, folder=folder)
     assert refused.returncode != 0
     assert "holds no rubric that agreed with people" in refused.stderr
     (folder / "rubric.md").write_text(CONTRARY)
     assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 1
-    assert "holds no rubric" in whet_command(*words, folder=folder).stderr
+    assert "holds no rubric" in whet_process(*words, folder=folder).stderr
     (folder / "rubric.md").write_text(GOOD)
     assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 0
-    proven = whet_command(*words, folder=folder)
+    proven = whet_process(*words, folder=folder)
     assert "PROMOTE: shown to be better" in proven.stdout, proven.stdout + proven.stderr
-    worse = whet_command(*words[:1], better.id, "none", *words[3:], folder=folder)
+    worse = whet_process(*words[:1], better.id, "none", *words[3:], folder=folder)
     assert "DO NOT PROMOTE" in worse.stdout, worse.stdout + worse.stderr

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from processes import whet as whet_command
+from commands import whet as whet_command
 
 from whet.errors import InputError, NotFoundError
 from whet.learn.datasets.examples import load

@@ -281,6 +281,12 @@ def give_back() -> None:
         trim(0)
 
 
+def keep_loaded() -> None:
+    """Spare what is loaded by now, which stays to the end of the job, from the collection behind each stage."""
+    gc.collect()
+    gc.freeze()
+
+
 class Stopwatch:
     """The time of a stage, from when this was made."""
 

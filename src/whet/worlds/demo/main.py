@@ -181,7 +181,7 @@ async def _run(
     options: JobOptions, store: Store, name: str, bars: Bars, processes: int | None
 ) -> dict[str, Any]:
     from ...learn.training.local import use_threads
-    from .job import MailJob
+    from .job import MailJob, keep_loaded
     from .processes import cores
     from .proof import run_job
 
@@ -189,6 +189,7 @@ async def _run(
     # A second process is another matter: it runs other stages.
     use_threads(1)
     job = MailJob(options, store, name=name, progress=bars)
+    keep_loaded()
     return await run_job(job, processes=processes or min(2, cores()))
 
 

@@ -43,7 +43,7 @@ async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> 
     # These take seconds.
     from ...learn.training.local import use_threads
     from ...record.store import Store
-    from .job import JobOptions, MailJob
+    from .job import JobOptions, MailJob, keep_loaded
     from .proof import MailProof
     from .stages import behind
 
@@ -65,6 +65,7 @@ async def _serve(messages: queue.SimpleQueue[dict[str, Any]], out: BinaryIO) -> 
     options = msgspec.convert(order["options"], JobOptions, dec_hook=lambda type, value: type(value))
     with Store(Path(order["store"])) as store:
         job = MailJob(options, store, name=order["name"], progress=progress)
+        keep_loaded()
         stages, finished = MailProof(job).stages(), set[str]()
         say({"ready": {**job.timings["mail"], "stage": "mail, second process"}})
         while True:
