@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,13 +38,17 @@ SLUG, TOKEN = "shop/desk", "token-of-the-night"
 ROUNDS, SHARE = 6, 0.5
 GAIN = 0.05
 """Of the share of right answers, that the merged agent has to have more."""
-_DRIVER = """import json, sys
+_SERVICE = """import json, sys
+import whet
 from desk import answer
 
 for line in open(sys.argv[1], encoding="utf-8"):
-    print(json.dumps(answer(json.loads(line)["question"])), flush=True)
+    asked = json.loads(line)
+    with whet.run(subject=asked["person"]) as run:
+        said = answer(asked["question"])
+    print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
 """
-"""Some service of the shop's: it knows nothing of whet."""
+"""The service around the agent, which knows who asks and says so; the agent knows nothing of whet."""
 _GIT = ("git", "-c", "user.name=team", "-c", "user.email=team@localhost")
 
 
@@ -62,7 +66,7 @@ class WholeNight:
     """Exit codes of the workflow's step."""
     steps: Counter[str] = field(default_factory=Counter)
     tried: int = 0
-    """Runs with a thumb that name the Versions of the trial that they were served."""
+    """Runs that name the Versions of the trial that they were served."""
     minutes: float = 0.0
 
 
@@ -91,29 +95,28 @@ class Desk:
     def _git(self, folder: Path, *words: str) -> str:
         return subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
-    def whet(self, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        """A command, in the agent's repository and environment."""
+    def whet(
+        self, *words: object, folder: Path | None = None, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A command in a folder, that of the agent unless another is named, and in the agent's environment."""
         return subprocess.run(
             [self.python, "-m", "whet", *map(str, words)],
-            cwd=self.agent,
+            cwd=folder or self.agent,
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
             timeout=900,
         )
 
-    def say(self, folder: Path, questions: Sequence[dict[str, Any]], base_url: str) -> list[str]:
-        """The agent of a folder, asked; its one change is the address of its model."""
+    def say(
+        self, folder: Path, questions: Sequence[dict[str, Any]], *, deployed: str = ""
+    ) -> list[dict[str, Any]]:
+        """The service of a folder, through the server; each question with its run and its answer."""
         asked = self.folder / "asked.jsonl"
         asked.write_text("".join(json.dumps(each) + "\n" for each in questions), encoding="utf-8")
-        done = subprocess.run(
-            [self.python, "-c", _DRIVER, str(asked)],
-            cwd=folder,
-            env={**os.environ, "OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": self.token},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        code = ("--deployed", deployed) if deployed else ()
+        words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE, str(asked))
+        done = self.whet(*words, folder=folder, WHET_TOKEN=self.token, OPENAI_API_KEY="none")
         if done.returncode:
             raise RuntimeError(done.stderr[-2_000:])
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -154,24 +157,20 @@ class Desk:
         for number, asked in enumerate(questions):
             draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
             arms[standing is not None and draw < standing["share"]].append(asked)
-        said: dict[tuple[str, str], list[str]] = defaultdict(list)
+        answered, notes = [], []
         for tried, mine in arms.items():
-            if not mine:
-                continue
             folder = Path(standing["folder"]) if tried and standing else self.agent
-            path = f"/deployed/{standing['bundle']}/v1" if tried and standing else "/v1"
-            for asked, text in zip(mine, self.say(folder, mine, self.url + path), strict=True):
-                said[asked["question"], text].append(asked["person"])
-        notes = []
-        time.sleep(3.0)  # the record has a run once its call is quiet
+            deployed = str(standing["bundle"]) if tried and standing else ""
+            answered += self.say(folder, mine, deployed=deployed) if mine else []
+        time.sleep(2.0)  # a run is whole once its call is quiet
         with Store(self.store) as store:
             versions = set(store.bundle(standing["bundle"]).ids.values()) if standing else set()
+            for said in answered:
+                person, question, text = said["person"], said["question"], said["answer"]
+                value = self.world.people.thumb(self.seed + self.day, person, question, text)
+                notes.append(Feedback(run=said["run"], value=float(value)))
             for run in store.trajectories(after=newest):
-                question, text = run.task.instruction, str(run.output)
-                if people := said.get((question, text)):
-                    value = self.world.people.thumb(self.seed + self.day, people.pop(), question, text)
-                    notes.append(Feedback(run=run.id, value=float(value), at=run.started + 1e-3))
-                    self.night.tried += not versions.isdisjoint(run.versions.values())
+                self.night.tried += not versions.isdisjoint(run.versions.values())
             if self.shuffled:
                 values = [note.value for note in notes]
                 random.Random(self.day).shuffle(values)
@@ -243,13 +242,22 @@ class Desk:
             self._git(self.agent, "merge", "-q", "--no-edit", f"origin/{branch}")
             self._git(self.agent, "push", "-q", "origin", "HEAD:main")
 
-    def right(self, base_url: str) -> float:
-        """The share of fresh questions that the agent answers rightly, which only the test knows."""
+    def right(self, model: str) -> float:
+        """The share of fresh questions that the agent answers rightly, which only the test knows; unrecorded."""
         questions = self.world.people.questions(self.seed + 99)
-        answered = self.say(self.agent, questions, base_url)
+        asked = self.folder / "fresh.jsonl"
+        asked.write_text("".join(json.dumps(each) + "\n" for each in questions), encoding="utf-8")
+        done = subprocess.run(
+            [self.python, "-c", _SERVICE, str(asked)],
+            cwd=self.agent,
+            env={**os.environ, "OPENAI_BASE_URL": model, "OPENAI_API_KEY": "none"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answered = [json.loads(line) for line in done.stdout.splitlines()]
         right = self.world.truth.right
-        pairs = zip(questions, answered, strict=True)
-        return sum(right(asked["question"], text) for asked, text in pairs) / len(questions)
+        return sum(right(said["question"], said["answer"]) for said in answered) / len(questions)
 
 
 def spend(folder: Path, python: Path, seed: int, *, shuffled: bool = False) -> WholeNight:

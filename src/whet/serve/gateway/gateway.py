@@ -61,8 +61,9 @@ _PREFIXES = (
     ("/run/{run}/{token}", "token"),
     (_DEPLOYED, None),
     (f"{_DEPLOYED}/{{token}}", "token"),
+    (f"{_DEPLOYED}/run/{{run}}/{{token}}", "token"),
 )
-"""Paths before `/v1`, and the parameter of the token: what was deployed with the last two as its base URL runs a
+"""Paths before `/v1`, and the parameter of the token: what was deployed with the last three as its base URL runs a
 Bundle's code, which nobody else could tell of its calls."""
 
 
@@ -273,9 +274,10 @@ class Gateway:
                 await self.traffic.let_in()
                 with self.traffic:
                     served = await self._assigned(identity)
-                    call.versions, call.trials = served.versions, served.trials
                     if deployed := request.params.get("bundle"):
-                        call.versions = {**call.versions, **await self._deployed(deployed)}
+                        own = await self._deployed(deployed)
+                        served = replace(served, versions={**served.versions, **own})
+                    call.versions, call.trials = served.versions, served.trials
                     exchange = self._exchange(request, dialect, call, served, identity.key)
                     if waits:
                         exchange.commit = lambda: self._commit(call)
