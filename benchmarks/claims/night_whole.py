@@ -40,8 +40,9 @@ GAIN = 0.05
 """Of the share of right answers, that the merged agent has to have more."""
 _SERVICE = """import json, sys
 import whet
-from desk import answer
+import desk
 
+answer = whet.trace(desk.answer)
 for line in open(sys.argv[1], encoding="utf-8"):
     asked = json.loads(line)
     with whet.run(subject=asked["person"]) as run:
