@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import httpx2
 import pytest
-from gateway_world import HELLO, World, world
+from gateway_world import HELLO, TOKEN, World, world
 
 import whet
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Release, Stage, Store
+from whet.record.store.releases import PROGRAM
 from whet.record.store.trials import TRIALS, Trials, arms_of, drawn, joined_arms
 from whet.record.tracing import flush
 from whet.record.tracing.dialects import survey
@@ -152,3 +154,27 @@ def test_a_run_that_was_drawn_twice_with_two_answers_is_evidence_for_neither_arm
     live, candidate = {"arm": "live", "share": 0.5}, {"arm": "candidate", "share": 0.5}
     assert joined_arms({"t": live}, {"t": candidate})["t"] == {"arm": "mixed", "share": 0.5}
     assert joined_arms({"t": live}, {"t": live, "u": candidate}) == {"t": live, "u": candidate}
+
+
+def test_runs_of_a_deployed_copy_name_its_bundle_by_their_base_url(store: Store) -> None:
+    code = Version(resource="desk.answer", content="def answer(question): ...\n", kind=PROGRAM)
+    candidate = Bundle([code])
+    store.release(candidate, stage=Stage.CANARY, share=0.5, unit="run", unproven=True, new_names=True)
+    store.set_live(bundle(gateway__system_prompt="live"))
+    with ScriptedServer(lambda request: "fine") as upstream, world(upstream, store=store) as made:
+        said = {"model": "scripted", "messages": HELLO}
+        headers = {"x-whet-run": "deployed", "authorization": f"Bearer {TOKEN}"}
+        with httpx2.Client(trust_env=False) as client:
+            address = f"{made.url}/deployed/{candidate.id}/v1/chat/completions"
+            in_run = address.replace("/v1/", f"/run/deployed/{TOKEN}/v1/")
+            for path in (address, address.replace("/v1/", f"/{TOKEN}/v1/"), in_run):
+                assert client.post(path, json=said, headers=headers).status_code == 200
+            assert ask(made, "as it is") == "fine"
+            headers["x-whet-run"] = "unknown"
+            unknown = client.post(address.replace(candidate.id, "0" * 16), json=said, headers=headers)
+            assert unknown.status_code == 404
+        served = [call["versions"] for call in made.calls("deployed")]
+        prompt = made.call("as it is")["versions"]
+        assert served == [{**prompt, "desk.answer": code.id}] * 3
+        (run,) = whet_runs(store, made, "deployed")
+        assert run.versions["desk.answer"] == code.id

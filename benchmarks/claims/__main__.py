@@ -124,6 +124,9 @@ def _parser() -> argparse.ArgumentParser:
     tried.add_argument("--requests", type=int, default=10_000, help="through the gateway with shadows")
     released = command("night-release", "The release log killed at every step, and a pull request repeated.")
     released.add_argument("--seed", type=int, default=0)
+    whole = command("night-whole", "The autopilot on a LangGraph agent that only got another base URL.")
+    whole.add_argument("--seeds", type=int, default=1)
+    whole.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
@@ -277,6 +280,11 @@ def main() -> int:
             from night_release import night_release
 
             return int(not night_release(seed=options.seed))
+        case "night-whole":
+            from night_whole import night_whole
+
+            seeds = range(options.seeds) if options.seed is None else [options.seed]
+            return int(not night_whole(folder / "night-whole", seeds))
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

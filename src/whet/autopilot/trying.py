@@ -91,7 +91,8 @@ class LiveTrials:
             stepped[id] = Stepped(sentence, {**works[id], "stage": "on trial", "trial": number, "apart": ""})
         count = len(boarded.issues)
         sentence = (
-            f"trial {number}: {count} repairs are served to {share:.0%} of the traffic, from {boarded.folder}"
+            f"trial {number}: {count} repairs are served to {share:.0%} of the traffic, from {boarded.folder}, whose "
+            f"model calls go to /deployed/{boarded.bundle.id}/v1 of the server"
         )
         facts: dict[str, Json] = {
             "release": release.id,

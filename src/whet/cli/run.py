@@ -27,6 +27,7 @@ def run(
     port: int = 0,
     permissions: Path | None = None,
     moderate: str | None = None,
+    deployed: str = "",
 ) -> int:
     """Run your agent and record its model calls and traces: whet run -- python my_agent.py
 
@@ -54,6 +55,9 @@ def run(
     moderate
         A function, as module:name, that sees every prompt before it is sent, and may mask or block it; or the address
         of a moderation endpoint of OpenAI's form, such as http://127.0.0.1:8001/v1/moderations.
+    deployed
+        The program is a copy of the agent with the code of this Bundle, such as a trial of whet autopilot: its runs
+        name it.
     """
     from ..record.tracing.record import new_run, process_run
 
@@ -64,11 +68,14 @@ def run(
     if url is not None:
         if moderate is not None:
             raise InputError("--moderate is an option of the server at --url: give it to whet serve")
-        return _behind(command, url.rstrip("/"), name, token, guard)
-    return _served(command, name, store=store, port=port, upstream=(upstream, speaks, tokens), guard=guard)
+        return _behind(command, url.rstrip("/"), name, token, guard, deployed)
+    upstreams = (upstream, speaks, tokens)
+    return _served(command, name, store=store, port=port, upstream=upstreams, guard=guard, deployed=deployed)
 
 
-def _behind(command: tuple[str, ...], url: str, name: str, token: str | None, guard: ProgramGuard) -> int:
+def _behind(
+    command: tuple[str, ...], url: str, name: str, token: str | None, guard: ProgramGuard, deployed: str
+) -> int:
     from ..serve.gateway.launch import child_environment, run_child
     from ..serve.worker.run_token import held_run_token
 
@@ -79,7 +86,8 @@ def _behind(command: tuple[str, ...], url: str, name: str, token: str | None, gu
     environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"} | guard.environment()
     # Asked for before the program runs and nothing of it is recorded.
     with held_run_token(url, token, name) as own:
-        code = run_child(command, child_environment(environ, url=url, run=name, token=own))
+        own_environment = child_environment(environ, url=url, run=name, token=own, deployed=deployed)
+        code = run_child(command, own_environment)
     # Standard output is the program's own.
     print(f"whet: recorded by {url} as run {name}", file=sys.stderr)
     return code
@@ -93,6 +101,7 @@ def _served(
     port: int,
     upstream: tuple[str | None, tuple[str, ...], bool],
     guard: ProgramGuard,
+    deployed: str,
 ) -> int:
     from ..record.permissions.person import ask_terminal
     from ..record.store import Store
@@ -128,6 +137,7 @@ def _served(
                 token=access.runs.mint(name, math.inf),  # it ends with this server
                 store=os.path.abspath(store),
                 own_key=address is not None,
+                deployed=deployed,
             )
             code = run_child(command, environ)
         Assembler(opened).flush()  # the program has ended: nothing more will come

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 TRIAL = "trial"
 _BASES = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL")
-_OF_RUN = re.compile(r"https?://[^/]+/run/[^/]+(/[^/]+)?(/v1)?/?")
+_OF_RUN = re.compile(r"https?://[^/]+(/deployed/[^/]+)?/run/[^/]+(/[^/]+)?(/v1)?/?")
 """The path of a run at a gateway: no other server has one like it."""
 _OTLP = "OTEL_EXPORTER_OTLP_"
 

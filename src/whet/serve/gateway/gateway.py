@@ -54,7 +54,17 @@ DURABLE = 10.0
 """Seconds that an answer which must be recorded first waits for that."""
 WATCH_SECONDS = 1.0
 """Interval of looking in the record for another live release."""
-_PREFIXES = (("", None), ("/run/{run}", None), ("/run/{run}/{token}", "token"))
+_DEPLOYED = "/deployed/{bundle}"
+_PREFIXES = (
+    ("", None),
+    ("/run/{run}", None),
+    ("/run/{run}/{token}", "token"),
+    (_DEPLOYED, None),
+    (f"{_DEPLOYED}/{{token}}", "token"),
+    (f"{_DEPLOYED}/run/{{run}}/{{token}}", "token"),
+)
+"""Paths before `/v1`, and the parameter of the token: what was deployed with the last three as its base URL runs a
+Bundle's code, which nobody else could tell of its calls."""
 
 
 class Assign(msgspec.Struct):
@@ -137,6 +147,8 @@ class Gateway:
         self._enforcement, self._moderation = enforcement, moderation
         self.upstreams = dict(upstreams)
         self.assignments = Assignments(self.upstreams)
+        self._bundles: dict[str, Mapping[str, str]] = {}
+        """Bundle → Versions, of those that run where they were deployed."""
         self.mirror = ShadowMirror(store, self.upstreams, limits=shadow_limits)
         self.assignments.swap(*self._standing())
         self.tally, self.durable = CallTally(store), durable
@@ -178,6 +190,8 @@ class Gateway:
     def _model_routes(self) -> Sequence[HttpRoute]:
         routes = []
         for (prefix, token), trial in product(_PREFIXES, (False, True)):
+            if trial and prefix.startswith(_DEPLOYED):
+                continue  # a candidate is no deployment
 
             def route(
                 method: str,
@@ -260,6 +274,9 @@ class Gateway:
                 await self.traffic.let_in()
                 with self.traffic:
                     served = await self._assigned(identity)
+                    if deployed := request.params.get("bundle"):
+                        own = await self._deployed(deployed)
+                        served = replace(served, versions={**served.versions, **own})
                     call.versions, call.trials = served.versions, served.trials
                     exchange = self._exchange(request, dialect, call, served, identity.key)
                     if waits:
@@ -353,12 +370,27 @@ class Gateway:
     def _check_assignment(self, call: ModelCall) -> None:
         """The Versions that the call was served are those that its run is assigned."""
         assigned = self.assignments.known(call.identity.key)
-        if assigned is not None and dict(assigned.versions) != dict(call.versions) and call.request:
+        own = {name: version for name, version in call.versions.items() if name in GATEWAY}
+        if assigned is not None and dict(assigned.versions) != own and call.request:
             call.failure = Failure(
                 Fault.ENVIRONMENT,
                 "assignment_mismatch",
-                f"the call was served {dict(call.versions)}, its run is assigned {dict(assigned.versions)}",
+                f"the call was served {own}, its run is assigned {dict(assigned.versions)}",
             )
+
+    async def _deployed(self, bundle: str) -> Mapping[str, str]:
+        """The Versions of a Bundle that runs where it was deployed, by their resources.
+
+        Raises:
+            UpstreamFailed: the record has no such Bundle.
+        """
+        if bundle not in self._bundles:
+            try:
+                stored = await asyncio.to_thread(self._store.bundle, bundle)
+            except NotFoundError as error:
+                raise UpstreamFailed(Fault.AGENT, "invalid_id", str(error), status=404) from error
+            self._bundles[bundle] = {name: id for name, id in stored.ids.items() if name not in GATEWAY}
+        return self._bundles[bundle]
 
     def _pass_on(self, path: str, api: str) -> Handler:
         """A handler for what is not a model's answer: passed on as it is and not recorded."""

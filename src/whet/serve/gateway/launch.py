@@ -65,6 +65,7 @@ def child_environment(
     token: str,
     store: str | None = None,
     own_key: bool = False,
+    deployed: str = "",
 ) -> dict[str, str]:
     """The environment of a program whose calls and traces go to the server at `url`.
 
@@ -73,6 +74,7 @@ def child_environment(
         store: the record's file, where it is on this machine.
         own_key: the program needs no key of its own; one that says so is set where it has none,
             because the clients do not start without.
+        deployed: id of the Bundle whose code the program is.
 
     Raises:
         InputError: the run id cannot stand in a path.
@@ -81,7 +83,8 @@ def child_environment(
         raise InputError(
             f"the run id is {run[:40]!r}: give 1 to {LONGEST_RUN} printable ASCII characters, no comma"
         )
-    base = f"{url}/run/{quote(run, safe='')}/{quote(token, safe='')}"
+    code = f"/deployed/{quote(deployed, safe='')}" if deployed else ""
+    base = f"{url}{code}/run/{quote(run, safe='')}/{quote(token, safe='')}"
     attributes = f"whet.run={quote(run, safe='')}"
     before = environ.get("OTEL_RESOURCE_ATTRIBUTES")
     changed = {
