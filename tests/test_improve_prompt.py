@@ -273,7 +273,7 @@ def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk
 
     one, two = improved("one"), asyncio.run(cell())
     assert one.proven
-    assert one.after == two.after
+    assert one.after == two.after  # type: ignore[attr-defined]
     assert (folder / "one" / "prompt.txt").read_text() == one.after
     assert "+" in one.diff()
     with pytest.raises(InputError, match="--base-url"):
@@ -561,7 +561,7 @@ def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
 
     mute = whet.resource("reflect_mute", default="start")
     tasks = [whet.Task(instruction=str(n), group=str(n), answer="x") for n in range(30)]
-    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])  # type: ignore[attr-defined]
     model = ScriptedModel([])
     with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
         asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))
