@@ -1,9 +1,9 @@
-"""What a search by thumbs finds, without commands around it: `python benchmarks/thumbs_search.py [--seeds 20] [--first 400]`.
+"""What a search by thumbs finds, without commands: `python benchmarks/thumbs_search.py [--seeds 20] [--first 400]`.
 
 The agent, the people and the adviser are those of `scripts/claims newcomers` (claims/newcomers_world), the rows, the
-reward and the options those of `whet improve AGENT.py`; everything runs in this process, so a seed takes a second. The truth
-is the share of right answers to questions of people whom nothing has seen, under the prompt that the search found,
-proven or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows.
+reward and the options those of `whet improve AGENT.py`; it runs in this process, so a seed takes a second. The truth is
+the share of right answers to questions of people whom nothing has seen, under the prompt that the search found, proven
+or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows.
 """
 
 from __future__ import annotations
