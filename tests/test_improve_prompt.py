@@ -520,7 +520,8 @@ def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps(
     assert done.bundle["reflect_rule"].content == "start"
     assert len(model.calls) == options.patience
     assert len(harmful) <= 2 * 3 * 3
-    assert done.rollouts <= 2 * (20 + 3 * len(model.calls))
+    # Second looks end once they took more than all others did: the last may be one of all rows.
+    assert done.rollouts <= 2 * (20 + 3 * len(model.calls)) + 20
 
 
 @pytest.mark.parametrize("helps", [True, False])

@@ -280,7 +280,7 @@ class _Search:
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
 
-        Second looks take no more runs than all others did, and leave those that it takes to shorten the best.
+        They end once they took more runs than all others did, and leave those that it takes to shorten the best.
         """
         assert self.start is not None
         to_come = min(self.options.rounds - self.asked, self.options.patience - idle)
