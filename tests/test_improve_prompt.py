@@ -273,7 +273,7 @@ def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk
 
     one, two = improved("one"), asyncio.run(cell())
     assert one.proven
-    assert one.after == two.after
+    assert one.after == two.after  # type: ignore[attr-defined]
     assert (folder / "one" / "prompt.txt").read_text() == one.after
     assert "+" in one.diff()
     with pytest.raises(InputError, match="--base-url"):
@@ -520,7 +520,8 @@ def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps(
     assert done.bundle["reflect_rule"].content == "start"
     assert len(model.calls) == options.patience
     assert len(harmful) <= 2 * 3 * 3
-    assert done.rollouts <= 2 * (20 + 3 * len(model.calls))
+    # Second looks end once they took more than all others did: the last may be one of all rows.
+    assert done.rollouts <= 2 * (20 + 3 * len(model.calls)) + 20
 
 
 @pytest.mark.parametrize("helps", [True, False])
@@ -561,7 +562,7 @@ def test_a_model_that_cannot_be_asked_is_an_error_not_a_result() -> None:
 
     mute = whet.resource("reflect_mute", default="start")
     tasks = [whet.Task(instruction=str(n), group=str(n), answer="x") for n in range(30)]
-    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[whet.judge.exact])  # type: ignore[attr-defined]
     model = ScriptedModel([])
     with pytest.raises(TrainingRefused, match="cannot be asked: The script has 0 answers"):
         asyncio.run(experiment.improve(Reflect("reflect_mute", "exact", model=model)))

@@ -92,6 +92,8 @@ class Scan:
     """Imported package → framework."""
     entry_points: list[EntryPoint] = field(default_factory=list)
     prompts: list[PromptLiteral] = field(default_factory=list)
+    texts: list[PromptLiteral] = field(default_factory=list)
+    """Constants of modules, whatever they are called: whether one steers the agent, what was recorded tells."""
     tools: list[Tool] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     """Files that could not be read as Python, with the reason."""
@@ -221,8 +223,11 @@ class _Reader:
             elif isinstance(node, ast.Dict):
                 used |= self._message(node)
         for name, constant in self._texts.items():
-            if name not in used and _is_prompt(name, str(constant.value)):
+            text = str(constant.value)
+            if name not in used and _is_prompt(name, text):
                 self._add(name, constant, False)
+            if len(text) >= _SHORTEST:
+                self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False))
 
     def _prompt(self, name: str, argument: ast.expr, early: bool) -> set[str]:
         """Add a text, or the constant that holds it, that an agent is made with; returns the constant's name."""

@@ -83,17 +83,18 @@ def prompt_of(
     if named is not None:
         name = named if ":" in named or (found.root / named).is_file() else f"{module}:{named}"
         return ChosenPrompt(name, [each for each in texts if each != name])
-    texts |= {
-        called(prompt): prompt
-        for prompt in file_prompts(
-            repository, lambda text: any(stands_in(sent, source(text)) for sent in used)
-        )
-    }
+
+    def recorded(text: str) -> bool:
+        return any(stands_in(sent, source(text)) for sent in used)
+
+    # A constant whose name says nothing is a prompt if it was sent as one.
+    sent_texts = [*(text for text in found.texts if recorded(text.text)), *file_prompts(repository, recorded)]
+    texts |= {called(prompt): prompt for prompt in sent_texts}
     if not texts:
         unread = [f"{path} ({why})" for path, why in repository.problems.items()]
         raise InputError(
-            'no prompt was found, neither a constant of a module, as in SYSTEM_PROMPT = "...", nor a file whose text '
-            "the recorded system prompts hold: make it one, or name it with --prompt"
+            'no prompt was found, neither a constant that is called one, as in SYSTEM_PROMPT = "...", nor a constant '
+            "or a file whose text the recorded system prompts hold: make it one, or name it with --prompt"
             + (f". Not read: {'; '.join(unread)}" if unread else "")
         )
     texts = {name: replace(prompt, text=source(prompt.text)) for name, prompt in texts.items()}

@@ -1,6 +1,6 @@
 """`Reflect`: a model is shown what went wrong, names the causes, and rewrites a prompt; what it writes is raced.
 
-It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it differs in six ways:
+It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it differs in seven ways:
 
 1. one request shows the failures of all rows that were run, grouped by cause and counted, instead of a minibatch
    of three; it asks for root causes before changes, for several prompts at once, and lists what was tried;
@@ -11,7 +11,9 @@ It is a relative of GEPA (Agrawal et al. 2025, arXiv 2507.19457), from which it 
 4. a block that memorises a row is dropped before anything is run, and blocks that earn nothing are dropped at the
    end; where the model has nothing, prompts are joined and shortened without it;
 5. nothing is asked once every row is right, and of further rows as many as the budget has room for;
-6. the winner is not reported by the rows that chose it: the gate judges it on others.
+6. what was put aside is not forgotten: what all runs say of each piece of a prompt tells which prompt, or which pieces
+   joined, may yet be better than the best, and that is run on further rows (`prompt_race.py`);
+7. the winner is not reported by the rows that chose it: the gate judges it on others.
 
 A row is any Task whose runs have a Score in [0, 1], by whatever reward: a metric, a judge, people's thumbs.  What
 is said about a run (the Score's reason, comments of feedback, `Task.meta["said"]`) is shown with it.
@@ -278,7 +280,7 @@ class _Search:
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
 
-        Second looks take no more runs than all others did, and leave those that it takes to shorten the best.
+        They end once they took more runs than all others did, and leave those that it takes to shorten the best.
         """
         assert self.start is not None
         to_come = min(self.options.rounds - self.asked, self.options.patience - idle)

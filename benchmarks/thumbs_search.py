@@ -1,0 +1,104 @@
+"""What a search by thumbs finds, without commands: `python benchmarks/thumbs_search.py [--seeds 20] [--first 400]`.
+
+The agent, the people and the adviser are those of `scripts/claims newcomers` (claims/newcomers_world), the rows, the
+reward and the options those of `whet improve AGENT.py`; it runs in this process, so a seed takes a second. The truth is
+the share of right answers to questions of people whom nothing has seen, under the prompt that the search found, proven
+or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import whet
+from whet.judge.fitted import FittedReward
+from whet.learn.datasets.thumbs import RatedRun, ThumbEvidence, thumb_rows
+from whet.learn.evolution.reflecting import Reflect, ReflectOptions
+from whet.learn.evolution.thumbed import LIKED, ThumbReward
+from whet.models import ScriptedModel
+from whet.models.base import ModelRequest
+from whet.models.budget import Meter
+
+sys.path.append(str(Path(__file__).parent / "claims" / "newcomers_world"))
+import model as world
+import people
+import truth
+
+PROMPT = "You work at the support desk of a garden shop. Be friendly and helpful."
+ELSEWHERE = 1_000
+"""Added to the seed for questions of people whom nothing has seen."""
+
+
+def answered(prompt: str, question: str, seed: int) -> str:
+    """What the agent answers under a prompt."""
+    messages = [{"role": "system", "content": prompt}, {"role": "user", "content": question}]
+    return world.answer(ModelRequest.of(messages, {}), seed)
+
+
+def right(prompt: str, seed: int) -> float:
+    """Share of right answers to people whom nothing has seen."""
+    asked = people.questions(seed + ELSEWHERE)
+    hits = [truth.right(each["question"], answered(prompt, each["question"], seed)) for each in asked]
+    return sum(hits) / len(hits)
+
+
+def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, float]:
+    """Truth before and after, and calls of the agent."""
+    runs = []
+    for number, asked in enumerate(people.questions(seed)):
+        question, person = asked["question"], asked["person"]
+        answer = answered(PROMPT, question, seed)
+        up = people.thumb(seed, person, question, answer) > 0
+        runs.append(RatedRun(str(number), question, question, answer, person, up))
+    # As `plan_agent` divides them: of the calls 35 in 100 prove.
+    evidence = ThumbEvidence(runs, len(runs), unnamed=False)
+    rows = thumb_rows(evidence, "desk:answer", most=int(0.35 * calls / 2), seed=seed)
+    reward = ThumbReward(LIKED, FittedReward(rows.search), coarse=True)
+    meter = Meter(whet.Budget(rollouts=calls - 2 * rows.gate_inputs))
+
+    async def rollout(
+        bundle: whet.Bundle, tasks: Sequence[whet.Task], n: int = 1, **_: object
+    ) -> list[whet.Group]:
+        meter.reserve(rollouts=len(tasks))
+        groups = []
+        for task in tasks:
+            output = answered(str(bundle["prompt"].content), task.instruction, seed)
+            run = whet.Trajectory(task=task, output=output, outcome=whet.Outcome.SUCCESS)
+            groups.append(whet.Group(task, [replace(run, scores={LIKED: reward(run)})]))
+        return groups
+
+    train = [task for task in rows.tasks if task.split is whet.types.Split.TRAIN]
+    context = whet.Context(rollout=rollout, train=train, meter=meter)
+    options = ReflectOptions(rounds=reflections, patience=reflections, seed=seed, tasks=40, first=4)
+    adviser = ScriptedModel(lambda request: world.advise(request, seed))
+    reflect = Reflect("prompt", LIKED, model=adviser, right=0.55, options=options)
+    start = whet.Bundle([whet.Version(resource="prompt", content=PROMPT, kind="prompt")])
+    update = asyncio.run(reflect.step(start, [], context))
+    return right(PROMPT, seed), right(str(update.bundle["prompt"].content), seed), meter.spent["rollouts"]
+
+
+def main() -> None:
+    """Print the means, and the truth of each seed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first", type=int, default=400)
+    parser.add_argument("--calls", type=int, default=400, help="of the agent, those that prove included")
+    parser.add_argument("--reflections", type=int, default=32)
+    words = parser.parse_args()
+    found = [
+        searched(seed, words.calls, words.reflections)
+        for seed in range(words.first, words.first + words.seeds)
+    ]
+    before, after, runs = (statistics.fmean(each[column] for each in found) for column in range(3))
+    print(f"truth {before:.3f} -> {after:.3f}, {runs:.0f} calls of the agent in the search")
+    print(" ".join(f"{each[1]:.2f}" for each in found))
+
+
+if __name__ == "__main__":
+    main()
