@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from page import percent, points, publish, table
-
 from runs import Ran, Row, averaged, pooled, results, run_all
+
 from whet.prove.gate import compare
 from whet.stats import cluster_interval
 

@@ -44,7 +44,7 @@ class Stepped:
     facts: dict[str, Json] = field(default_factory=dict)
 
 
-class Traffic:
+class RecordedTraffic:
     """The recorded runs that somebody asked for, those that `whet issues` looks at; a rollout is nobody's request.
 
     What was read is kept, for decoding the record costs more than most steps, and each search adds to it.  Of the steps
@@ -80,19 +80,19 @@ class Workshop:
     night: Night
     settings: RepairSettings
     model: Model | None
-    _traffic: Traffic = field(init=False)
+    _traffic: RecordedTraffic = field(init=False)
     _parts: dict[tuple[str, str], PartOfTraffic] = field(default_factory=dict)
     """Issue and the runs that show it → its part of the traffic."""
     _held: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_traffic", Traffic(self.store))
+        object.__setattr__(self, "_traffic", RecordedTraffic(self.store))
 
     def runs(self, as_of: float) -> list[Trajectory]:
         """The agent's recorded runs as they stood at a time: what people said later is not there yet.
 
         A step that is done again sees the same record, whatever came in between.  Of their steps what was done is
-        left, and not what was said (`Traffic`).
+        left, and not what was said (`RecordedTraffic`).
         """
         return [
             run

@@ -118,7 +118,7 @@ class PromptWork:
 async def held_out(work: PromptWork, tasks: Sequence[Task], rollouts: int, reflections: int) -> PromptProof:
     """Search on the train rows, prove on the gate's."""
     experiment = work.experiment(tasks)
-    options = ReflectOptions(rounds=reflections, seed=work.seed)
+    options = ReflectOptions(rounds=reflections, seed=work.seed, second_looks=False)
     improvement, causes = await work.searched(experiment, rollouts, options)
     metrics = improvement.metrics[-1]
     proof = PromptProof(
@@ -246,7 +246,7 @@ class _PromptFolds:
         )
 
     def _options(self, rows: int, rounds: int) -> ReflectOptions:
-        return ReflectOptions(rounds=rounds, tasks=rows, seed=self.work.seed, patience=3)
+        return ReflectOptions(rounds=rounds, tasks=rows, seed=self.work.seed, patience=3, second_looks=False)
 
     def _rows(
         self, rows: Sequence[Task], place: int, wrong: Mapping[str, bool]

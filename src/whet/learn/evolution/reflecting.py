@@ -60,6 +60,9 @@ class ReflectOptions:
     """Rows that went wrong which the model is shown."""
     patience: int = 5
     """Rounds in vain after which it ends."""
+    second_looks: bool = True
+    """Run what was given up again where all runs of its pieces speak for it: for answers that people judge, whose
+    thumbs err. A table says what is right, and its few calls are better spent on the next proposal."""
     longest: int = 6000
     """Characters that a prompt may have; twice the start's length where that is more."""
     seed: int = 0
@@ -280,8 +283,10 @@ class _Search:
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
 
-        They end once they took more runs than all others did, and leave those that it takes to shorten the best.
+        Second looks end once they took more runs than all others did, and leave what it takes to shorten the best.
         """
+        if not self.options.second_looks:
+            return False
         assert self.start is not None
         to_come = min(self.options.rounds - self.asked, self.options.patience - idle)
         others = self.meter.spent["rollouts"] - self.resumed
