@@ -98,9 +98,9 @@ asyncio.run(main())
 WHET = """\
 import asyncio, json, sys, time
 from pathlib import Path
-from whet.learn.evolution.openevolve import read_config
+from whet.learn.evolution.search.openevolve import read_config
 from whet.learn.evolution.programs import evolve_program
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.settings import Settings
 
 *files, iterations = sys.argv[1:]
 program, evaluator, config, output = map(Path, files)
@@ -133,9 +133,9 @@ def f(x):
 OFFLINE = """\
 import asyncio, json, sys, time
 from pathlib import Path
-from whet.learn.evolution.openevolve import read_config
+from whet.learn.evolution.search.openevolve import read_config
 from whet.learn.evolution.programs import evolve_program
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.settings import Settings
 
 *files, iterations = sys.argv[1:]
 program, evaluator, config, output = map(Path, files)

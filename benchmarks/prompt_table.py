@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from whet.learn.evolution.prompted import messages_of
-from whet.learn.evolution.tabled import PromptSettings, TableInput, improve_prompt, plan_prompt
+from whet.learn.evolution.prompts.prompted import messages_of
+from whet.learn.evolution.prompts.tabled import PromptSettings, TableInput, improve_prompt, plan_prompt
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.fakes.clerk import Clerk

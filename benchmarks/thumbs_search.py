@@ -19,8 +19,8 @@ from pathlib import Path
 import whet
 from whet.judge.fitted import FittedReward
 from whet.learn.datasets.thumbs import RatedRun, ThumbEvidence, thumb_rows
-from whet.learn.evolution.reflecting import Reflect, ReflectOptions
-from whet.learn.evolution.thumbed import LIKED, ThumbReward
+from whet.learn.evolution.prompts.reflecting import Reflect, ReflectOptions
+from whet.learn.evolution.prompts.thumbed import LIKED, ThumbReward
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.budget import Meter

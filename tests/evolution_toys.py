@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import Search, SearchOptions, SearchOutcome
-from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions, PairJudge
-from whet.learn.evolution.population import IslandOptions, Islands, Population
-from whet.learn.evolution.program import Program
-from whet.learn.evolution.proposers import Proposes
-from whet.learn.evolution.records import Records
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.engine import Search, SearchOptions, SearchOutcome
+from whet.learn.evolution.search.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions, PairJudge
+from whet.learn.evolution.search.population import IslandOptions, Islands, Population
+from whet.learn.evolution.search.proposers import Proposes
+from whet.learn.evolution.search.records import Records
 from whet.learn.experiment import Experiment
 from whet.learn.loop import Context, Update
 from whet.record.store import Store

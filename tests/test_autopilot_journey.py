@@ -18,7 +18,7 @@ from whet.autopilot.journal import read
 from whet.autopilot.night import NightBudget, start, stop
 from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
 from whet.autopilot.shipping import delivery_of
-from whet.learn.evolution.repair import opened
+from whet.learn.evolution.repair.repair import opened
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
 from whet.serve.trials import TrialWatcher

@@ -15,7 +15,7 @@ from whet.errors import GateError, ModelError, TrainingRefused
 from whet.judge import Compound, Reward, checked, reward, score
 from whet.judge.checkers import judged
 from whet.judge.evaluator import from_source
-from whet.learn.evolution.outside import Comparer
+from whet.learn.evolution.agents.outside import Comparer
 from whet.learn.loop import value_of
 from whet.record.rows import row
 from whet.sandbox import Limits, Pool

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.learn.evolution.blocks import BLOCKS, blocks
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.editing.blocks import BLOCKS, blocks
+from whet.learn.evolution.editing.program import Program
 from whet.learn.evolution.programs import evolve_program
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.settings import Settings
 
 PROMPT = """You answer questions about mail.
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from whet.learn.episodes import Episodes
-from whet.learn.evolution.agent import RepositoryAgent
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.outside import Compared, Comparer, Inside, Targets
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.agents.outside import Compared, Comparer, Inside, Targets
 from whet.sandbox import Limits, Pool
 from whet.types import Task, Trajectory
 

@@ -13,13 +13,13 @@ from evolution_toys import LINE, search, write
 from processes import alive, until
 
 from whet.errors import InputError, ModelError
-from whet.learn.evolution.commands import Command, CommandModel, changed
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.population import Draw, Judged
-from whet.learn.evolution.program import Program, apply_patch
+from whet.learn.evolution.editing.program import Program, apply_patch
 from whet.learn.evolution.programs import evolve_program
-from whet.learn.evolution.proposing import words_of
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.commands import Command, CommandModel, changed
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.population import Draw, Judged
+from whet.learn.evolution.search.proposing import words_of
+from whet.learn.evolution.search.settings import Settings
 from whet.models import RecordedModel
 from whet.record.store import Log, Store
 from whet.repository.text import diff

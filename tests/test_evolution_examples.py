@@ -12,8 +12,8 @@ from types import ModuleType
 import pytest
 from evolution_toys import search
 
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.openevolve import read_config
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.openevolve import read_config
 
 
 def example(repository: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ import pytest
 import whet
 from whet.cli import main
 from whet.errors import InputError
-from whet.learn.evolution.extract import Slice, described, extract, stage
+from whet.learn.evolution.agents.extract import Slice, described, extract, stage
 
 FIXTURE = Path(__file__).parent / "fixtures" / "targets" / "repository"
 CALLS = {

@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from whet.learn.evolution.agent import RepositoryAgent
-from whet.learn.evolution.lending import MOST_ASKED, lent
-from whet.learn.evolution.networked import Networked
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.agents.lending import MOST_ASKED, lent
+from whet.learn.evolution.agents.networked import Networked
 from whet.sandbox import CallResult, Pool
 
 DESK = '''"""The desk of a shop."""

@@ -13,11 +13,11 @@ from commands import command
 from evolution_toys import CURVE, LINE, Once
 
 from whet.cli import main
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Islands
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Islands
 from whet.learn.experiment import Experiment
 from whet.record.store import Store
 from whet.sandbox import Local, Pool

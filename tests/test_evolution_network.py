@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from commands import command as run_command
 
-from whet.learn.evolution.agent import RepositoryAgent
-from whet.learn.evolution.networked import Networked
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.agents.networked import Networked
 from whet.models import Completion, ToolCall
 from whet.models.base import ModelRequest
 from whet.models.fakes import Reply, ScriptedServer

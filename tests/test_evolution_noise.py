@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from whet.learn.evolution.mining import rules
+from whet.learn.evolution.search.mining import rules
 from whet.record.rows import row
 from whet.types import Task
 

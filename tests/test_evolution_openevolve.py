@@ -15,7 +15,7 @@ from evolution_toys import CURVE, LINE, write
 
 from whet.cli import main
 from whet.errors import InputError, MissingExtra
-from whet.learn.evolution.openevolve import Config, config_of, read_checkpoint, read_config
+from whet.learn.evolution.search.openevolve import Config, config_of, read_checkpoint, read_config
 from whet.models.fakes import ScriptedServer
 
 OPTIONS = ["--timeout", "20", "--seed", "1", "--offline", "--unsafe-local", "--json"]

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.errors import InputError
-from whet.learn.evolution.marks import Mark, marks
-from whet.learn.evolution.pieces import Piece, cut, patch, program_of, put, stage
+from whet.learn.evolution.agents.marks import Mark, marks
+from whet.learn.evolution.agents.pieces import Piece, cut, patch, program_of, put, stage
 from whet.repository.modules import Repository
 
 FIXTURE = Path(__file__).parent / "fixtures" / "targets" / "repository"

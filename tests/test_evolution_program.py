@@ -9,9 +9,9 @@ import pytest
 from evolution_toys import LINE
 
 from whet.errors import InputError
-from whet.learn.evolution.edits import EDITS
-from whet.learn.evolution.program import Program, apply_diff, apply_rewrite, keep_outside, regions
-from whet.learn.evolution.source import PythonSource
+from whet.learn.evolution.editing.edits import EDITS
+from whet.learn.evolution.editing.program import Program, apply_diff, apply_rewrite, keep_outside, regions
+from whet.learn.evolution.editing.source import PythonSource
 
 BUSY = '''\
 """Ünïcode before the block."""

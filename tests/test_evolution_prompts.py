@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from commands import answered
 
-from whet.learn.evolution.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
-from whet.learn.evolution.mining import Mined, WrittenLine, contrasts, rules
-from whet.learn.evolution.population import Draw, Judged
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.demonstrations import Demonstrate, failing, pool_of, rated, set_aside
+from whet.learn.evolution.search.mining import Mined, WrittenLine, contrasts, rules
+from whet.learn.evolution.search.population import Draw, Judged
 from whet.models import ScriptedModel
 from whet.record.rows import row as asked
 from whet.types import Json, Split, Task

@@ -11,14 +11,14 @@ import pytest
 from evolution_toys import searched
 
 from whet.errors import InputError, MissingExtra
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import SearchOptions, SearchOutcome
-from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Best, Draw, Judged
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
 from whet.learn.evolution.programs import estimate_program, evolve_program
-from whet.learn.evolution.proposers import Gepa, Gradient, Proposes
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.search.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Best, Draw, Judged
+from whet.learn.evolution.search.proposers import Gepa, Gradient, Proposes
+from whet.learn.evolution.search.settings import Settings
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 from evolution_toys import searched
 
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import SearchOptions, SearchOutcome
-from whet.learn.evolution.pair import EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Front, Population
-from whet.learn.evolution.program import Program
-from whet.learn.evolution.proposers import Proposer
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.search.pair import EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Front, Population
+from whet.learn.evolution.search.proposers import Proposer
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.sandbox import Local, Pool

@@ -14,17 +14,17 @@ import pytest
 from evolution_toys import LINE, search
 
 from whet.errors import InputError
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.minimise import minimised
-from whet.learn.evolution.program import Program
-from whet.learn.evolution.proposers import Proposer
+from whet.learn.evolution.editing.minimise import minimised
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.editing.singles import single_edits
+from whet.learn.evolution.editing.source import PythonSource
 from whet.learn.evolution.reports import EvolutionReport
 from whet.learn.evolution.repositories import evolve_targets
-from whet.learn.evolution.screening import CodeLine, ochiai
-from whet.learn.evolution.settings import RepositoryInput, Settings
-from whet.learn.evolution.singles import single_edits
-from whet.learn.evolution.source import PythonSource
-from whet.learn.evolution.sweep import whose_turn
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.proposers import Proposer
+from whet.learn.evolution.search.screening import CodeLine, ochiai
+from whet.learn.evolution.search.settings import RepositoryInput, Settings
+from whet.learn.evolution.search.sweep import whose_turn
 from whet.models import ScriptedModel
 from whet.sandbox import Local, Pool
 

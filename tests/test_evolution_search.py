@@ -18,13 +18,13 @@ import pytest
 from evolution_toys import CURVE, LINE, search, trail
 
 from whet.errors import InputError, TrainingRefused
-from whet.learn.evolution.bandit import Bandit
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.pair import EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Best, Front, IslandOptions, Islands, Judged
-from whet.learn.evolution.program import Program
-from whet.learn.evolution.proposers import Proposer
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.bandit import Bandit
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.pair import EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Best, Front, IslandOptions, Islands, Judged
+from whet.learn.evolution.search.proposers import Proposer
+from whet.learn.evolution.search.settings import Settings
 from whet.learn.loop import Context
 from whet.models import RecordedModel, ScriptedModel
 from whet.models.base import ModelRequest
@@ -365,8 +365,8 @@ KILLED = """
     from pathlib import Path
     sys.path.insert(0, {tests!r})
     from evolution_toys import search
-    from whet.learn.evolution.engine import SearchOptions
-    from whet.learn.evolution.proposers import Proposer
+    from whet.learn.evolution.search.engine import SearchOptions
+    from whet.learn.evolution.search.proposers import Proposer
     from whet.models import RecordedModel, ScriptedModel
     from whet.record.store import Store
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import InputError, NotFoundError
-from whet.learn.evolution import operators
-from whet.learn.evolution.targets import Domain, find, names, patch
+from whet.learn.evolution.editing import operators
+from whet.learn.evolution.editing.targets import Domain, find, names, patch
 from whet.repository.text import diff
 
 SOURCE = '''"""An agent."""

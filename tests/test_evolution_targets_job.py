@@ -12,7 +12,7 @@ import pytest
 from commands import answered
 
 from whet.cli import main
-from whet.learn.evolution.agent import RepositoryAgent
+from whet.learn.evolution.agents.agent import RepositoryAgent
 
 FAST = ("--timeout", "10", "--seed", "3", "--json")
 

@@ -8,8 +8,8 @@ import pytest
 
 from whet.autopilot.trial import entries_merged
 from whet.judge.fitted import Rated
-from whet.learn.evolution.steering import AnswersElsewhere, Steer
-from whet.learn.evolution.variants import VariantPool
+from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
+from whet.learn.evolution.repair.variants import VariantPool
 from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
 
 START = Bundle([Version(resource="route", content="orders"), Version(resource="convert", content="a / b")])

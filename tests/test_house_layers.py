@@ -23,6 +23,11 @@ LEVELS = {
     "learn.optimizers": 7,
     "learn.training": 6.5,
     "learn.evolution": 6.5,
+    "learn.evolution.repair": 6.4,
+    "learn.evolution.prompts": 6.3,
+    "learn.evolution.search": 6.2,
+    "learn.evolution.agents": 6.1,
+    "learn.evolution.editing": 6.05,
     "learn": 6,
     "learn.datasets": 5.5,
     "ship": 5,
@@ -96,7 +101,8 @@ def room(module: str) -> str:
     two = ".".join(parts[:2])
     if two in SPLIT_ROOMS:
         return ".".join(parts[:3])
-    return two if two in LEVELS else ".".join(parts[:1])
+    three = ".".join(parts[:3])
+    return three if three in LEVELS else two if two in LEVELS else parts[0] if parts else ""
 
 
 def level(name: str) -> float | None:

@@ -20,10 +20,10 @@ from processes import press_ctrl_c, python
 
 import whet
 from whet.errors import InputError, TrainingRefused
-from whet.learn.evolution.failures import Failures, case_of
-from whet.learn.evolution.prompted import messages_of
-from whet.learn.evolution.reflecting import Reflect, ReflectOptions
-from whet.learn.evolution.reflection import PromptTrial, RowMemory, pruned, read, request
+from whet.learn.evolution.prompts.failures import Failures, case_of
+from whet.learn.evolution.prompts.prompted import messages_of
+from whet.learn.evolution.prompts.reflecting import Reflect, ReflectOptions
+from whet.learn.evolution.prompts.reflection import PromptTrial, RowMemory, pruned, read, request
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.budget import Meter
@@ -259,7 +259,7 @@ def test_json_has_the_plan_the_evidence_and_the_verdict(folder: Path, server: Sc
 
 
 def test_python_needs_no_await_in_a_script_and_in_a_notebook(folder: Path, clerk: Clerk) -> None:
-    def improved(output: str) -> whet.learn.evolution.tabled.ImprovedPrompt:  # type: ignore[name-defined]
+    def improved(output: str) -> whet.learn.evolution.prompts.tabled.ImprovedPrompt:  # type: ignore[name-defined]
         return whet.improve(
             folder / "prompt.txt",
             data=clerk.rows(200, seed=4),

@@ -23,10 +23,17 @@ from evolution_world import (
 )
 
 from whet.errors import NotFoundError, TrainingRefused
-from whet.learn.evolution.effects import Effects, Trial, compared
-from whet.learn.evolution.operators import knobs
-from whet.learn.evolution.search_state import Archive, Member, SearchState, clearly_worse, paired, rungs
-from whet.learn.evolution.targets import find
+from whet.learn.evolution.editing.operators import knobs
+from whet.learn.evolution.editing.targets import find
+from whet.learn.evolution.search.effects import Effects, Trial, compared
+from whet.learn.evolution.search.search_state import (
+    Archive,
+    Member,
+    SearchState,
+    clearly_worse,
+    paired,
+    rungs,
+)
 from whet.learn.loop import Context, Update, value_of
 from whet.learn.loop_checks import check_optimizer
 from whet.learn.optimizers.evolve import Evolve, EvolveOptions

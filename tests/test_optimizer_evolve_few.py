@@ -10,8 +10,8 @@ import pytest
 
 import whet
 from whet.errors import InputError
-from whet.learn.evolution.operators import knobs, stepped
-from whet.learn.evolution.targets import Domain
+from whet.learn.evolution.editing.operators import knobs, stepped
+from whet.learn.evolution.editing.targets import Domain
 
 
 def improved(

@@ -11,7 +11,7 @@ import pytest
 from whet.errors import InputError
 from whet.judge.rubric import ProvenRubric, save
 from whet.learn.datasets.folds import apart_from, folds_of
-from whet.learn.evolution.tabled import (
+from whet.learn.evolution.prompts.tabled import (
     ImprovedPrompt,
     PromptPlan,
     PromptSettings,

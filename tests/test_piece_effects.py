@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from whet.learn.evolution.piece_effects import PieceEffects
-from whet.learn.evolution.prompt_race import pieces_of
+from whet.learn.evolution.prompts.piece_effects import PieceEffects
+from whet.learn.evolution.prompts.prompt_race import pieces_of
 
 GOOD, IDLE = 0, 1
 

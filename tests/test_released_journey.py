@@ -17,7 +17,7 @@ from test_server_worker import work
 
 import whet
 from whet.learn.datasets.splits import split
-from whet.learn.evolution.targets import Domain
+from whet.learn.evolution.editing.targets import Domain
 from whet.learn.optimizers.evolve import EvolveOptions
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.errors import InputError
-from whet.learn.evolution.agent import RepositoryAgent
-from whet.learn.evolution.marks import marks
-from whet.learn.evolution.pieces import patch
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.agents.marks import marks
+from whet.learn.evolution.agents.pieces import patch
 from whet.repository.modules import LARGEST, Repository
 from whet.repository.propose import propose
 from whet.repository.scan import scan

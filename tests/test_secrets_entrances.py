@@ -21,7 +21,7 @@ import whet
 from whet.cli import app
 from whet.errors import InputError
 from whet.learn.evolution.programs import evolve_program
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.settings import Settings
 from whet.learn.loop import Update
 from whet.models import ScriptedModel
 from whet.models.base import Completion, ToolCall

@@ -30,15 +30,15 @@ from page import publish, rows_of, table
 from prompts import demonstrations, rules
 from reflection import bug, gepa, reflection
 
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import SearchOptions
-from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Best, IslandOptions, Islands, Population
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
 from whet.learn.evolution.programs import Programs, evolve_program
-from whet.learn.evolution.proposing import Proposing
 from whet.learn.evolution.reports import EvolutionReport
-from whet.learn.evolution.settings import Settings
+from whet.learn.evolution.search.engine import SearchOptions
+from whet.learn.evolution.search.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Best, IslandOptions, Islands, Population
+from whet.learn.evolution.search.proposing import Proposing
+from whet.learn.evolution.search.settings import Settings
 from whet.learn.experiment import Experiment
 from whet.sandbox import Limits, Local, Pool, Sandbox
 

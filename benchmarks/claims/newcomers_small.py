@@ -14,7 +14,7 @@ from pathlib import Path
 from newcomers_shell import Noted, Shell
 from page import percent
 
-from whet.learn.evolution.prompted import messages_of
+from whet.learn.evolution.prompts.prompted import messages_of
 from whet.models.base import ModelRequest
 from whet.models.fakes import ScriptedServer
 from whet.models.fakes.clerk import RULES, Clerk

@@ -20,16 +20,16 @@ from types import ModuleType
 from typing import Any
 
 from whet.learn.datasets.recorded import recorded
-from whet.learn.evolution.agent import RepositoryAgent
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.demonstrations import Demonstrate, pool_of
-from whet.learn.evolution.engine import Search, SearchOptions
-from whet.learn.evolution.mining import Mined
-from whet.learn.evolution.outside import Compared, Comparer, Inside, Targets
-from whet.learn.evolution.population import Draw, Front
-from whet.learn.evolution.program import Program
-from whet.learn.evolution.proposers import Move
-from whet.learn.evolution.rows import RowJudge, mean
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.agents.outside import Compared, Comparer, Inside, Targets
+from whet.learn.evolution.editing.program import Program
+from whet.learn.evolution.search.demonstrations import Demonstrate, pool_of
+from whet.learn.evolution.search.engine import Search, SearchOptions
+from whet.learn.evolution.search.mining import Mined
+from whet.learn.evolution.search.population import Draw, Front
+from whet.learn.evolution.search.proposers import Move
+from whet.learn.evolution.search.rows import RowJudge, mean
 from whet.learn.experiment import Experiment
 from whet.learn.loop import Context, Update
 from whet.record.store import Store

@@ -20,14 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whet.learn.evolution.candidates import ProgramCodec
-from whet.learn.evolution.engine import SearchOptions, SearchOutcome
-from whet.learn.evolution.openevolve import Config
-from whet.learn.evolution.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
-from whet.learn.evolution.population import Front
-from whet.learn.evolution.program import Program
+from whet.learn.evolution.agents.candidates import ProgramCodec
+from whet.learn.evolution.editing.program import Program
 from whet.learn.evolution.programs import Programs
-from whet.learn.evolution.proposing import Proposing
+from whet.learn.evolution.search.engine import SearchOptions, SearchOutcome
+from whet.learn.evolution.search.openevolve import Config
+from whet.learn.evolution.search.pair import WARM, EvaluatedProgram, EvaluatorFile, JudgeOptions
+from whet.learn.evolution.search.population import Front
+from whet.learn.evolution.search.proposing import Proposing
 from whet.learn.experiment import Experiment
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest

@@ -43,11 +43,11 @@ from library import functions
 from mutations import mutants
 
 from whet.errors import WhetError
+from whet.learn.evolution.editing.singles import single_edits
+from whet.learn.evolution.editing.source import parsed
 from whet.learn.evolution.reports import EvolutionReport
 from whet.learn.evolution.repositories import evolve_targets
-from whet.learn.evolution.settings import RepositoryInput, Settings
-from whet.learn.evolution.singles import single_edits
-from whet.learn.evolution.source import parsed
+from whet.learn.evolution.search.settings import RepositoryInput, Settings
 
 SPLITS = ("train", "train", "gate", "validation", "train")
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ..errors import WhetError
-from ..learn.evolution.agent_prompt import entry_of, placed
+from ..learn.evolution.agents.agent_prompt import entry_of, placed
 from ..prove.shadow import ShadowFindings, findings_of, shadow_pairs
 from ..record.store.releases import Release, Stage
 from ..repository.scan import scan

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..learn.evolution.marks import Mark
-from ..learn.evolution.pieces import cut, put
-from ..learn.evolution.settings import folder_in_git
-from ..learn.evolution.suspects import ENTRY
+from ..learn.evolution.agents.marks import Mark
+from ..learn.evolution.agents.pieces import cut, put
+from ..learn.evolution.repair.suspects import ENTRY
+from ..learn.evolution.search.settings import folder_in_git
 from ..record.store import Store
 from ..record.store.releases import PROGRAM
 from ..repository.text import as_written, diff, plain

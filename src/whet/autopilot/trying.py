@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..learn.evolution.repair import variant_id
+from ..learn.evolution.repair.repair import variant_id
 from ..prove.canary import CanaryAction, CanaryDecision
 from ..prove.watch import TrafficPart, look_at_parts
 from ..record.store import Store

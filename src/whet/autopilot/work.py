@@ -1,7 +1,8 @@
 """The steps on one issue: what may repair it, and whether a reward may already judge that.
 
 Each step reads where the work stands, does one thing, and says where it stands then; the caller writes both in one
-transaction.  A step that is done again after a kill finds what it paid for in the record (`learn/evolution/repair.py`).
+transaction.  A step that is done again after a kill finds what it paid for in the record
+(`learn/evolution/repair/repair.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..judge.drift import is_traffic
-from ..learn.evolution.repair import Repair, RepairPlan, RepairSettings, opened, plan_repair, variant_id
-from ..learn.evolution.suspects import WeakPart
+from ..learn.evolution.repair.repair import (
+    Repair,
+    RepairPlan,
+    RepairSettings,
+    opened,
+    plan_repair,
+    variant_id,
+)
+from ..learn.evolution.repair.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
 from ..record.influence import InfluenceLimits, weighed

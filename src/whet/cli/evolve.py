@@ -18,11 +18,11 @@ from .flags import with_options
 from .terminal import bold
 
 if TYPE_CHECKING:
-    from ..learn.evolution.engine import SearchOutcome
-    from ..learn.evolution.estimate import Estimate
-    from ..learn.evolution.openevolve import Config
     from ..learn.evolution.reports import EvolutionReport
-    from ..learn.evolution.settings import RepositoryInput, Settings
+    from ..learn.evolution.search.engine import SearchOutcome
+    from ..learn.evolution.search.estimate import Estimate
+    from ..learn.evolution.search.openevolve import Config
+    from ..learn.evolution.search.settings import RepositoryInput, Settings
 
 TOPICS = {
     "": (
@@ -137,7 +137,7 @@ app.command(f"{__name__}:command", help=evolve.__doc__, **listed("evolve"))
 def __getattr__(name: str) -> Any:
     if name != "command":
         raise AttributeError(name)
-    from ..learn.evolution.settings import RepositoryInput, Settings
+    from ..learn.evolution.search.settings import RepositoryInput, Settings
 
     return with_options(
         evolve,
@@ -148,7 +148,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _config(path: Path | None, model: str | None, base_url: str | None) -> Config:
-    from ..learn.evolution.openevolve import Config, ModelConfig, read_config
+    from ..learn.evolution.search.openevolve import Config, ModelConfig, read_config
 
     refuse_half_a_model(model, base_url)
     settings = read_config(path) if path else Config(iterations=100)

@@ -25,8 +25,8 @@ def extract_targets(path: Path = HERE, /, *, output: Path | None = None, json: P
     output
         Stage every target in a folder of its own inside this one.
     """
-    from ..learn.evolution.extract import described, extract, stage
-    from ..learn.evolution.unmarked import proposals
+    from ..learn.evolution.agents.extract import described, extract, stage
+    from ..learn.evolution.agents.unmarked import proposals
 
     slices, marks, problems = extract(path)
     staged = {piece.mark: str(stage(piece, output)) for piece in slices} if output else {}

@@ -600,8 +600,8 @@ def _read(names: Iterable[str], runs: Sequence[Trajectory], lines: list[str]) ->
 
 def _evolves(handle: Resource, lines: list[str]) -> bool:
     """True for a text, a function that can be called by JSON, or a value with a knob: `Evolve` can change these."""
-    from ..learn.evolution.functions import refusal
-    from ..learn.evolution.operators import knobs
+    from ..learn.evolution.agents.functions import refusal
+    from ..learn.evolution.editing.operators import knobs
     from ..record.tracing.resources import FunctionResource
 
     if isinstance(handle, FunctionResource):

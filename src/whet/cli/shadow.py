@@ -90,7 +90,7 @@ def replay_folder_under(
     """
     from urllib.parse import urlsplit
 
-    from ..learn.evolution.shut_replay import ShutReplay
+    from ..learn.evolution.agents.shut_replay import ShutReplay
     from ..prove.shadow import far_more, trial_of
     from ..record.store.bundles import EMPTY
     from ..record.store.trials import changes

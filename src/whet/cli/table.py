@@ -12,8 +12,8 @@ from .app import print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.prompts.tabled import ImprovedPrompt, TableInput
     from ..learn.evolution.reports import EvolutionReport
-    from ..learn.evolution.tabled import ImprovedPrompt, TableInput
     from ..record.store import Store
     from ..types import Sampling, Verdict
 
@@ -99,7 +99,7 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
     import asyncio
 
     from ..learn.evolution.in_one_call import Endpoints, is_prompt
-    from ..learn.evolution.tabled import TableInput
+    from ..learn.evolution.prompts.tabled import TableInput
     from ..models import Price
 
     if run.data is None:
@@ -139,7 +139,7 @@ async def gate_by_table(
     from ..judge.metrics import METRICS
     from ..learn.evolution.in_one_call import Endpoints, is_prompt
     from ..learn.evolution.prompt_gate import gate_prompts
-    from ..learn.evolution.tabled import PromptSettings, TableInput
+    from ..learn.evolution.prompts.tabled import PromptSettings, TableInput
 
     others = [name for name in prompts if not is_prompt(name)]
     if others or len(prompts) < 2:
@@ -181,7 +181,7 @@ async def gate_by_table(
 async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endpoints: Endpoints) -> int:
     from ..learn.evolution.in_one_call import prompt_from_table
     from ..learn.evolution.live import LiveLine
-    from ..learn.evolution.tabled import ImprovedPrompt, PromptSettings
+    from ..learn.evolution.prompts.tabled import ImprovedPrompt, PromptSettings
     from ..models.budget import Meter
 
     settings = PromptSettings(

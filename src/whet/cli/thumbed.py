@@ -11,7 +11,7 @@ from ..errors import InputError
 from .app import existing, named_store, print_json
 
 if TYPE_CHECKING:
-    from ..learn.evolution.thumbed import AgentPlan, ImprovedAgent, ThumbSettings
+    from ..learn.evolution.prompts.thumbed import AgentPlan, ImprovedAgent, ThumbSettings
     from ..types import Sampling
 
 TOPIC = "An agent's file, and people's thumbs"
@@ -65,7 +65,7 @@ def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
     """
     import asyncio
 
-    from ..learn.evolution.thumbed import ThumbSettings, plan_agent
+    from ..learn.evolution.prompts.thumbed import ThumbSettings, plan_agent
 
     settings = ThumbSettings(
         store=existing(named_store(run.store)),
@@ -111,7 +111,7 @@ async def _improved(plan: AgentPlan, model: str, base_url: str, *, quietly: bool
 
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.live import LiveLine
-    from ..learn.evolution.thumbed import improve_agent
+    from ..learn.evolution.prompts.thumbed import improve_agent
     from ..models.budget import Meter
 
     meter = Meter()

@@ -116,8 +116,8 @@ NEED_MORE = {
         "Change an agent's prompts as a model does that has seen what went wrong.",
         "reflect changes prompts, not weights, by running the agent: whet improve MODULE:FUNCTION --store STORE "
         "--reward NAME --with reflect --model NAME --base-url URL, or "
-        "Experiment.improve(whet.learn.evolution.reflecting.Reflect(model=model)); a prompt alone by a table: whet "
-        "improve prompt.txt --data FILE. A weight method learns from the same record: whet train sft",
+        "Experiment.improve(whet.learn.evolution.prompts.reflecting.Reflect(model=model)); a prompt alone by a table: "
+        "whet improve prompt.txt --data FILE. A weight method learns from the same record: whet train sft",
     ),
     "head": (
         "Learn an agent's decisions from thumbs.",

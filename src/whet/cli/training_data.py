@@ -18,7 +18,7 @@ from .audit import ACCOUNT
 if TYPE_CHECKING:
     from ..learn.datasets.callee import Callee
     from ..learn.datasets.generation import Account
-    from ..learn.evolution.agent import RepositoryAgent
+    from ..learn.evolution.agents.agent import RepositoryAgent
     from ..types import Trajectory
 
 HERE = Path()
@@ -64,7 +64,7 @@ def generate_training_data(
     timeout
         Time limit of one call of the target, in seconds.
     """
-    from ..learn.evolution.agent import RepositoryAgent
+    from ..learn.evolution.agents.agent import RepositoryAgent
 
     refuse_half_a_model(model, base_url)
     if store is not None:

@@ -35,7 +35,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "head": "whet.learn.optimizers.head:Head",
         "kto": "whet.learn.optimizers.kto:KTO",
         "ppo": "whet.learn.optimizers.ppo:PPO",
-        "reflect": "whet.learn.evolution.reflecting:Reflect",
+        "reflect": "whet.learn.evolution.prompts.reflecting:Reflect",
         "reinforce": "whet.learn.optimizers.reinforce:REINFORCE",
         "rloo": "whet.learn.optimizers.rloo:RLOO",
         "sft": "whet.learn.optimizers.sft:SFT",

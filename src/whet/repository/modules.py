@@ -1,8 +1,8 @@
 """The modules of a repository: names that each binds at its top, and names that a statement refers to.
 
 Nothing is imported or run.  A module is cut into its top-level statements; a statement is the
-smallest piece that `learn/evolution/extract.py` takes.  Names that a statement refers to come from Python's own symbol
-table, which tells arguments, comprehensions and shadowed names from globals.
+smallest piece that `learn/evolution/agents/extract.py` takes.  Names that a statement refers to come from Python's own
+symbol table, which tells arguments, comprehensions and shadowed names from globals.
 """
 
 from __future__ import annotations

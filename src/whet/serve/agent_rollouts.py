@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..judge.agent_env import Calls
-from ..learn.evolution.agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
+from ..learn.evolution.agents.agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
 from ..learn.training.remote import RemoteModels
 from ..record.policy import Action, Policy
 from ..record.store import Store

@@ -29,9 +29,9 @@ from ...ship.delivery import DeliveredEvidence, Delivery, DeliveryOptions, deliv
 from ...ship.delivery.evidence import BASELINE, CANDIDATE, FOLDER, VERDICT
 from ...ship.releasing import OUTCOMES
 from ...types import Bundle, Sampling, Verdict
-from .marks import Mark, marks
-from .pieces import cut, put
-from .settings import folder_in_git
+from .agents.marks import Mark, marks
+from .agents.pieces import cut, put
+from .search.settings import folder_in_git
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

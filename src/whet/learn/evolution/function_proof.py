@@ -16,11 +16,11 @@ from ...types import Budget, Bundle, Group, Json, Split, Task
 from ..datasets.folds import apart_from, folds_of
 from ..experiment import Experiment
 from ..loop import means
-from .candidates import ProgramCodec
-from .cross_fitting import FOLDS, as_split
-from .engine import SearchOutcome
+from .agents.candidates import ProgramCodec
+from .editing.minimise import distance
 from .improving import Decision, Pieces
-from .minimise import distance
+from .search.cross_fitting import FOLDS, as_split
+from .search.engine import SearchOutcome
 
 LEAST_CALLS = 40
 """Calls of the model that proposes, for one fold at the least."""

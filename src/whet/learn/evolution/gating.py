@@ -23,10 +23,10 @@ from ...record.tasks import tasks
 from ...sandbox import Pool
 from ...types import Bundle, Sampling, Split, Task, Verdict
 from ..experiment import Experiment
-from .agent import RepositoryAgent
-from .candidates import ProgramCodec
-from .outside import Inside, Targets
-from .settings import Settings, modules_of
+from .agents.agent import RepositoryAgent
+from .agents.candidates import ProgramCodec
+from .agents.outside import Inside, Targets
+from .search.settings import Settings, modules_of
 
 _TIMEOUT, _MEMORY = 10.0, 1024
 """Seconds and MiB of one call."""

@@ -22,21 +22,21 @@ from ...models.base import Model
 from ...record.rows import rating_of
 from ...types import Bundle, Group, Split, Task, digest
 from ..loop import Context, Update
-from .agent import RepositoryAgent
-from .demonstrations import Demonstrate, Demonstration, set_aside
-from .engine import Search, SearchOptions, SearchOutcome
-from .estimate import Searching
-from .judging import Judging
-from .minimise import minimised
-from .mining import Mined, WrittenLine
-from .outside import Comparer, Targets
-from .pieces import Piece
-from .population import population_of
-from .program import Program
-from .proposers import Move, Proposer, Proposes
-from .proposing import Proposing
-from .records import ProposalRecord, opened
-from .rows import RowJudge, finalist, mean
+from .agents.agent import RepositoryAgent
+from .agents.outside import Comparer, Targets
+from .agents.pieces import Piece
+from .editing.minimise import minimised
+from .editing.program import Program
+from .search.demonstrations import Demonstrate, Demonstration, set_aside
+from .search.engine import Search, SearchOptions, SearchOutcome
+from .search.estimate import Searching
+from .search.judging import Judging
+from .search.mining import Mined, WrittenLine
+from .search.population import population_of
+from .search.proposers import Move, Proposer, Proposes
+from .search.proposing import Proposing
+from .search.records import ProposalRecord, opened
+from .search.rows import RowJudge, finalist, mean
 
 FINALISTS = 8
 """Candidates of a search that are compared on the validation rows."""

@@ -30,16 +30,10 @@ from ...repository.prompt_files import WHOLE
 from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
-from .agent import RepositoryAgent
-from .cross_fitting import standing_in_folds
+from .agents.agent import RepositoryAgent
 from .function_proof import folds_wanted, function_folds
 from .live import LiveLine
-from .openevolve import Config
-from .records import SearchProgress
-from .reports import EvolutionReport, flips
-from .repositories import evolve_targets
-from .settings import RepositoryInput, Settings
-from .tabled import (
+from .prompts.tabled import (
     ImprovedPrompt,
     Intake,
     PromptPlan,
@@ -50,6 +44,12 @@ from .tabled import (
     proven_rubric,
     read_examples,
 )
+from .reports import EvolutionReport, flips
+from .repositories import evolve_targets
+from .search.cross_fitting import standing_in_folds
+from .search.openevolve import Config
+from .search.records import SearchProgress
+from .search.settings import RepositoryInput, Settings
 
 _Result = TypeVar("_Result")
 Say = Callable[[str], None]

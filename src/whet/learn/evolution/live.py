@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from ...models.budget import Meter
-    from .records import ProposalRecord
+    from .search.records import ProposalRecord
 
 PAUSE = 5.0
 """Seconds between two lines where there is no terminal."""

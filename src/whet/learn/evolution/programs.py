@@ -28,21 +28,21 @@ from ...sandbox import Pool
 from ...types import Bundle, Group, digest
 from ..experiment import Experiment
 from ..loop import Context, Update
-from .alarms import alarms_of
-from .candidates import ProgramCodec
-from .engine import Search, SearchOptions, SearchOutcome
-from .estimate import Estimate, Searching, estimated
-from .judging import Judging
-from .minimise import minimised
-from .openevolve import read_checkpoint, write_checkpoint
-from .pair import EvaluatedProgram, EvaluatorFile, PairJudge
-from .population import Population, population_of
-from .program import Program, regions, text_of
-from .proposers import Proposes
-from .proposing import Proposing
-from .records import ProposalRecord, opened
+from .agents.candidates import ProgramCodec
+from .editing.minimise import minimised
+from .editing.program import Program, regions, text_of
 from .reports import EvolutionReport
-from .settings import Settings, folder_in_git, lineage_of, modules_of
+from .search.alarms import alarms_of
+from .search.engine import Search, SearchOptions, SearchOutcome
+from .search.estimate import Estimate, Searching, estimated
+from .search.judging import Judging
+from .search.openevolve import read_checkpoint, write_checkpoint
+from .search.pair import EvaluatedProgram, EvaluatorFile, PairJudge
+from .search.population import Population, population_of
+from .search.proposers import Proposes
+from .search.proposing import Proposing
+from .search.records import ProposalRecord, opened
+from .search.settings import Settings, folder_in_git, lineage_of, modules_of
 
 _TAKEN_BACK = 40
 """Programs with less changed that are judged after a search."""

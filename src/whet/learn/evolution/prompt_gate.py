@@ -19,12 +19,12 @@ from ...models.budget import Meter
 from ...record.store import Log, Store
 from ...types import Bundle, Split, Task, Verdict, Version
 from ..experiment import Experiment
-from .cross_fitting import as_split
+from .editing.slots import INPUT, slot_sentences
 from .gating import gate_of, power_of_best
 from .in_one_call import Endpoints
-from .prompted import PromptAgent
-from .slots import INPUT, slot_sentences
-from .tabled import Intake, PromptSettings, TableInput, prompt_text, proven_rubric, read_examples
+from .prompts.prompted import PromptAgent
+from .prompts.tabled import Intake, PromptSettings, TableInput, prompt_text, proven_rubric, read_examples
+from .search.cross_fitting import as_split
 
 
 async def gate_prompts(

@@ -13,10 +13,10 @@ from ...record.store.bundles import BUNDLE_FILE
 from ...record.store.findings import RewardFinding
 from ...types import Bundle, Json, Split, Trajectory, Verdict
 from ..datasets.examples import unknown_changes
-from .agent import RepositoryAgent
-from .engine import SearchOutcome
+from .agents.agent import RepositoryAgent
 from .improving import Decision
-from .rows import mean
+from .search.engine import SearchOutcome
+from .search.rows import mean
 
 REFUSED = "refused.patch"
 """What the gate refused, for people to read: nobody applies it for `agent.patch`."""

@@ -34,20 +34,20 @@ from ...types import Bundle, Json, Split, Task, Trajectory, Verdict
 from ..datasets.division import standing
 from ..datasets.recorded import distinct, recorded
 from ..experiment import Experiment
-from .agent import DATA, RepositoryAgent
-from .candidates import ProgramCodec
-from .cross_fitting import CrossFitting
-from .demonstrations import Demonstration, pool_of
-from .engine import SearchOptions, SearchOutcome
-from .estimate import Estimate, estimated
+from .agents.agent import DATA, RepositoryAgent
+from .agents.candidates import ProgramCodec
+from .agents.networked import Networked
+from .agents.outside import Compared, Comparer, Inside, Targets
+from .agents.pieces import patch
 from .function_proof import FunctionFolds, function_folds
 from .improving import FINALISTS, Decision, Pieces, judged_by
-from .networked import Networked
-from .outside import Compared, Comparer, Inside, Targets
-from .pieces import patch
-from .records import SearchProgress
 from .reports import EvolutionReport, Pairs, findings_of, none_lost
-from .settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
+from .search.cross_fitting import CrossFitting
+from .search.demonstrations import Demonstration, pool_of
+from .search.engine import SearchOptions, SearchOutcome
+from .search.estimate import Estimate, estimated
+from .search.records import SearchProgress
+from .search.settings import RepositoryInput, Settings, folder_in_git, lineage_of, modules_of
 
 _PREFLIGHT = 200
 """Rows on whose right answers an evaluator is tried before anything is spent."""

@@ -35,12 +35,13 @@ from ...errors import BudgetExceeded, NotFoundError, TrainingRefused
 from ...models.base import Model
 from ...record.tracing.resources import resources
 from ...types import Bundle, Group, Version, digest
-from ..evolution.effects import Effects, Trial, compared
-from ..evolution.engine import SearchOptions
-from ..evolution.functions import refusal
-from ..evolution.operators import Knob, knobs
-from ..evolution.proposers import Proposes
-from ..evolution.search_state import (
+from ..evolution.agents.functions import refusal
+from ..evolution.editing.operators import Knob, knobs
+from ..evolution.editing.targets import Domain, Path
+from ..evolution.search.effects import Effects, Trial, compared
+from ..evolution.search.engine import SearchOptions
+from ..evolution.search.proposers import Proposes
+from ..evolution.search.search_state import (
     FEW,
     Candidate,
     EvolveOptions,
@@ -51,8 +52,7 @@ from ..evolution.search_state import (
     proposed,
     rungs,
 )
-from ..evolution.targets import Domain, Path
-from ..evolution.texts import Texts, edits_for
+from ..evolution.search.texts import Texts, edits_for
 from ..loop import Context, Update
 
 __all__ = ["Evolve", "EvolveOptions"]

@@ -21,7 +21,7 @@ from ...types import Version
 from .kinds import kind_of
 
 _FACTORY = "_whet_released"
-ISOLATED = EntryPoint("isolated", "whet.learn.evolution.functions:isolated", "whet.loaders")
+ISOLATED = EntryPoint("isolated", "whet.learn.evolution.agents.functions:isolated", "whet.loaders")
 """(version, original) → a function whose every call runs in the sandbox, by name as plug-ins are: few programs need it.
 
 It raises InputError, at once or from a call, where something cannot cross as JSON, and SandboxError without a sandbox.

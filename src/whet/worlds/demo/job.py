@@ -21,7 +21,7 @@ import msgspec
 
 from ...errors import InputError
 from ...judge import Reward
-from ...learn.evolution.targets import ConstantTarget, find
+from ...learn.evolution.editing.targets import ConstantTarget, find
 from ...learn.experiment import Experiment
 from ...learn.improvement import Improvement
 from ...learn.loop import Progress, quiet

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ...learn.composition import Contender, Gain, cross_fit, decide, judge, sentence
-from ...learn.evolution.targets import patch
+from ...learn.evolution.editing.targets import patch
 from ...models.heads import RouterTable
 from ...prove.gate import TaskResult, compare
 from ...prove.guardrails import Guardrail

@@ -1,0 +1,153 @@
+"""Proposes what to mark in a repository that marks nothing: prompts, thresholds and tables, functions with a result.
+
+It reads the syntax tree and runs nothing, so it cannot say what is worth improving, only what could be: whoever knows
+the code marks it.  Functions need no mark: `whet evolve module:function` takes them as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ....repository.modules import Module, Repository
+from ....repository.syntax import defines
+from ....types import Json
+
+MOST = 12
+"""Proposals that are made."""
+_PROMPT_NAME = re.compile(r"prompt|instruct|system|template|persona|guideline|rubric", re.IGNORECASE)
+_PROMPT_TEXT = re.compile(
+    r"\b(you are|your task|answer (?:the|with|in|only)|respond|reply|classify|summari[sz]e|do not)\b",
+    re.IGNORECASE,
+)
+_LONG = 60
+"""Characters from which a text that addresses somebody is taken for a prompt."""
+_PASSED_OVER = re.compile(
+    r"(?:^|/)(?:tests?|docs?|examples?|migrations|setup\.py|conftest\.py)(?:/|$)|(?:^|/)test_"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unmarked:
+    """One part that could be improved, and what to write or to run for it."""
+
+    path: str
+    line: int
+    name: str
+    kind: str
+    why: str
+    do: str
+
+    def json(self) -> dict[str, Json]:
+        """As `--json` has it."""
+        return {name: getattr(self, name) for name in ("path", "line", "name", "kind", "why", "do")}
+
+
+def proposals(root: Path) -> list[Unmarked]:
+    """What could be marked in a repository, prompts first; at most MOST.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
+    return changeable(root)[:MOST]
+
+
+def changeable(root: Path) -> list[Unmarked]:
+    """All that could be improved in a repository, prompts first, then constants, then functions.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
+    repository = Repository(root.resolve())
+    proposed: list[tuple[int, Unmarked]] = []
+    for path in repository.files(".py"):
+        if _PASSED_OVER.search(path.relative_to(repository.root).as_posix()):
+            continue
+        module = repository.load(path)
+        if module is not None:
+            proposed += _of_module(module)
+    # Stable: of one rank in the order of the files.
+    return [proposal for _, proposal in sorted(proposed, key=lambda ranked: ranked[0])]
+
+
+def functions(root: Path) -> list[Unmarked]:
+    """Every public function of a module that returns something, whether or not it decides anything.
+
+    Raises:
+        InputError: `root` is not a folder.
+    """
+    repository, listed = Repository(root.resolve()), list[Unmarked]()
+    for path in repository.files(".py"):
+        module = repository.load(path)
+        if module is None or _PASSED_OVER.search(path.relative_to(repository.root).as_posix()):
+            continue
+        for node in module.tree.body:
+            returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
+            if isinstance(node, ast.FunctionDef) and returns and not node.name.startswith("_"):
+                do = f"run `whet evolve {module.name}:{node.name}`"
+                listed.append(
+                    Unmarked(
+                        module.path.as_posix(), node.lineno, node.name, "function", "it returns a value", do
+                    )
+                )
+    return listed
+
+
+def _of_module(module: Module) -> Iterator[tuple[int, Unmarked]]:
+    path = module.path.as_posix()
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and defines(node) and node.value is not None:
+            kind, why = _constant(defines(node)[0], node.value)
+            if kind:
+                do = f"write `# whet: evolve kind={kind}` on the line above"
+                yield kind != "prompt", Unmarked(path, node.lineno, defines(node)[0], kind, why, do)
+        elif isinstance(node, ast.FunctionDef) and (why := _function(node)):
+            do = f"run `whet evolve {module.name}:{node.name}`, or write `@whet.evolve` above it"
+            yield 2, Unmarked(path, node.lineno, node.name, "function", why, do)
+
+
+def _constant(name: str, value: ast.expr) -> tuple[str, str]:
+    """Kind of a constant that could be improved, and why; two empty texts for any other."""
+    text = _text(value)
+    if text is not None:
+        words = len(text.split())
+        if words >= 4 and (_PROMPT_NAME.search(name) or (len(text) >= _LONG and _PROMPT_TEXT.search(text))):
+            return "prompt", f"a text of {words} words that a model seems to read"
+        return "", ""
+    if not name.isupper():
+        return "", ""
+    try:
+        literal = ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return "", ""
+    if isinstance(literal, int | float) and not isinstance(literal, bool):
+        return "flow", f"a number that the code goes by: {literal!r}"
+    if isinstance(literal, dict | list | tuple) and 1 < len(literal) <= 200:
+        return "flow", f"a table of {len(literal)} entries"
+    return "", ""
+
+
+def _text(value: ast.expr) -> str | None:
+    """The text of a literal, also of one in an f-string or put together with +; None for anything else."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return value.value
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
+        left, right = _text(value.left), _text(value.right)
+        return None if left is None or right is None else left + right
+    return None
+
+
+def _function(node: ast.FunctionDef) -> str:
+    """The reason to improve a function; "" for one that is private, decorated, or gives nothing to compare."""
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    returned = [part for part in ast.walk(node) if isinstance(part, ast.Return) and part.value is not None]
+    generates = any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node))
+    if node.name.startswith("_") or node.decorator_list or not arguments or not returned or generates:
+        return ""
+    decides = sum(isinstance(part, ast.If | ast.IfExp | ast.Compare) for part in ast.walk(node))
+    if not decides:
+        return ""
+    return f"it decides in {decides} place{'s' * (decides > 1)} and returns a value that rows can be compared with"

@@ -1,0 +1,1 @@
+"""Programs and texts that evolve, and the edits of them that need no model."""

@@ -1,0 +1,1 @@
+"""Prompts: what went wrong is reflected on, rewritten, raced and proven."""

@@ -1,0 +1,611 @@
+"""An agent's prompt, improved by what people said of its recorded answers.
+
+`plan_agent` reads the agent's file and the record, fits a reward to the thumbs and tries it on other people's, and
+spends nothing; its `sentences` say what can change, from which evidence, what can be proven and what it costs.
+`improve_agent` does it: `Reflect` searches by a reward fitted to some people, and the gate judges inputs of the others,
+before and after, by one fitted to all, while one fitted to the others alone must not contradict it.
+
+The agent runs as its owner runs it, with its network, in a copy of its folder (`networked.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ....errors import InputError, TrainingRefused
+from ....judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
+from ....judge.rubric import ProvenRubric, RubricReward
+from ....judge.rubric import recorded as read_rubric
+from ....models import RecordedModel
+from ....models.base import Model
+from ....models.budget import Meter
+from ....prove.guardrails import Guardrail
+from ....prove.power import power_in_words
+from ....record.rows import as_text
+from ....record.store import Log, Store
+from ....record.store.bundles import BUNDLE_FILE, write_bundle
+from ....record.store.findings import open_findings, withheld
+from ....record.store.releases import GATEWAY_PROMPT, PROGRAM
+from ....record.tracing.signals import hear
+from ....repository.scan import scan
+from ....sandbox import Pool
+from ....ship.releasing import record, release
+from ....stats import gain_for
+from ....types import Budget, Bundle, Sampling, Score, Split, Trajectory, Verdict, digest
+from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
+from ...experiment import Experiment
+from ...improvement import Improvement
+from ...loop import Progress, means, quiet
+from ..agents.agent import RepositoryAgent
+from ..agents.agent_prompt import entry_of, holds, placed, prompt_of, stands_in, system_prompts
+from ..agents.candidates import ProgramCodec
+from ..agents.holding import OpenCandidate
+from ..agents.live_prompt import LivePrompts, passages_between
+from ..agents.networked import Networked
+from ..agents.outside import Targets
+from ..agents.pieces import patch
+from ..search.settings import folder_in_git
+from .reflecting import Reflect, ReflectOptions
+
+LIKED = "liked"
+"""Score of the search: the fitted reward of the people whom it sees."""
+LIKED_BY_ALL, LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
+_RIGHT = 0.55
+"""From this value on an answer counts as liked."""
+_PROOF = 0.35
+"""Share of the agent's calls that the gate may take."""
+_LEAST = 24
+"""Calls of the agent that a search needs."""
+MOST_OPEN = 3
+"""Candidates whose processes are kept for their next rows: starting one imports the agent's packages."""
+MARGIN = 0.05
+"""That the reward of the unseen people alone may be lower after than before, at the gate."""
+_FEWEST_PAIRS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThumbSettings:
+    """How an agent is improved by its record."""
+
+    store: Path
+    entry: str | None = None
+    """`module:function`; found in the file if None."""
+    prompt: str | None = None
+    """Name of the constant; found if None."""
+    calls: int = 400
+    """Most calls of the agent: of search and proof together."""
+    reflections: int = 32
+    """Most calls of the model that proposes."""
+    seed: int = 0
+    alpha: float = 0.05
+    regime: Sampling = "new-group"
+    """Whom it is for: more such questions, or people who were not seen; both regimes are told."""
+    output: Path = Path("whet_output")
+    release: bool = False
+    liked_from: float | None = None
+    """Ratings on a scale from this value on are thumbs up, and lower ones thumbs down; if None, they are no thumbs."""
+
+
+class ThumbReward:
+    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs."""
+
+    def __init__(self, name: str, fitted: FittedReward, *, coarse: bool = False) -> None:
+        self.name, self.version, self._fitted, self._coarse = name, fitted.version, fitted, coarse
+
+    def __call__(self, trajectory: Trajectory) -> Score:
+        """In [0, 1]; 0 where the agent failed or answered nothing."""
+        if trajectory.error is not None:
+            return Score(self.name, 0.0, f"it failed: {trajectory.error.type}", self.version)
+        text = trajectory.output_text
+        if not text.strip():
+            return Score(self.name, 0.0, "nothing was answered", self.version)
+        value = self._fitted(as_text(trajectory.task.initial_state["input"]), text)
+        # A search that climbs by hundredths climbs on the reward's own errors.
+        return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
+
+
+class KeptTargets(Targets):
+    """Targets whose last candidates stay open from one lap of a race to the next."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: dict[str, AsyncExitStack] = {}
+
+    @asynccontextmanager
+    async def held(self, bundle: Bundle) -> AsyncIterator[OpenCandidate]:
+        if bundle.id not in self._open:
+            stack = self._open[bundle.id] = AsyncExitStack()
+            await stack.enter_async_context(super().held(bundle))
+        # The one that was used last is the last to be closed.
+        self._open[bundle.id] = self._open.pop(bundle.id)
+        async with super().held(bundle) as live:
+            yield live
+        while len(self._open) > MOST_OPEN:
+            await self._open.pop(next(iter(self._open))).aclose()
+
+    async def close(self) -> None:
+        """End all processes."""
+        while self._open:
+            await self._open.popitem()[1].aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """What will be done, before anything is spent."""
+
+    agent: RepositoryAgent
+    resource: str
+    """What the prompt is called in the Bundle: the gateway's prompt, where that is the whole system prompt."""
+    evidence: ThumbEvidence
+    rows: ThumbRows
+    agreed: ThumbAgreement | None
+    settings: ThumbSettings
+    sentences: Sequence[str]
+    refused: str = ""
+    """Why nothing can be proven, and what helps; "" where it can."""
+    rubric: ProvenRubric | None = None
+    """By which a judge marks answers, where the thumbs alone do not tell enough."""
+    passage: bool = False
+    """The recorded system prompts hold the prompt among what a framework writes around it."""
+    rendered: Sequence[str] = ()
+    """Those that have it with something in its places, where none has it as it is written."""
+    served: str = ""
+    """The released prompt that the gateway serves in the place of the one in the file; "" where there is none."""
+
+    @property
+    def text(self) -> str:
+        """The prompt as it stands: what is live, else what the file says."""
+        return self.served or self.agent.pieces[0].text
+
+    @property
+    def rollouts(self) -> int:
+        """Calls of the agent to search with."""
+        return self.settings.calls - 2 * self.rows.gate_inputs
+
+
+def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
+    """Read the agent and the record, and try a reward fitted to the thumbs.
+
+    Raises:
+        InputError: no entry, no prompt, or no run of this agent in the record.
+    """
+    root, module = placed(path)
+    found = scan(root)
+    with Store(settings.store) as store:
+        hear(store)
+        runs = list(store.trajectories())
+        rubric = read_rubric(store)
+        released = LivePrompts.of(store)
+    entry = settings.entry or entry_of(found, path, root, module, runs)
+    used = Counter(released.source(text) for run in runs for text in set(system_prompts(run)))
+    chosen = prompt_of(settings.prompt, module, found, used, released.source)
+    name = chosen.name
+    agent = RepositoryAgent(root, [name], entry, network=True)
+    assert agent.entry is not None
+    if agent.pieces[0].code:
+        raise InputError(
+            f"{name} is not a text but code, which would be changed in the place of a prompt: name the file that it is "
+            'read from (--prompt FILE, or FILE:KEY), or write the text itself there (NAME = "...")'
+        )
+    callee = agent.callees[agent.entry]
+    evidence = rated_runs(
+        callee.signature, callee.entry.partition(":")[2], runs, liked_from=settings.liked_from
+    )
+    if not evidence.recorded:
+        raise InputError(
+            f"{settings.store} holds no run of {callee.entry}: record some with whet run --store {settings.store} -- "
+            "python PROGRAM, where the function is marked with @whet.trace (whet init writes the mark)"
+        )
+    most = int(_PROOF * settings.calls / 2)
+    rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
+    text = agent.pieces[0].text
+    source = released.source(text)
+    alone = bool(used) and all(
+        prompt.strip() == source.strip() or released.by_hand(prompt) for prompt in used
+    )
+    passage = any(holds(prompt, source) for prompt in used)
+    rendered = () if alone or passage else tuple(prompt for prompt in used if stands_in(prompt, source))
+    served = released.served(text, alone=alone)
+    mark = agent.pieces[0].mark
+    own = mark.name if mark.how == "file" else f"{module}.{mark.qualname}"
+    resource = GATEWAY_PROMPT if alone else own
+    thumbs = evidence.thumbs
+    agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
+    if agreed is None or agreed.admitted:
+        rubric = None  # people's own thumbs are nearer to what they like than a judge who reads a rubric
+    refused = _refusal(evidence, rows, agreed, settings, rubric)
+    sentences = [
+        f"{name} can change ({len(text):,} characters); {entry} answers under it"
+        + (f"; not changed: {', '.join(chosen.others)}" if chosen.others else ""),
+        *chosen.sentences,
+        *([released.sentence(served)] if served != text else []),
+        evidence.sentence,
+        *(precision.sentence for precision in evidence.signs),
+    ]
+    if agreed is not None:
+        sentences.append(agreed.sentence)
+    if rubric is not None:
+        sentences.append(
+            f"that is not enough, so answers are judged by the rubric in the record: {rubric.sentence}"
+        )
+    plan = AgentPlan(
+        agent,
+        resource,
+        evidence,
+        rows,
+        agreed,
+        settings,
+        sentences,
+        refused,
+        rubric,
+        passage,
+        rendered,
+        served if served != text else "",
+    )
+    if not refused:
+        people = len({task.group for task in rows.gate})
+        power = power_in_words(len(rows.gate), people, regime=settings.regime)
+        sentences += [_standing(rows), power, _cost(plan, runs)]
+        if settings.release and resource != GATEWAY_PROMPT and not passage and not rendered:
+            plan = replace(plan, refused=_unreleasable(used))
+    return plan
+
+
+def _refusal(
+    evidence: ThumbEvidence,
+    rows: ThumbRows,
+    agreed: ThumbAgreement | None,
+    settings: ThumbSettings,
+    rubric: ProvenRubric | None,
+) -> str:
+    """What is missing, and the command that helps; "" if nothing is."""
+    label = f"whet label --store {settings.store}"
+    ways = (
+        f"Rate more runs ({label}), correct disliked answers (whet feedback RUN --correct TEXT), have a rubric drafted "
+        f"for a judge ({label} --rubric --model NAME --base-url URL), or give a table of inputs and right answers "
+        "(--data) or a reward of your own (--reward)"
+    )
+    if agreed is None:
+        return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
+    if rubric is None and not agreed.admitted:
+        if agreed.missing:
+            return f"these thumbs do not yet tell what people like: about {agreed.missing} more are needed. {ways}"
+        return (
+            f"these thumbs do not tell what people like: a reward fitted to some people's agrees with those of others "
+            f"no better than {_plain_rule(agreed)}. {ways}"
+        )
+    if not any(not thumb.up for thumb in rows.search):
+        return "people liked every answer that they rated, so there is nothing to learn from"
+    if rows.gate_inputs < _FEWEST_PAIRS:
+        return (
+            f"{rows.gate_inputs} different inputs would stand behind the gate, and {_FEWEST_PAIRS} prove at the least: "
+            f"record more different questions. {ways}"
+        )
+    if settings.calls - 2 * len(rows.gate) < _LEAST:
+        return (
+            f"--calls {settings.calls}: {2 * len(rows.gate)} of them prove, and {_LEAST} are needed to search"
+        )
+    return ""
+
+
+def _plain_rule(agreed: ThumbAgreement) -> str:
+    return RULES[agreed.best_rule]
+
+
+def _unreleasable(used: Counter[str]) -> str:
+    prompts = (
+        f"{len(used)} system prompts were recorded"
+        if used
+        else "no model call with a system prompt is recorded"
+    )
+    return (
+        f"--release would put the prompt live through the gateway, and {prompts}, none of which holds this one: leave "
+        "--release out, and apply the patch to the source"
+    )
+
+
+def _standing(rows: ThumbRows) -> str:
+    pairs, people = len(rows.gate), len({task.group for task in rows.gate})
+    gain = gain_for(pairs, clusters=people)
+    shows = (
+        f"enough to prove a gain of {gain:.0%} where nothing gets worse"
+        if gain is not None
+        else "too few to prove a gain"
+    )
+    search = sum(task.split is Split.TRAIN for task in rows.tasks)
+    return (
+        f"{search} inputs to search on; behind the gate {pairs} questions of {people} other people, on "
+        f"{rows.gate_inputs} inputs that the search does not see: {shows}"
+    )
+
+
+def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
+    """A sentence on the most that it costs."""
+    settings, gate = plan.settings, 2 * plan.rows.gate_inputs
+    usage = [run.usage for run in runs if run.usage.calls or run.usage.prompt_tokens]
+    tokens = ""
+    if usage:
+        each = sum(use.prompt_tokens + use.output_tokens for use in usage) / len(usage)
+        tokens = f"; about {int(settings.calls * each):,} tokens of the agent's model, by its recorded runs"
+    return (
+        f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
+        f"{settings.reflections} calls of the model that proposes{tokens}"
+        + ("; the judge is asked about each answer" if plan.rubric is not None else "")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImprovedAgent:
+    """What became of an agent's prompt."""
+
+    plan: AgentPlan
+    after: str
+    proven: bool
+    reason: str
+    dev: tuple[float, float]
+    dev_rows: int
+    gate: tuple[float, float] | None
+    """Mean of the fitted reward before and after, on inputs that nothing was chosen on."""
+    verdict: Verdict | None
+    causes: Sequence[str]
+    agent_calls: int
+    asked: int
+    """Calls of the model that proposes."""
+    spent: dict[str, float] = field(default_factory=dict)
+    patch: str = ""
+    written: Path | None = None
+    released: bool = False
+    withheld: str = ""
+    """Why it does not ship although its score is proven: a finding that nobody has cleared, or it cannot be served."""
+
+    def sentences(self) -> list[str]:
+        """The result in words."""
+        lines = [f"search: {self.reason}"]
+        lines += [f"  cause: {cause}" for cause in list(dict.fromkeys(self.causes))[:5]]
+        before, after = self.dev
+        lines.append(
+            f"on the {self.dev_rows} inputs that were searched: {before:.3f} → {after:.3f} ({after - before:+.3f})"
+        )
+        if self.gate is not None and self.verdict is not None:
+            before, after = self.gate
+            lines.append(
+                f"on {self.verdict.n} questions of people whom the search did not see: {before:.3f} → {after:.3f} "
+                f"({after - before:+.3f}); people like at least {100 * after:.0f} of 100 answers instead of "
+                f"{100 * before:.0f}, as far as their thumbs tell"
+            )
+            lines += [f"  {reason}" for reason in self.verdict.reasons]
+        lines += [self.withheld] * bool(self.withheld)
+        lines.append(
+            f"spent: {self.agent_calls} calls of the agent, {self.asked} of the model that proposes "
+            f"({self.spent.get('tokens', 0):,.0f} tokens)"
+        )
+        return lines
+
+    def json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "agent": self.plan.agent.entry,
+            "prompt": self.plan.resource,
+            "promote": self.proven,
+            "before": self.plan.text,
+            "after": self.after,
+            "reason": self.reason,
+            "causes": list(self.causes),
+            "agreement": None if self.plan.agreed is None else self.plan.agreed.share,
+            "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
+            "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
+            "verdict": self.verdict,
+            "agent_calls": self.agent_calls,
+            "model_calls": self.asked,
+            "spent": self.spent,
+            "released": self.released,
+            "withheld": self.withheld,
+            "written": None if self.written is None else str(self.written),
+            "diff": self.patch,
+            "plan": list(self.plan.sentences),
+        }
+
+
+async def improve_agent(
+    plan: AgentPlan,
+    model: Model,
+    *,
+    judge: Model | None = None,
+    meter: Meter | None = None,
+    progress: Progress = quiet,
+) -> ImprovedAgent:
+    """Search, prove, write, and put live where that is wanted.
+
+    Args:
+        judge: reads the plan's rubric, where it has one: the model that the rubric was proven with.
+
+    Raises:
+        TrainingRefused: the plan is refused, the agent does not run, or the model cannot be asked.
+    """
+    if plan.refused:
+        raise TrainingRefused(plan.refused)
+    settings, rows = plan.settings, plan.rows
+    settings.output.mkdir(parents=True, exist_ok=True)
+    piece = plan.agent.pieces[0]
+    kind = "prompt" if plan.resource == GATEWAY_PROMPT else PROGRAM
+    codec = ProgramCodec(plan.agent.start, {piece.part: plan.resource}, {piece.part: kind})
+    # Texts alone evolve, so nothing runs in this pool.
+    network = Networked(plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output])
+    assert plan.agent.entry is not None
+    target = plan.agent.target(plan.agent.entry)
+    env = KeptTargets({target.name: target}, {target.name: network}, codec)
+    async with AsyncExitStack() as stack:
+        store = stack.enter_context(Store(settings.store))
+        stack.push_async_callback(env.close)
+        rewards = _rewards(plan, store, judge)
+        identity = digest(
+            [plan.text, [task.id for task in rows.tasks], [each.version for each in rewards]], 12
+        )
+        experiment = Experiment(
+            env=env,
+            tasks=rows.tasks,
+            rewards=rewards,
+            store=store,
+            seed=settings.seed,
+            name=f"improve/{plan.resource}/{identity}",
+            concurrency=1,  # a candidate answers one call at a time
+            folder=settings.output / "artifacts",
+            progress=progress,
+        )
+        start = codec.baseline
+        if plan.served:
+            start = start.put(replace(start[plan.resource], content=plan.served, id=""))
+        await answers_at_all(experiment, start)
+        options = ReflectOptions(
+            rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
+        )
+        reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options)
+        improvement = await experiment.improve(
+            reflect,
+            bundle=start,
+            rounds=1,
+            budget=Budget(rollouts=plan.rollouts),
+            watch=lambda number, metrics: None,
+        )
+        progress("proof: the agent before and after", 0)
+        verdict, gate = await _judged(experiment, improvement, start, plan)
+        # On what was judged: what goes live may be another Bundle, a passage of it.
+        findings = open_findings(store.database, improvement.bundle.id)
+        proven = verdict is not None and verdict.promote and not findings
+        released, unserved = settings.release and proven, ""
+        if released:
+            assert verdict is not None
+            unserved = _release(plan, experiment, improvement, verdict, store)
+            released = not unserved
+    result = ImprovedAgent(
+        plan=plan,
+        after=str(improvement.bundle[plan.resource].content),
+        proven=proven,
+        withheld=withheld(findings) if findings and verdict is not None and verdict.promote else unserved,
+        reason=improvement.reason,
+        dev=(improvement.metrics[-1]["start"], improvement.metrics[-1]["best"]),
+        dev_rows=int(improvement.metrics[-1]["rows"]),
+        gate=gate,
+        verdict=verdict,
+        causes=reflect.causes,
+        agent_calls=network.calls,
+        asked=int(improvement.metrics[-1]["asked"]),
+        spent={name: (meter or Meter()).spent[name] for name in ("calls", "tokens", "dollars")},
+        released=released,
+    )
+    return _written(result, improvement, codec)
+
+
+def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbReward | RubricReward]:
+    """The reward of the search, that of the gate, and that of its guardrail."""
+    rows = plan.rows
+    if plan.rubric is not None:
+        assert judge is not None
+        asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
+        return [RubricReward(name, plan.rubric, asked) for name in (LIKED, LIKED_BY_ALL)]
+    return [
+        ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
+        ThumbReward(LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+    ]
+
+
+async def answers_at_all(experiment: Experiment, start: Bundle) -> None:
+    """See that the agent answers at all, before a model is asked.
+
+    Raises:
+        TrainingRefused: it does not.
+    """
+    (group,) = await experiment.collect(start, list(experiment.train)[:1])
+    run = group.trajectories[0]
+    if run.error is not None:
+        raise TrainingRefused(
+            f"the agent does not answer here: {run.error.type}: {run.error.message[-600:]}. It runs with this "
+            "interpreter and environment; give it its keys and addresses as always"
+        )
+
+
+async def _judged(
+    experiment: Experiment, improvement: Improvement, start: Bundle, plan: AgentPlan
+) -> tuple[Verdict | None, tuple[float, float] | None]:
+    """The gate's verdict on inputs that nothing was chosen on, and the means before and after."""
+    if improvement.bundle == start:
+        return None, None
+    verdict = await experiment.gate(
+        improvement,
+        metric=LIKED_BY_ALL,
+        alpha=plan.settings.alpha,
+        regime=plan.settings.regime,
+        # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
+        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)] if plan.rubric is None else [],
+        label="the agent as it is",
+    )
+    sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
+    before, after = (means(side).get(LIKED_BY_ALL, 0.0) for side in sides)
+    return verdict, (before, after)
+
+
+def _release(
+    plan: AgentPlan, experiment: Experiment, improvement: Improvement, verdict: Verdict, store: Store
+) -> str:
+    """Put the prompt live: as the gateway's, or in place of the passages that it is of the system prompts.
+
+    Returns:
+        Why that cannot be; "" where it is live.
+    """
+    reason = f"whet improve {plan.agent.entry}"
+    if plan.resource == GATEWAY_PROMPT:
+        experiment.release(verdict, reason=reason)
+        return ""
+    old, new = plan.agent.pieces[0].text, str(improvement.bundle[plan.resource].content)
+    try:
+        passages = passages_between(old, new, plan.rendered) if plan.rendered else {old: new}
+    except InputError as error:
+        return f"it is not live, for the gateway sees what was filled in, and {error}: apply the patch to the source"
+    bundle = Bundle([LivePrompts.of(store).with_passages(passages)])
+    note = f"{plan.resource} was judged; it goes live as a passage of the system prompt, at the gateway"
+    verdict = replace(verdict, candidate=bundle.id, reasons=(*verdict.reasons, note))
+    release(store, bundle, record(store, verdict, [bundle], experiment=experiment.name), reason=reason)
+    return ""
+
+
+def _written(result: ImprovedAgent, improvement: Improvement, codec: ProgramCodec) -> ImprovedAgent:
+    """The result with its files: the patch, the Bundle and the verdict."""
+    plan, output = result.plan, result.plan.settings.output
+    for name in ("agent.patch", "refused.patch", BUNDLE_FILE):
+        (output / name).unlink(missing_ok=True)
+    repository = plan.agent.repository
+    unchanged = improvement.bundle == improvement.parent
+    text = (
+        ""
+        if unchanged  # what is live may differ from the file all the same
+        else patch(
+            plan.agent.pieces,
+            codec.program(improvement.bundle),
+            repository.written,
+            folder_in_git(repository.root),
+        )
+    )
+    written = None
+    if text:
+        written = output / ("agent.patch" if result.proven else "refused.patch")
+        written.write_bytes(text.encode())
+    if result.proven:
+        write_bundle(
+            output / BUNDLE_FILE,
+            improvement.bundle,
+            baseline=improvement.parent,
+            verdict=result.verdict,
+            store=plan.settings.store.resolve(),
+        )
+    result = replace(result, patch=text, written=written)
+    content = msgspec.json.format(msgspec.json.encode(result.json()), indent=2)
+    (output / "verdict.json").write_bytes(content)
+    return result

@@ -1,0 +1,1 @@
+"""One weak part of an agent repaired by what people said of it."""

@@ -1,0 +1,592 @@
+"""One weak part of an agent repaired by what people said: which pieces may change, variants of them, and the proof.
+
+`plan_repair` spends nothing: it takes the recorded runs of one part of the traffic, chooses the pieces of the source
+that may be at fault, and says who can judge a change there: a reward fitted to people's thumbs, where they follow what
+an answer shows; else people alone, on real traffic.  `Repair.propose` lets each learner that fits a piece make its
+variants and races them; `Repair.prove` asks the gate, on people whom nothing saw, where the fitted reward may judge.
+
+Where it may not, a wrong sum for instance looks like a right one, variants are steered by what is known all the same
+(`steering.py`).  That proves nothing, so several that answer differently are kept for real traffic (`variants.py`).
+
+The agent runs as its owner runs it, in a copy of its folder, and is asked each question once: its answers are kept in
+the record, so a process that was killed in between asks for none again (`networked.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ....errors import BudgetExceeded, GateError, InputError, TrainingRefused
+from ....judge.fitted import FittedReward, Noise, ThumbAgreement, agreement
+from ....models.base import Model
+from ....models.budget import Meter
+from ....prove.guardrails import Guardrail
+from ....record.rows import as_text
+from ....record.store import Log, Store
+from ....record.store.releases import PROGRAM
+from ....repository.scan import scan
+from ....sandbox import Pool
+from ....types import Budget, Bundle, Sampling, Split, Task, Trajectory, Verdict, Version, digest
+from ...datasets.recorded import asked_by
+from ...datasets.signatures import Signature
+from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
+from ...experiment import Experiment
+from ...improvement import Candidate, Improvement
+from ...loop import Progress, quiet
+from ..agents.agent import RepositoryAgent
+from ..agents.agent_prompt import entry_of, placed
+from ..agents.candidates import ProgramCodec
+from ..agents.networked import Networked
+from ..agents.pieces import Piece, patch
+from ..prompts.reflecting import Reflect, ReflectOptions
+from ..prompts.thumbed import (
+    LIKED,
+    LIKED_BY_ALL,
+    LIKED_BY_OTHERS,
+    MARGIN,
+    MOST_OPEN,
+    KeptTargets,
+    ThumbReward,
+    answers_at_all,
+)
+from .code_search import SEARCHED, CodeSearch
+from .steering import AnswersElsewhere, Steer
+from .suspects import PieceKind, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
+from .variants import VariantPool
+
+LEAST_VARIANTS = 3
+"""Variants of one issue that are tried at the least, where its pieces have so many."""
+_LEAST_ROWS = 12
+"""Calls of the agent for each value that is raced."""
+_WORST = 4
+"""Rows that are surest wrong: a value that moves none of them is run on no other."""
+_KEPT = 40
+"""Liked answers from elsewhere that a variant is held to."""
+_AT_ONCE = 10
+"""Of them that are asked before it is looked whether it lost too many."""
+_LOST = 0.1
+"""Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
+_RATED = 90
+"""Rated runs of the part that a reward is fitted to: its time grows with their third power."""
+_CONTROLS = 1 / 3
+"""Rows from elsewhere for each row of the issue: a repair that breaks the rest is none."""
+_FEWEST_PAIRS = 6
+_FEWEST_THUMBS = 12
+_RIGHT = 0.55
+_GOOD = 0.75
+"""Mean of the search's score from which no further piece is tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairSettings:
+    """How it is repaired."""
+
+    agent: Path
+    """The agent's file."""
+    entry: str | None = None
+    """`module:function`; found in the file if None."""
+    calls: int = 480
+    """Most calls of the agent: of search and proof together."""
+    proposals: int = 32
+    """Most calls of the model that proposes."""
+    seed: int = 0
+    regime: Sampling = "new-group"
+    output: Path = Path("whet_output")
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """What will be done, before anything is spent."""
+
+    part: WeakPart
+    settings: RepairSettings
+    agent: RepositoryAgent
+    suspects: Sequence[Suspect]
+    rows: ThumbRows
+    agreed: ThumbAgreement | None
+    sentences: Sequence[str]
+    words: Collection[str] = ()
+    """That tell this part of the traffic from the rest."""
+    liked: Sequence[Task] = ()
+    """Questions from elsewhere, each with the answer that somebody liked."""
+    own: Collection[str] = ()
+    """Inputs of the part."""
+    wrong: float = 0.1
+    """Share of wrong thumbs, by those that several people gave to one answer."""
+    elsewhere: AnswersElsewhere = field(default_factory=lambda: AnswersElsewhere(()))
+    """How people take answers outside of the part."""
+    refused: str = ""
+    """Why nothing can be done now; "" where something can."""
+    fitted: bool = False
+    """The reward that is fitted to the thumbs may judge; else people alone do, on real traffic."""
+    waits: bool = False
+    """More traffic may mend what it is refused for."""
+
+    @property
+    def source(self) -> str:
+        """Digest of the agent's files: after a change of them the plan is out of date."""
+        return source_of(self.agent)
+
+    @property
+    def rollouts(self) -> int:
+        """Calls of the agent to search with."""
+        return self.settings.calls - 2 * self.rows.gate_inputs * self.fitted
+
+
+def source_of(agent: RepositoryAgent) -> str:
+    """Digest of all Python files of a repository."""
+    return digest(agent.texts(), 16)
+
+
+def plan_repair(
+    part: WeakPart,
+    settings: RepairSettings,
+    runs: Sequence[Trajectory],
+    *,
+    unseen: Collection[str],
+    fitted: bool | None = None,
+) -> RepairPlan:
+    """Choose what may change and who judges it; spends nothing.
+
+    Args:
+        runs: the record; of the part's runs and of others.
+        unseen: people whom no search of this night sees: the gate's.
+        fitted: whether a fitted reward may judge, where that was measured before; it is measured if None.
+
+    Raises:
+        InputError: the agent cannot be read, or has no entry.
+    """
+    root, module = placed(settings.agent)
+    found = scan(root)
+    entry = settings.entry or entry_of(found, settings.agent, root, module, runs)
+    suspects = suspects_of(root, entry, part, runs)
+    agent = RepositoryAgent(root, [suspect.name for suspect in suspects] or [entry], entry, network=True)
+    assert agent.entry is not None
+    callee = agent.callees[agent.entry]
+    everything = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
+    asked = _asked_by(everything, callee.signature)
+    evidence = _sliced(asked, part, settings.seed)
+    rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
+    rows = replace(rows, tasks=_searchable(rows, part))
+    # Of the part alone: a reward that knows which questions go wrong, by the others beside them, knows no answer.
+    thumbs = [thumb for run in evidence.runs if run.run in part.runs for thumb in run.thumbs()]
+    measured = fitted is None and any(thumb.error is None for thumb in thumbs)
+    agreed = agreement(thumbs) if measured else None
+    sentences = [
+        f"in this part of the traffic {evidence.sentence}",
+        "may change: " + (", ".join(f"{each.name} ({each.kind})" for each in suspects) or "nothing"),
+    ]
+    if agreed is not None:
+        sentences.append(agreed.sentence)
+    refused, waits = _refusal(suspects, rows, settings)
+    if fitted is None:
+        fitted = agreed is not None and agreed.admitted and rows.gate_inputs >= _FEWEST_PAIRS
+    if not refused and not fitted:
+        sentences.append("so people alone can judge a change here, by their thumbs on real traffic")
+    return RepairPlan(
+        part,
+        settings,
+        agent,
+        suspects,
+        rows,
+        agreed,
+        sentences,
+        words=tuple(telling_words(part, runs)),
+        liked=_liked(asked, part, agent.entry, settings.seed),
+        own=frozenset(run.question for run in evidence.runs if run.run in part.runs),
+        wrong=Noise.estimated(asked.thumbs).rate,
+        elsewhere=AnswersElsewhere(
+            (run.answer, run.up) for run in asked.runs if run.up is not None and run.run not in part.runs
+        ),
+        refused=refused,
+        fitted=fitted,
+        waits=waits,
+    )
+
+
+def _searchable(rows: ThumbRows, part: WeakPart) -> list[Task]:
+    """The rows, with as many of the search's as the learners see: those of the issue first."""
+    search = [task for task in rows.tasks if task.split is Split.TRAIN]
+    own = [task for task in search if not part.runs.isdisjoint(task.meta["runs"])]
+    others = [task for task in search if task not in own]
+    chosen = own[:SEARCHED]
+    # As many: a change that spoils everything else would else win by what it changes here.
+    chosen += others[: len(chosen)]
+    return [*chosen, *rows.gate]
+
+
+def _asked_by(evidence: ThumbEvidence, signature: Signature) -> ThumbEvidence:
+    """The evidence, whose inputs say who asks where the agent's entry wants to know it.
+
+    A gateway records the person of a run beside its question, and the same question of another one is another input.
+    """
+    runs = []
+    for run in evidence.runs:
+        input = asked_by(signature, run.input, run.person)
+        runs.append(run if input == run.input else replace(run, input=input, question=as_text(input)))
+    return replace(evidence, runs=runs)
+
+
+def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence:
+    """What was said in the part, and of some runs elsewhere: a repair may not break those."""
+    own = sorted(
+        (run for run in evidence.runs if run.run in part.runs and run.told),
+        key=lambda run: digest(["part", seed, run.run]),
+    )[:_RATED]
+    others = sorted(
+        (run for run in evidence.runs if run.run not in part.runs and run.told),
+        key=lambda run: digest(["control", seed, run.run]),
+    )
+    return replace(evidence, runs=[*own, *others[: round(_CONTROLS * len(own))]], recorded=len(part.runs))
+
+
+def _liked(evidence: ThumbEvidence, part: WeakPart, function: str, seed: int) -> list[Task]:
+    """Questions from outside of the part whose answer somebody liked, each once."""
+    runs = {run.question: run for run in evidence.runs if run.up and run.run not in part.runs}
+    chosen = sorted(runs.values(), key=lambda run: digest(["liked", seed, run.run]))[:_KEPT]
+    return [
+        Task(
+            id=digest(["liked", run.run], 16),
+            instruction=run.question,
+            initial_state={"function": function, "input": run.input},
+            split=Split.TRAIN,
+            meta={"liked": run.answer},
+        )
+        for run in chosen
+    ]
+
+
+def _refusal(suspects: Sequence[Suspect], rows: ThumbRows, settings: RepairSettings) -> tuple[str, bool]:
+    """What is missing, and whether more traffic brings it."""
+    if not suspects:
+        return "nothing of the source that could change has to do with it", False
+    if len(rows.search) < _FEWEST_THUMBS:
+        return f"{len(rows.search)} thumbs of people whom a search may see are too few to go by", True
+    if not any(not thumb.up for thumb in rows.search):
+        return "the people whom a search may see liked every answer", True
+    if settings.calls - 2 * rows.gate_inputs < 2 * LEAST_VARIANTS:
+        return f"{settings.calls} calls of the agent leave none to search with", False
+    return "", False
+
+
+def variant_id(version: Version) -> str:
+    """Of a text of a resource, whatever it was made from."""
+    return digest([version.resource, version.content], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The variants of one issue."""
+
+    improvement: Improvement
+    """The best of them by the rows of the search; the agent as it is where none was better."""
+    others: Sequence[Bundle]
+    """That answer otherwise and may be right where it is not, the likeliest first; none where a reward may judge."""
+    variants: int
+    """That were tried."""
+    failed: Sequence[str] = ()
+    """Sentences on learners that could do nothing, with their reason."""
+
+
+@dataclass
+class Repair:
+    """A plan at work; made by `opened`."""
+
+    plan: RepairPlan
+    experiment: Experiment
+    codec: ProgramCodec
+    model: Model | None
+    start: Bundle
+    network: Networked
+    names: dict[str, str] = field(default_factory=dict)
+    """Suspect → resource."""
+    words: Collection[str] = ()
+    """That tell this part of the traffic from the rest."""
+    pool: VariantPool = field(init=False)
+    ideas: list[Version] = field(default_factory=list)
+    """All that its searches made and ran, better or not: a model that sees several faults mends any of them."""
+
+    def __post_init__(self) -> None:
+        self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
+        self.experiment.watch_runs(self.pool.note)
+
+    async def propose(self, ideas: Sequence[Version] = ()) -> Proposed:
+        """Let each learner make its variants; race the best of each, or keep those that answer differently.
+
+        Args:
+            ideas: of searches for other issues; those of a piece that may be at fault here are tried first.
+
+        Raises:
+            TrainingRefused: the agent does not answer at all.
+        """
+        await answers_at_all(self.experiment, self.start)
+        suspects = self.plan.suspects
+        tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        if ideas and not self.plan.fitted:
+            pieces = {self.names[suspect.name] for suspect in suspects}
+            versions = [idea for idea in ideas if idea.resource in pieces]
+            await self._moved([self.start.put(version) for version in versions])
+            tried += len(versions)
+        asking = sum(suspect.kind is not PieceKind.KNOB for suspect in suspects)
+        proposals = max(LEAST_VARIANTS, self.plan.settings.proposals // max(1, asking))
+        for place, suspect in enumerate(suspects):
+            # The likeliest first, and with half of what is left: a share too small for a search is lost.
+            last = place + 1 == len(suspects)
+            share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
+            try:
+                improvement, variants = await self._learn(suspect, max(8, share), proposals)
+            except (TrainingRefused, InputError, BudgetExceeded) as error:
+                failed.append(f"{suspect.name} ({suspect.kind}): {error}")
+                continue
+            tried += variants
+            if not self.plan.fitted or not self.fresh(improvement.bundle):
+                continue
+            if harm := await self.harmless(improvement.bundle):
+                failed.append(f"{suspect.name} ({suspect.kind}): {harm}")
+                continue
+            better[suspect.name] = Candidate(
+                name=suspect.name, bundle=improvement.bundle, entered=True, reason=improvement.reason
+            )
+            best = improvement.metrics[-1].get("best", 0.0) if improvement.metrics else 0.0
+            if best >= _GOOD and tried >= LEAST_VARIANTS:
+                break  # what is left to gain is less than what another piece may break
+        if self.plan.fitted:
+            return Proposed(await self._best(better), (), tried, failed)
+        bundle, others, harms = await self.first_harmless(
+            [each for each in self.pool.best() if self.fresh(each)]
+        )
+        improvement = Improvement(bundle=bundle, parent=self.start, optimizer="repair")
+        return Proposed(improvement, others, tried, [*failed, *harms])
+
+    def fresh(self, bundle: Bundle) -> bool:
+        """True if it changes something, and nothing that was tried in vain before."""
+        changed = self.changed(bundle)
+        return bool(changed) and variant_id(changed[0]) not in self.plan.part.tried
+
+    async def first_harmless(self, bundles: Sequence[Bundle]) -> tuple[Bundle, Sequence[Bundle], list[str]]:
+        """The first that does no harm elsewhere, those behind it, and what the ones before it did.
+
+        Returns:
+            the agent as it is for the first where none is left.
+        """
+        harms = list[str]()
+        for number, bundle in enumerate(bundles, 1):
+            if not (harm := await self.harmless(bundle)):
+                return bundle, bundles[number:], harms
+            harms.append(f"{', '.join(self._names(bundle))}: {harm}")
+        return self.start, (), harms
+
+    def _names(self, bundle: Bundle) -> list[str]:
+        return [version.resource for version in self.changed(bundle)]
+
+    async def _best(self, better: dict[str, Candidate]) -> Improvement:
+        bundles = {name: candidate.bundle for name, candidate in better.items()}
+        if len(bundles) > 1:
+            return await self.experiment.choose(
+                bundles,
+                against=self.start,
+                metric=LIKED,
+                rollouts=max(2 * len(bundles) + 2, self.plan.rollouts // 3),
+            )
+        bundle = next(iter(bundles.values()), self.start)
+        return Improvement(
+            bundle=bundle, parent=self.start, optimizer="repair", candidates=tuple(better.values())
+        )
+
+    async def _learn(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
+        """What one learner makes of its piece, and how many variants it tried."""
+        if suspect.kind in (PieceKind.PROMPT, PieceKind.CODE):
+            return await self._search(suspect, rollouts, proposals)
+        values, tried = None, 0
+        if len(self._neighbours(suspect)) > 1:
+            values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
+            good = self.plan.fitted and values.bundle != self.start
+            if self.model is None or suspect.kind is PieceKind.KNOB or good:
+                return values, tried
+        if self.model is None or suspect.kind is PieceKind.KNOB:
+            raise TrainingRefused("it has no other value to try")
+        searched, more = await self._search(suspect, rollouts // (1 if values is None else 2), proposals)
+        return searched, tried + more
+
+    def _neighbours(self, suspect: Suspect) -> list[str]:
+        text = str(self.start[self.names[suspect.name]].content)
+        return neighbours(text) if ":" in suspect.name else values_near(text, self.words)
+
+    async def _search(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
+        """A search of texts that a model proposes, and of edits."""
+        resource, settings = self.names[suspect.name], self.plan.settings
+        optimizer: Reflect | CodeSearch
+        if suspect.kind is PieceKind.PROMPT:
+            if self.model is None:
+                raise TrainingRefused("no model proposes texts (--model)")
+            options = ReflectOptions(
+                rounds=proposals, patience=proposals, seed=settings.seed, tasks=SEARCHED, first=4
+            )
+            optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
+        else:
+            code = suspect.kind is not PieceKind.DATA
+            optimizer = CodeSearch(
+                resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
+            )
+        before = self.pool.bundles()
+        improvement = await self.experiment.improve(
+            optimizer,
+            bundle=self.start,
+            rounds=1,
+            label=f"{suspect.kind}-{digest(suspect.name, 8)}",
+            budget=Budget(rollouts=rollouts),
+            watch=lambda number, metrics: None,
+        )
+        for id, bundle in self.pool.bundles().items():
+            if id not in before:
+                self.ideas += self.changed(bundle)
+        metrics = improvement.metrics[-1] if improvement.metrics else {}
+        return improvement, int(metrics.get("tried", metrics.get("proposals", 0)))
+
+    async def _values(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+        """The best of the values around a constant's."""
+        before = self.start[self.names[suspect.name]]
+        # A race needs some rows for each.
+        most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else 2 * _WORST))
+        bundles = {
+            f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
+            for number, text in enumerate(self._neighbours(suspect)[:most], 1)
+            if variant_id(replace(before, content=text)) not in self.plan.part.tried
+        }
+        if not self.plan.fitted:
+            await self._moved(list(bundles.values()))
+            return Improvement(bundle=self.start, parent=self.start, optimizer="values"), len(bundles)
+        best = await self.experiment.choose(bundles, against=self.start, metric=LIKED, rollouts=rollouts)
+        gain = best.candidates[0].gain
+        return (best if gain is not None and gain > 0 else replace(best, bundle=self.start)), len(bundles)
+
+    async def _moved(self, bundles: Sequence[Bundle]) -> None:
+        """Run each on the rows that are surest wrong, and those that move them on every second other one."""
+        tasks = [*self.experiment.train, *self.experiment.validation]
+        await self.experiment.collect(self.start, tasks, label="values")
+        worst = sorted(tasks, key=self.pool.start_value)
+        for bundle in bundles:
+            await self.experiment.collect(bundle, worst[:_WORST], label="values")
+            if self.pool.gain(bundle) > 0:
+                await self.experiment.collect(bundle, worst[_WORST::2], label="values")
+
+    async def harmless(self, bundle: Bundle) -> str:
+        """Run a variant in the shadow of recorded traffic from elsewhere: why it does harm there, "" if it does not.
+
+        Repairs are tried together, and each is judged by its own part of the traffic alone: none may touch another's.
+        """
+        tasks, most = self.plan.liked, _LOST * len(self.plan.liked)
+        before = after = 0
+        for place in range(0, len(tasks), _AT_ONCE):
+            same = []
+            for side in (self.start, bundle):
+                groups = await self.experiment.collect(side, tasks[place : place + _AT_ONCE], label="shadow")
+                runs = [group.trajectories[0] for group in groups]
+                same.append(sum(run.output_text == run.task.meta["liked"] for run in runs))
+            before, after = before + same[0], after + same[1]
+            if after < before - most:
+                asked = min(len(tasks), place + _AT_ONCE)
+                return f"of {asked} liked answers elsewhere it keeps {after}, and the agent as it is {before}"
+        return ""
+
+    async def prove(self, improvement: Improvement, *, alpha: float) -> Verdict:
+        """The gate's verdict, on people whom no search saw.
+
+        Raises:
+            GateError: as `Experiment.gate`; or nothing but people can judge here.
+        """
+        if not self.plan.fitted:
+            raise GateError("no reward may judge here: people have to, on real traffic")
+        return await self.experiment.gate(
+            improvement,
+            metric=LIKED_BY_ALL,
+            alpha=alpha,
+            regime=self.plan.settings.regime,
+            guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)],
+            label="the agent as it is",
+        )
+
+    def changed(self, bundle: Bundle) -> list[Version]:
+        """The Versions of a Bundle that differ from the start."""
+        return [version for name, version in bundle.items() if version.id != self.start[name].id]
+
+    def patch(self, bundle: Bundle) -> str:
+        """A patch of the agent's folder, for `git apply` in it."""
+        return patch(self.plan.agent.pieces, self.codec.program(bundle), self.plan.agent.repository.written)
+
+
+@asynccontextmanager
+async def opened(
+    plan: RepairPlan, store: Store, *, model: Model | None, meter: Meter, progress: Progress = quiet
+) -> AsyncIterator[Repair]:
+    """A plan at work.
+
+    Args:
+        meter: has a rollout reserved for each call of the agent that was not made before.
+
+    Raises:
+        TrainingRefused: the plan is refused.
+    """
+    if plan.refused:
+        raise TrainingRefused(plan.refused)
+    agent, settings = plan.agent, plan.settings
+    settings.output.mkdir(parents=True, exist_ok=True)
+    names = {piece.part: _resource(piece) for piece in agent.pieces}
+    codec = ProgramCodec(agent.start, names, dict.fromkeys(names, PROGRAM))
+    # One for every candidate that is open, and one for the next: else that would wait for them forever.
+    pool = Pool(workers=MOST_OPEN + 1)
+    network = Networked(
+        agent,
+        pool,
+        seconds=120.0,
+        most=None,
+        without=[settings.output],
+        meter=meter,
+        log=Log(store, f"answers/{plan.source}"),
+        as_came=True,
+    )
+    assert agent.entry is not None
+    target = agent.target(agent.entry)
+    env = KeptTargets({target.name: target}, {target.name: network}, codec)
+    rewards: list[ThumbReward | Steer] = [Steer(plan.rows.search, plan.own, plan.wrong, plan.elsewhere)]
+    if plan.fitted:
+        rewards = [
+            ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),
+            ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all)),
+            ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen)),
+        ]
+    identity = digest(
+        [
+            plan.part.issue,
+            plan.source,
+            [task.id for task in plan.rows.tasks],
+            [each.version for each in rewards],
+        ],
+        12,
+    )
+    experiment = Experiment(
+        env=env,
+        tasks=plan.rows.tasks,
+        rewards=rewards,
+        store=store,
+        seed=settings.seed,
+        name=f"repair/{plan.part.issue}/{identity}",
+        concurrency=1,  # a candidate answers one call at a time
+        folder=settings.output / "artifacts",
+        progress=progress,
+    )
+    by_mark = {piece.mark.name: names[piece.part] for piece in agent.pieces}
+    suspects = {suspect.name: by_mark[agent.mark(suspect.name).name] for suspect in plan.suspects}
+    try:
+        yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects, plan.words)
+    finally:
+        await env.close()
+        pool.close()
+
+
+def _resource(piece: Piece) -> str:
+    module = ".".join(Path(piece.mark.path).with_suffix("").parts).removeprefix("src.")
+    return f"{module}.{piece.mark.qualname}" if piece.mark.qualname else piece.mark.path

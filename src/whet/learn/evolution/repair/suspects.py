@@ -1,0 +1,245 @@
+"""Which pieces of an agent's source may be at fault, and the values beside those that stand there.
+
+Prompts, functions, constants, tables, and files of values beside the code; nothing needs a marker, and nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import zip_longest
+from pathlib import Path
+
+from ....repository.files import SKIPPED
+from ....repository.text import SourceText
+from ....types import Trajectory
+from ..agents.agent import DATA_FILES
+from ..agents.unmarked import changeable, functions
+
+MOST_PIECES = 6
+"""Pieces that may be at fault and are tried."""
+_VALUES = 12
+"""Values of a constant that are raced."""
+_LARGEST = 32 << 10
+"""Bytes of a file of values that may change."""
+_WORD = re.compile(r"[a-z]{3,}")
+_SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
+"""Names of files of values that are turned and not written."""
+
+
+class PieceKind(StrEnum):
+    """What a piece is, and so what may change it."""
+
+    PROMPT = "prompt"
+    """Reflection and rules (`Reflect`)."""
+    CODE = "code"
+    """Edits and a model's changes of a function, called in the sandbox."""
+    TABLE = "table"
+    """The same of a constant with several entries: a route, a list of steps."""
+    KNOB = "knob"
+    """The values around a number or a switch."""
+    DATA = "data"
+    """Values of a file beside the code, and a model's changes of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeakPart:
+    """What is to be repaired, as an issue names it."""
+
+    issue: str
+    component: str
+    """prompt, tool, route, memory, model or data; "" if nobody knows."""
+    resource: str = ""
+    """The piece's name, where one is known."""
+    tried: Collection[str] = ()
+    """Variants that were tried in vain before, as `variant_id` names them."""
+    searched: Collection[str] = ()
+    """Names of pieces that were searched in vain before: others come first."""
+    runs: frozenset[str]
+    """Ids of all recorded runs in this part of the traffic, failed or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A piece that may be at fault, and what fits it."""
+
+    name: str
+    """`module:NAME`."""
+    kind: PieceKind
+
+
+def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
+    """The pieces that may be at fault, the likeliest first; at most MOST_PIECES.
+
+    The one that the issue names, where the source has it; then those that fit its component, by how far their text
+    speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
+    """
+    pieces = dict(_pieces(root))
+    known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
+    named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
+    fits = _FITTING.get(part.component, tuple(PieceKind))
+    words = telling_words(part, runs)
+
+    stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
+
+    def speaks(suspect: Suspect, text: str) -> float:
+        # A function that these runs called by its name, as a tool, is nearer than one that speaks of what it does.
+        called = part.component == "tool" and stepped[_name(suspect)] > 0.3 * len(part.runs)
+        told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
+        # A file that is called what the issue is put down to.
+        alike = bool(part.component) and part.component in suspect.name.casefold()
+        return told + 100 * called + alike
+
+    kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
+    ranked = sorted(
+        ((-speaks(suspect, text), suspect) for suspect, text in known),
+        key=lambda each: (each[0], kinds.index(each[1].kind)),
+    )
+    # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
+    first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
+    likely = [suspect for _, suspect in ranked if suspect in first.values()]
+    likely.sort(key=lambda suspect: suspect.kind not in fits)
+    # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
+    chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))
+    chosen = sorted(chosen, key=lambda suspect: suspect.name in part.searched)[:MOST_PIECES]
+    if part.component == "prompt" and not part.searched:
+        chosen.sort(key=lambda suspect: suspect.kind is not PieceKind.PROMPT)
+    return chosen
+
+
+_FITTING: dict[str, tuple[PieceKind, ...]] = {
+    "prompt": (PieceKind.PROMPT, PieceKind.TABLE),
+    "tool": (PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE),
+    "route": (PieceKind.TABLE, PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB),
+    "memory": (PieceKind.KNOB, PieceKind.DATA, PieceKind.TABLE, PieceKind.CODE),
+    "data": (PieceKind.DATA, PieceKind.TABLE, PieceKind.CODE, PieceKind.KNOB),
+    "model": (PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE, PieceKind.PROMPT),
+}
+"""Component → the learners of pieces that may be at fault."""
+
+
+def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
+    """Every piece of the source that could change, with its text."""
+    for piece in [*changeable(root), *functions(root)]:
+        module = ".".join(Path(piece.path).with_suffix("").parts).removeprefix("src.")
+        name = f"{module}:{piece.name}"
+        learner = {"prompt": PieceKind.PROMPT, "function": PieceKind.CODE}.get(piece.kind)
+        if learner is None:
+            learner = PieceKind.KNOB if piece.why.startswith("a number") else PieceKind.TABLE
+        yield Suspect(name, learner), f"{piece.name} {_text(root / piece.path, piece.line)}"
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root).as_posix()
+        skipped = any(part in SKIPPED or part.startswith(".") for part in path.relative_to(root).parts)
+        if path.suffix in DATA_FILES and not skipped and path.stat().st_size <= _LARGEST:
+            learner = PieceKind.KNOB if _SETTINGS.search(path.stem) else PieceKind.DATA
+            yield (
+                Suspect(inside, learner),
+                f"{path.stem} {path.read_text(encoding='utf-8', errors='replace')}",
+            )
+
+
+def _text(path: Path, line: int) -> str:
+    """The lines of a definition, to the first one that begins another."""
+    lines = path.read_text(encoding="utf-8").splitlines()[line - 1 :]
+    ends = next(
+        (
+            n
+            for n, text in enumerate(lines[1:], 1)
+            if text and not text[0].isspace() and text[0] not in ")]}\"'"
+        ),
+        len(lines),
+    )
+    return "\n".join(lines[:ends])
+
+
+def _name(suspect: Suspect) -> str:
+    return suspect.name.partition(":")[2] or suspect.name
+
+
+def _is(suspect: Suspect, resource: str) -> bool:
+    return resource in (suspect.name, _name(suspect), suspect.name.replace(":", "."), Path(suspect.name).stem)
+
+
+def telling_words(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
+    """Word → how much more often it stands in what was asked and done here than elsewhere."""
+    here, elsewhere, own = Counter[str](), Counter[str](), 0
+    for run in runs:
+        steps = " ".join(step.name for step in run.steps)
+        words = {*_WORD.findall(f"{run.task.instruction} {steps}".casefold().replace("_", " "))}
+        inside = run.id in part.runs
+        own += inside
+        (here if inside else elsewhere).update(words)
+    rest = max(1, len(runs) - own)
+    shares = {word: count / max(1, own) - elsewhere[word] / rest for word, count in here.items()}
+    return {word: share for word, share in shares.items() if share > 0.1}
+
+
+def neighbours(text: str) -> list[str]:
+    """A constant with other values: around a number, or each entry of a table with the value of another one."""
+    source = SourceText(text)
+    node = source.tree.body[-1] if source.tree.body else None
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return []
+    changed: list[str] = []
+    for place in _entries(node.value):
+        try:
+            now = ast.literal_eval(place)
+        except (ValueError, TypeError, SyntaxError):
+            continue
+        for value in _around(now, node.value):
+            changed.append(source.spliced([(source.span(place), repr(value))]))
+    return list(dict.fromkeys(changed))[:_VALUES]
+
+
+def values_near(text: str, words: Collection[str]) -> list[str]:
+    """A file of values with another one: numbers beside, switches turned, texts of the same file exchanged.
+
+    Args:
+        words: entries that one of these is in the name of come first; the others only where they are few.
+    """
+    entries = list(ENTRY.finditer(text))
+    strings = list(dict.fromkeys(match["text"] for match in entries if match["text"] is not None))
+    named = [match for match in entries if any(word in match["name"].casefold() for word in words)]
+    by_entry: list[list[str]] = []
+    for match in named or (entries if len(entries) <= _VALUES else []):
+        if match["text"] is not None:
+            others = [f'"{other}"' for other in strings if other != match["text"]]
+        else:
+            others = [json.dumps(other) for other in _around(json.loads(match["value"]), ast.Constant(0))]
+        by_entry.append(
+            [f"{text[: match.start('value')]}{other}{text[match.end('value') :]}" for other in others]
+        )
+    # One of each entry before a second one of any: not all of them are afforded.
+    changed = [each for turn in zip_longest(*by_entry) for each in turn if each is not None]
+    return list(dict.fromkeys(changed))[: 2 * _VALUES]
+
+
+ENTRY = re.compile(
+    r'"(?P<name>[^"\n]+)"\s*:\s*(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*[,}\n])'
+)
+"""A name and its plain value in a file of values."""
+
+
+def _entries(value: ast.expr) -> list[ast.expr]:
+    if isinstance(value, ast.Dict):
+        return value.values
+    return value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+
+
+def _around(now: object, whole: ast.expr) -> list[object]:
+    """Other values for one place of a constant."""
+    if isinstance(now, bool):
+        return [not now]
+    if isinstance(now, int):
+        return [
+            value for value in (2 * now, now // 2, now + 1, now - 1, 4 * now, 10 * now, 0) if value != now
+        ]
+    if isinstance(now, float):
+        return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25) if now] or [0.5, 1.0]
+    others = [ast.literal_eval(other) for other in _entries(whole) if isinstance(other, ast.Constant)]
+    return [value for value in dict.fromkeys(others) if isinstance(now, str) and value != now]

@@ -1,0 +1,99 @@
+"""Every variant that the searches for one repair tried, and those of them that people may be asked about.
+
+Where a search is only steered, its best variant is as likely wrong as the next: a table with one wrong entry is
+"mended" by every other value of it.  So the search is not asked for one variant but for the few that answer
+differently, and real traffic tells them apart, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from ....types import Bundle, Group, Task
+
+MOST_KEPT = 8
+"""Variants of one issue that are kept."""
+_FEWEST = 3
+"""Rows that a variant was run on, and rows on which two that differ are compared."""
+_LEAST_GAIN = 0.04
+"""Below it is chance: a model answers a few rows otherwise for any change of its prompt."""
+_SHRINK = 4.0
+"""Rows without a gain that are added to those of each variant: one that was run on few is trusted less."""
+
+
+@dataclass
+class _Tried:
+    bundle: Bundle
+    values: dict[str, float] = field(default_factory=dict)
+    """Task id → score."""
+    answers: dict[str, str] = field(default_factory=dict)
+
+
+class VariantPool:
+    """What each variant answered.
+
+    Args:
+        start: the agent as it is.
+        metric: name of the Score that steers.
+        tasks: ids of the rows that count.
+    """
+
+    def __init__(self, start: Bundle, metric: str, tasks: Collection[str]) -> None:
+        self._start, self._metric, self._tasks = start, metric, frozenset(tasks)
+        self._tried: dict[str, _Tried] = {start.id: _Tried(start)}
+
+    def note(self, bundle: Bundle, groups: Sequence[Group]) -> None:
+        """Take the runs of a variant; of a task that was run twice the last counts."""
+        tried = self._tried.setdefault(bundle.id, _Tried(bundle))
+        for group in groups:
+            for run in group.trajectories:
+                score = run.scores.get(self._metric)
+                if score is not None and score.value is not None and group.task.id in self._tasks:
+                    tried.values[group.task.id] = score.value
+                    tried.answers[group.task.id] = run.output_text
+
+    def bundles(self) -> dict[str, Bundle]:
+        """Id → every Bundle that was run."""
+        return {id: tried.bundle for id, tried in self._tried.items()}
+
+    def start_value(self, task: Task) -> float:
+        """What the agent as it is has on a row; 1 where it was not run."""
+        return self._tried[self._start.id].values.get(task.id, 1.0)
+
+    def gain(self, bundle: Bundle) -> float:
+        """Mean gain over the start on the rows of both, drawn towards 0; 0 for one that was run on too few."""
+        values, before = self._tried[bundle.id].values, self._tried[self._start.id].values
+        shared = [values[task] - before[task] for task in values if task in before]
+        return sum(shared) / (len(shared) + _SHRINK) if len(shared) >= _FEWEST else 0.0
+
+    def best(self) -> list[Bundle]:
+        """Those that are better than the start and answer differently, the likeliest first.
+
+        The best of each piece before the second one of any: which piece is at fault is the likelier mistake.
+        """
+        better = [
+            tried
+            for tried in self._tried.values()
+            if tried.bundle.id != self._start.id and self.gain(tried.bundle) > _LEAST_GAIN
+        ]
+        better.sort(key=lambda tried: -self.gain(tried.bundle))
+        pieces: dict[tuple[str, ...], list[_Tried]] = {}
+        chosen: list[_Tried] = []
+        for tried in better:
+            if not any(_alike(tried, other) for other in chosen):
+                chosen.append(tried)
+                pieces.setdefault(self._changed(tried.bundle), []).append(tried)
+        turns = zip_longest(*pieces.values())
+        return [tried.bundle for turn in turns for tried in turn if tried is not None][:MOST_KEPT]
+
+    def _changed(self, bundle: Bundle) -> tuple[str, ...]:
+        before = self._start.ids
+        return tuple(sorted(name for name, id in bundle.ids.items() if before.get(name) != id))
+
+
+def _alike(one: _Tried, other: _Tried) -> bool:
+    """True if they answer everything alike that both were asked."""
+    shared = one.answers.keys() & other.answers.keys()
+    return len(shared) >= _FEWEST and all(one.answers[task] == other.answers[task] for task in shared)
