@@ -110,6 +110,12 @@ class Clerk:
 
     def shadow(self, changes: dict[str, str], name: str, content: str) -> tuple[Counter[str], str, list[str]]:
         """Replay the runs under a changed folder: the counts, what is said, and the shadows' answers."""
+        return self.shadow_of(changes, {name: content})
+
+    def shadow_of(
+        self, changes: dict[str, str], pieces: dict[str, str]
+    ) -> tuple[Counter[str], str, list[str]]:
+        """The same of several pieces that changed."""
         candidate = shutil.copytree(self.folder, self.folder.with_name("candidate"), dirs_exist_ok=True)
         text = CLERK
         for old, new in changes.items():
@@ -117,7 +123,12 @@ class Clerk:
             text = text.replace(old, new)
         (candidate / "clerk.py").write_text(text)
         with Store(self.store) as store:
-            bundle = Bundle([Version(resource=f"clerk.{name}", content=content, kind=PROGRAM)])
+            bundle = Bundle(
+                [
+                    Version(resource=f"clerk.{each}", content=content, kind=PROGRAM)
+                    for each, content in pieces.items()
+                ]
+            )
             trial = store.release(bundle, stage=Stage.SHADOW, new_names=True).trial
         words = ("replay", "clerk:answer", "--store", self.store, "--trial", trial, "--folder", candidate)
         environment = self.environment
@@ -161,6 +172,20 @@ def test_a_folder_is_shadowed_without_any_effect_and_without_a_mark(tmp_path: Pa
         assert answers[0].startswith('It says {"sent": "parcel 0 ')
         assert clerk.sent.read_bytes() == sent, "nothing was sent"
         assert not os.path.exists("/var/tmp/whet-shadow-test")
+
+
+def test_several_functions_that_a_proposer_wrote_answer_beside_each_other(tmp_path: Path) -> None:
+    pieces = {f"step{n}": f"def step{n}(text):\n    return text + '{n}'\n" for n in range(4)}
+    end = 'if __name__ == "__main__":'
+    steps = "".join(f"{text}\n\n" for text in pieces.values())
+    changes = {
+        'return message.get("content") or ""': 'return step0(step1(step2(step3(message.get("content") or ""))))',
+        end: f"{steps}{end}",
+    }
+    with ScriptedServer(script) as upstream:
+        counts, _, answers = Clerk(tmp_path, upstream).shadow_of(changes, pieces)
+    assert counts == {"paired": 4}
+    assert answers[0] == 'It says {"sent": "parcel 0"}.3210'
 
 
 def test_an_agent_that_fails_anyway_is_not_held_against_the_candidate(tmp_path: Path) -> None:

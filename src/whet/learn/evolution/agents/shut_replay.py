@@ -122,7 +122,8 @@ class ShutReplay:
         tools = {bare(call.name) for run in recorded for call in tool_calls(run) if call.name}
         self._tools = _tools_of(self._agent, changed, tools - {bare(self._callee.entry.partition(":")[2])})
         self._rewritten = {bare(qualname) for _, qualname in changed}
-        self._pool = Pool(workers=2)
+        # One for each: its session holds it until the end, and a further one would wait for ever.
+        self._pool = Pool(workers=max(1, len(self._agent.pieces)))
         self._stack = AsyncExitStack()
         self._pieces: dict[str, tuple[ProgramSession, bool]] = {}
         self._place = tempfile.TemporaryDirectory(prefix="whet-shadow-")
