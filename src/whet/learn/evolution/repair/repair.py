@@ -53,6 +53,7 @@ from ..prompts.thumbed import (
     answers_at_all,
 )
 from .code_search import SEARCHED, CodeSearch
+from .same_answer import says_the_same
 from .steering import AnswersElsewhere, Steer
 from .suspects import PieceKind, Suspect, WeakPart, neighbours, suspects_of, telling_words, values_near
 from .variants import VariantPool
@@ -485,7 +486,7 @@ class Repair:
             for side in (self.start, bundle):
                 groups = await self.experiment.collect(side, tasks[place : place + _AT_ONCE], label="shadow")
                 runs = [group.trajectories[0] for group in groups]
-                same.append(sum(run.output_text == run.task.meta["liked"] for run in runs))
+                same.append(sum(says_the_same(run.output_text, run.task.meta["liked"]) for run in runs))
             before, after = before + same[0], after + same[1]
             if after < before - most:
                 asked = min(len(tasks), place + _AT_ONCE)
