@@ -266,6 +266,8 @@ def _refusal(suspects: Sequence[Suspect], rows: ThumbRows, settings: RepairSetti
         return "nothing of the source that could change has to do with it", False
     if len(rows.search) < _FEWEST_THUMBS:
         return f"{len(rows.search)} thumbs of people whom a search may see are too few to go by", True
+    if not any(task.split is Split.TRAIN for task in rows.tasks):
+        return "no question of this part was rated by people whom a search may see", True
     if not any(not thumb.up for thumb in rows.search):
         return "the people whom a search may see liked every answer", True
     if settings.calls - 2 * rows.gate_inputs < 2 * LEAST_VARIANTS:
