@@ -194,7 +194,7 @@ def test_an_async_function_and_an_async_helper(tmp_path: Path, shop: list[str]) 
 
 
 def lend(source: str, target: str) -> tuple[str, list[str]]:
-    loan = lent({"desk.py": source}, f"desk:{target}", [ast.parse(source)])
+    loan = lent({"desk.py": source}, f"desk:{target}", {"desk": ast.parse(source)})
     return str(loan.files["desk.py"]), sorted(loan.helpers)
 
 
@@ -222,3 +222,47 @@ def test_a_function_that_needs_nothing_outside_borrows_nothing() -> None:
     )
     text, helpers = lend(source, "use")
     assert (text, helpers) == (source, [])
+
+
+PATHS = """
+import httpx
+
+
+def get(path):
+    return httpx.get("http://shop" + path).json()
+
+
+def open_url(url, key):
+    return httpx.get(url, params={"key": key}).json()
+
+
+def price(article):
+    return get(f"/prices/{article}")["price"]
+
+
+def weight(article):
+    url = "http://shop/weights"
+    return open_url(url, article)["weight"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("/prices/rake", False),
+        ("/prices/", False),
+        ("/orders/rake", True),
+        ("/prices/../admin", True),
+        ("/prices/rake?all=1", True),
+        ("@elsewhere/prices/rake", True),
+        (7, True),
+    ],
+)
+def test_what_the_source_writes_around_an_argument_stays(path: Any, refused: bool) -> None:
+    helper = lent({"desk.py": PATHS}, "desk:price", {"desk": ast.parse(PATHS)}).helpers["desk:get"]
+    assert bool(helper.refusal([path], {})) is refused
+
+
+def test_a_helper_that_takes_any_address_is_not_lent() -> None:
+    helper = lent({"desk.py": PATHS}, "desk:weight", {"desk": ast.parse(PATHS)}).helpers["desk:open_url"]
+    assert "takes any url" in helper.refusal(["http://elsewhere", "rake"], {})

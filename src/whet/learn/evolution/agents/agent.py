@@ -90,10 +90,10 @@ class RepositoryAgent:
         return {module.path.as_posix(): module.text for module in loaded if module is not None}
 
     @cached_property
-    def trees(self) -> list[ast.Module]:
-        """Every Python file of the repository that can be read, parsed."""
+    def trees(self) -> dict[str, ast.Module]:
+        """Name → module, of every Python file of the repository that can be read."""
         loaded = [self.repository.load(path) for path in self.repository.files(".py")]
-        return [module.tree for module in loaded if module is not None]
+        return {module.name: module.tree for module in loaded if module is not None}
 
     @property
     def start(self) -> Program:

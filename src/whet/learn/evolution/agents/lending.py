@@ -6,9 +6,11 @@ as it came, answers outside, in the process of the agent, and the call is made a
 answer, until it asks for nothing more: a replay over logged answers, as in durable execution.  So what a proposer
 wrote never leaves the sandbox, whose channel carries nothing but one call and its answer.
 
-What it may ask is bounded: helpers that the function could reach as it came, so many times a call, with JSON; and where
-the source always gives a helper's argument as a literal, the name of a service for instance, only one of those.  Its
-other arguments are the candidate's, as a model chooses those of a tool: an agent that writes gets a test account.
+What it may ask is bounded: helpers that the function could reach as it came, so many times a call, with JSON.  Where
+the source always writes a helper's argument, or writes around it, the name of a service or `f"/stock/{article}"`, it
+stays what is written, with nothing in its gaps that would lead elsewhere.  An argument that is an address, a path or a
+command by its name and that the source does not write so is nobody's to choose: such a helper is not lent.  All others
+are the candidate's, as a model chooses those of a tool: an agent that writes gets a test account.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....repository.syntax import FunctionNode, defines, last_name, literal, parameters, root_name
@@ -37,6 +39,12 @@ weaviate
 _OUTSIDE = frozenset(_PACKAGES.split())
 """Packages whose use reaches out of the process."""
 _WORD = re.compile(r"\w+")
+_LEADS = re.compile(
+    r"url|uri|path|endpoint|host|address|file|command|cmd|sql|statement|script", re.IGNORECASE
+)
+"""Names of parameters that say where something is reached, or what is run there."""
+_GAP = r'[^/?#@&:\\"\s]*'
+"""What may stand in a gap of a text that the source writes: nothing that ends a part of an address."""
 _HARMLESS = frozenset(("urllib.parse", "http.HTTPStatus", "urllib.error"))
 """Of them, what only reads and names."""
 
@@ -103,14 +111,19 @@ class Helper:
     """`module:function`, as it is imported where the agent runs."""
     names: Sequence[str]
     """Of its parameters that take a position."""
-    literals: Mapping[str, Collection[bytes]] = field(default_factory=dict)
-    """Parameter → what the source gives for it, where that is always a literal; in canonical JSON."""
+    written: Mapping[str, Collection[re.Pattern[str]]] = field(default_factory=dict)
+    """Parameter → what the source writes for it, where it always does; patterns of its canonical JSON."""
+    anywhere: Sequence[str] = ()
+    """Parameters that lead somewhere and may be anything."""
 
     def refusal(self, args: Sequence[Json], kwargs: Mapping[str, Json]) -> str:
         """Why it is not called with these arguments; "" if it is."""
+        if self.anywhere:
+            return f"{self.entry} takes any {' and '.join(self.anywhere)}, which nobody but its source may choose"
         given = [*zip(self.names, args, strict=False), *kwargs.items()]
         for name, value in given:
-            if name in self.literals and canonical(value) not in self.literals[name]:
+            text = canonical(value).decode()
+            if name in self.written and not any(each.fullmatch(text) for each in self.written[name]):
                 return (
                     f"{self.entry} is called with another {name} than the source ever gives it ({value!r:.80}), "
                     "and is not asked for it"
@@ -127,13 +140,13 @@ class Loan:
     """`module:function` → helper; empty where the function needs nothing that reaches outside."""
 
 
-def lent(files: Mapping[str, str | bytes], target: str, sources: Iterable[ast.Module]) -> Loan:
+def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, ast.Module]) -> Loan:
     """The staged files of a function, in which the helpers that reach outside only ask.
 
     Args:
         files: of the function and what it needs, as they are staged.
         target: `module:qualname` of the function, which is not lent itself.
-        sources: the modules of the repository as they came: who calls the helpers, and with what.
+        sources: name → module of the repository as it came: who calls the helpers, and with what.
     """
     module, _, qualname = target.partition(":")
     changed: dict[str, str | bytes] = dict(files)
@@ -268,15 +281,17 @@ def _binds(node: ast.stmt) -> set[str]:
     return {*defines(node)} if isinstance(node, ast.Assign | ast.AnnAssign) else set()
 
 
-def _calls(sources: Iterable[ast.Module]) -> Mapping[str, list[ast.Call]]:
-    """Name of a function → its calls, by that name alone or through a module."""
+def _calls(sources: Mapping[str, ast.Module]) -> Mapping[str, list[ast.Call]]:
+    """Name of a function → its calls, by that name alone or through a module of the repository."""
     calls: dict[str, list[ast.Call]] = {}
-    for tree in sources:
+    own = {name.rpartition(".")[2] for name in sources}
+    for tree in sources.values():
         modules = {
-            name
-            for node in tree.body
+            alias.asname or alias.name.split(".")[0]
+            for node in ast.walk(tree)
             if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in _binds(node)
+            for alias in node.names
+            if alias.name.rpartition(".")[2] in own
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (
@@ -288,14 +303,30 @@ def _calls(sources: Iterable[ast.Module]) -> Mapping[str, list[ast.Call]]:
 
 def _helper(entry: str, node: FunctionNode, calls: Sequence[ast.Call]) -> Helper:
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-    literals: dict[str, Collection[bytes]] = {}
+    written: dict[str, Collection[re.Pattern[str]]] = {}
+    anywhere: list[str] = []
     for parameter in parameters(node.args):
         given = [_given(call, parameter.name, names) for call in calls]
-        values = [value for value in given if value is not None]
-        plain = [literal(value) for value in values]
-        if values and all(known for known, _ in plain):
-            literals[parameter.name] = {canonical(value) for _, value in plain}
-    return Helper(entry, names, literals)
+        patterns = [_pattern(value) for value in given if value is not None]
+        if patterns and None not in patterns:
+            written[parameter.name] = [re.compile(each) for each in dict.fromkeys(filter(None, patterns))]
+        elif patterns and _LEADS.search(parameter.name):
+            anywhere.append(parameter.name)
+    return Helper(entry, names, written, anywhere)
+
+
+def _pattern(value: ast.expr) -> str | None:
+    """A regular expression of what an argument may be, in canonical JSON; None where the source does not write it."""
+    known, plain = literal(value)
+    if known:
+        return re.escape(canonical(plain).decode())
+    if isinstance(value, ast.JoinedStr) and any(isinstance(part, ast.Constant) for part in value.values):
+        parts = (
+            re.escape(canonical(part.value).decode()[1:-1]) if isinstance(part, ast.Constant) else _GAP
+            for part in value.values
+        )
+        return f'"{"".join(parts)}"'
+    return None
 
 
 def _given(call: ast.Call, name: str, names: Sequence[str]) -> ast.expr | None:
