@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from whet.autopilot.journal import JournalRow, read
 from whet.autopilot.night import Night, NightBudget
 from whet.learn.training.local import fresh
 from whet.record.store import Stage, Store
+from whet.serve.trials import TrialWatcher
+from whet.types import Feedback, Trajectory
 
 REWARDS = '''
 import hashlib
@@ -93,6 +96,44 @@ def test_weights_are_trained_from_the_record_proven_on_unseen_questions_and_beco
         assert canary.bundle["policy"].kind == "weights"
         spent = store.state("autopilot/000001/spent")["rollouts"]
         assert spent == 2 * store.state("autopilot/work/weights:policy")["judged"] + 24
+
+
+def test_trained_weights_go_live_by_what_people_say_of_their_canary_and_answer_everybody(
+    folder: Path,
+) -> None:
+    before = right_of_forty(folder)
+    piloted(folder, "--proofs", "4")
+    with Store(folder / "runs.db") as store:
+        (canary,) = store.on_trial()
+        told = {note.run for note in store.feedback()}
+        for _ in range(6):
+            asked = python("reader.py", "200", folder=folder)
+            assert asked.returncode == 0, asked.stderr
+            for run in store.trajectories(served=True, since=canary.at):
+                if run.id not in told and run.output in ("yes", "no"):
+                    told.add(run.id)
+                    thumb = 1.0 if correct(run) else -1.0
+                    store.add_feedback(Feedback(run=run.id, value=thumb, at=run.started + 1))
+            TrialWatcher(store).step(time.time() + 7_200)
+            if not store.on_trial():
+                break
+        (live,) = store.history()
+        assert (live.bundle, live.unproven) == (canary.bundle, False)
+        candidate = [run for run in store.trajectories(since=canary.at) if run.versions == canary.bundle.ids]
+        rate = sum(map(correct, candidate)) / len(candidate)
+    assert right_of_forty(folder) == pytest.approx(40 * rate, abs=4)
+    assert right_of_forty(folder) > before, "what answers everybody is what was tried"
+
+
+def correct(run: Trajectory) -> bool:
+    return bool(run.output == ("yes" if int(run.task.instruction) % 2 else "no"))
+
+
+def right_of_forty(folder: Path) -> int:
+    """Questions of forty that the agent answers right, by the weights that the record has it take."""
+    said = python("reader.py", "40", folder=folder).stdout.split()
+    assert len(said) == 40
+    return sum(word == ("yes" if number % 2 else "no") for number, word in enumerate(said))
 
 
 def test_rewards_by_chance_ship_no_weights_and_no_more_is_asked_than_the_budget_allows(folder: Path) -> None:
