@@ -58,15 +58,22 @@ def folder(recorded: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(recorded, tmp_path / "agent"))
 
 
-def words(*more: str, reward: str = "judging:right", mode: str = "act") -> list[str]:
+def words(
+    *more: str, reward: str = "judging:right", mode: str = "act", train: str = "sft --epochs 12"
+) -> list[str]:
     shared = ("--store", "runs.db", "--agent", "reader.py", "--entry", "reader:answer", "--reward", reward)
-    return ["-m", "whet", "autopilot", *shared, "--mode", mode, "--train", "sft --epochs 12", *more]
+    return ["-m", "whet", "autopilot", *shared, "--mode", mode, "--train", train, *more]
 
 
 def piloted(
-    folder: Path, *more: str, reward: str = "judging:right", mode: str = "act", **environment: str
+    folder: Path,
+    *more: str,
+    reward: str = "judging:right",
+    mode: str = "act",
+    train: str = "sft --epochs 12",
+    **environment: str,
 ) -> list[JournalRow]:
-    done = python(*words(*more, reward=reward, mode=mode), folder=folder, **environment)
+    done = python(*words(*more, reward=reward, mode=mode, train=train), folder=folder, **environment)
     assert done.returncode == 0, done.stderr
     return journal(folder)
 
@@ -102,11 +109,11 @@ def test_trained_weights_go_live_by_what_people_say_of_their_canary_and_answer_e
     folder: Path,
 ) -> None:
     before = right_of_forty(folder)
-    piloted(folder, "--proofs", "4")
+    piloted(folder, "--proofs", "4", train="sft --epochs 60")
     with Store(folder / "runs.db") as store:
         (canary,) = store.on_trial()
         told = {note.run for note in store.feedback()}
-        for _ in range(6):
+        for _ in range(12):
             asked = python("reader.py", "200", folder=folder)
             assert asked.returncode == 0, asked.stderr
             for run in store.trajectories(served=True, since=canary.at):
