@@ -20,7 +20,7 @@ from whet.prove.verdict import verdict
 from whet.record.store import Store
 from whet.record.store.issues import AgentIssue, Component
 from whet.record.store.releases import PROGRAM, Stage
-from whet.types import Bundle, Version
+from whet.types import Bundle, Task, Trajectory, Version
 
 ROUTES = {"soil": "orders", "cancel": "sales", "hours": "sales", "warranty": "service"}
 PROMPT = 'PROMPT = """Be kind.\nUse the tools."""\n'
@@ -182,3 +182,31 @@ def test_a_process_that_was_killed_behind_its_release_makes_no_second_one(bench:
     stand(bench, soil, **before)
     shipped(bench, soil)
     assert len(bench.store.history()) == 1
+
+
+def test_a_repair_that_nobody_judges_does_not_keep_others_from_their_trial(bench: Workshop) -> None:
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    begin(bench, soil, cancel)
+    trials = LiveTrials(bench, bench.settings.agent.parent)
+    trial = trials.standing()
+    assert trial is not None
+    bench.store.put_state("autopilot/trial", {**trial, "decided_after": 40})
+    asked = [
+        Trajectory(
+            id=f"run-{n}",
+            task=Task(instruction="Where?", meta={"source": "gateway"}),
+            output="Here.",
+            started=trial["began"],
+        )
+        for n in range(60)
+    ]
+    stand(bench, soil, **{**work(bench, soil), "stage": "shipped"})
+
+    def left(waiting: int) -> list[str]:
+        return [*trials.make_room(waiting, lambda id: dict(bench.store.state(f"autopilot/work/{id}") or {}))]
+
+    bench.store.put(*asked[:59])
+    assert left(3) == [], "it has not had half as much traffic again as decided the other"
+    bench.store.put(asked[59])
+    assert left(1) == [], "no more wait than are left"
+    assert left(2) == [cancel.id]

@@ -354,6 +354,8 @@ class Autopilot:
             for id, step in stepped.items():
                 self._row("look", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
+            for id, step in self._trials.make_room(len(self._to_try()), self.journal.work).items():
+                self._row("look", step, id)
             self._trials.close(self.journal.work)
             self._note("look", facts["runs"])
 

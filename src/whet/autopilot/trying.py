@@ -23,6 +23,8 @@ from .work import Stepped, Workshop, bundle_of
 
 _MOST_PAIRS = 150
 """Pairs after which a repair that is not proven is taken off."""
+_PATIENCE = 1.5
+"""Times the traffic by which the last repair of a trial was decided that the others have, where more wait."""
 _LEAST_EXPECTED = 1.0
 """E-value that half of those pairs must have reached."""
 
@@ -144,6 +146,9 @@ class LiveTrials:
                 )
             elif why := _in_vain(arms):
                 decided[id] = off(self.workshop.store, work, f"taken off the trial: {why}", pairs=arms.pairs)
+        if decided:
+            trial["decided_after"] = self._served(trial)
+            self.workshop.store.put_state(TRIAL, trial)
         if harmed:
             # First who is to blame, then the end: a process that is killed between them goes on by what it finds.
             self.workshop.store.put_state(TRIAL, {**trial, "harmed": harmed})
@@ -233,6 +238,31 @@ class LiveTrials:
                 sentence = "its trial ended undecided, for another repair did harm: it goes on the next one"
                 stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
         return f"{whole} was taken back: {end.reason}", stepped, facts
+
+    def make_room(self, waiting: int, work_of: Callable[[str], dict[str, Any]]) -> dict[str, Stepped]:
+        """Take off what is slow to decide where more repairs wait for a trial than this one has left.
+
+        Args:
+            waiting: repairs that wait.
+        """
+        trial = self.standing()
+        if trial is None or "decided_after" not in trial:
+            return {}
+        undecided = {id: work for id in trial["issues"] if (work := work_of(id)).get("stage") == "on trial"}
+        if waiting <= len(undecided) or self._served(trial) < _PATIENCE * trial["decided_after"]:
+            return {}
+        why = (
+            f"{waiting} repairs wait, and it has had {_PATIENCE:g} times the traffic that decided the others"
+        )
+        return {
+            id: Stepped(f"it goes on the next trial: {why}", {**work, "stage": "to try"})
+            for id, work in undecided.items()
+        }
+
+    def _served(self, trial: dict[str, Any]) -> int:
+        """Requests since a trial began, on both of its sides."""
+        bench = self.workshop
+        return sum(run.started >= trial["began"] for run in bench.runs(bench.night.now))
 
     def close(self, work_of: Callable[[str], dict[str, Any]]) -> bool:
         """End the trial once everything on it is decided."""
