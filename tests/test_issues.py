@@ -106,6 +106,23 @@ def test_another_look_keeps_the_ids_and_a_closed_issue_comes_back_only_by_runs_s
         assert "it is back" in again.reason
 
 
+def test_what_comes_back_after_a_long_good_time_is_not_lost_among_all_runs_since() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(4))
+        (first,) = standing(find_issues(store, now=NOW))
+        store.issues.move(first.id, "closed", reason="stock counts again", at=START + 86_400 * 11)
+        later = START + 86_400 * 12
+        for time in range(4):
+            store.put(*runs(4 + time, broken="", label=f"well {time}", start=later + 86_400 * 12 * time))
+            find_issues(store, now=NOW)
+            assert store.issues.get(first.id).status is IssueStatus.CLOSED
+        store.put(*runs(9, label="again", start=later + 86_400 * 48))
+        find_issues(store, now=NOW + 86_400 * 60)
+        again = store.issues.get(first.id)
+        assert again.status is IssueStatus.REOPENED
+        assert "of the newest" in again.reason
+
+
 def test_a_shipped_issue_is_closed_once_enough_runs_show_that_it_is_repaired() -> None:
     with whet.Store(":memory:") as store:
         store.put(*runs(5))

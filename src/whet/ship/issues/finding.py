@@ -353,16 +353,22 @@ def _failures_since(
 ) -> tuple[IssueStatus, str] | None:
     if issue.measure not in table.labels:
         return None
-    runs = table.runs_with(mark)
+    runs, labels = table.runs_with(mark), table.labels[issue.measure]
     remaining = Remaining(table, issue.measure)
     # What failed before would be the rest that the runs since are held against.
     remaining.take_out([run for run in runs if table.started[run] <= at], table.marks_of)
-    contrast = remaining.contrast(run for run in runs if table.started[run] > at)
+    windows = _latest(table, [run for run in runs if table.started[run] > at and labels[run]])
     half_way = (issue.rate + issue.usual) / 2
-    counted = f"{contrast.failed} of {contrast.n} since it was {issue.status} failed"
-    if contrast.n >= FEWEST_RUNS and contrast.p < _RELAPSE and contrast.rate >= half_way:
-        return IssueStatus.REOPENED, f"it is back: {counted}"
+    for window in windows:
+        latest = remaining.contrast(window)
+        if latest.n >= FEWEST_RUNS and latest.p < _RELAPSE / len(windows) and latest.rate >= half_way:
+            return (
+                IssueStatus.REOPENED,
+                f"it is back: {_counted(issue, latest.failed, latest.n, window, windows)}",
+            )
+    contrast = remaining.contrast(windows[0])
     if contrast.n >= _ENOUGH and contrast.rate < half_way and contrast.p > _RELAPSE:
+        counted = _counted(issue, contrast.failed, contrast.n, windows[0], windows)
         return IssueStatus.CLOSED, f"repaired: {counted}, and {contrast.usual:.0%} is usual"
     return None
 
@@ -370,15 +376,37 @@ def _failures_since(
 def _errors_since(
     table: RunTable, issue: AgentIssue, mark: RunMark, at: float
 ) -> tuple[IssueStatus, str] | None:
-    failed = sum(table.started[run] > at for run in table.runs_with(mark))
-    calls: Sequence[int] = _calls(table, mark)
-    since = sum(table.started[run] > at for run in calls)
-    counted = f"{failed} of {since} since it was {issue.status} failed"
-    if failed >= FEWEST_RUNS and wilson(failed, since)[0] >= issue.rate / 2:
-        return IssueStatus.REOPENED, f"it is back: {counted}"
+    ended = {*table.runs_with(mark)}
+    windows = _latest(table, [run for run in _calls(table, mark) if table.started[run] > at])
+    for window in windows:
+        failed = len(ended.intersection(window))
+        if failed >= FEWEST_RUNS and wilson(failed, len(window))[0] >= issue.rate / 2:
+            return (
+                IssueStatus.REOPENED,
+                f"it is back: {_counted(issue, failed, len(window), window, windows)}",
+            )
+    failed, since = len(ended.intersection(windows[0])), len(windows[0])
     if since >= _ENOUGH and failed < issue.rate / 2 * since:
-        return IssueStatus.CLOSED, f"repaired: {counted}"
+        return IssueStatus.CLOSED, f"repaired: {_counted(issue, failed, since, windows[0], windows)}"
     return None
+
+
+def _latest(table: RunTable, runs: Sequence[int]) -> list[list[int]]:
+    """Runs in the order of time: all, the newer half, the newest quarter and so on, the last still enough to judge by.
+
+    What comes back after a long good time would be lost among all runs since.
+    """
+    windows = [sorted(runs, key=lambda run: table.started[run])]
+    while len(windows[-1]) >= 2 * _ENOUGH:
+        windows.append(windows[-1][len(windows[-1]) // 2 :])
+    return windows
+
+
+def _counted(
+    issue: AgentIssue, failed: int, count: int, window: Sequence[int], windows: Sequence[Sequence[int]]
+) -> str:
+    newest = "" if window is windows[0] else f"the newest {count} "
+    return f"{failed} of {newest or f'{count} '}since it was {issue.status} failed"
 
 
 def _calls(table: RunTable, mark: RunMark) -> Sequence[int]:
