@@ -107,17 +107,25 @@ def test_another_look_keeps_the_ids_and_a_closed_issue_comes_back_only_by_runs_s
 
 
 def test_what_comes_back_after_a_long_good_time_is_not_lost_among_all_runs_since() -> None:
+    def record(store: whet.Store, seed: int, day: int, *, broken: bool) -> None:
+        for run in runs(seed, broken="", label=f"day {day}", start=START + 86_400 * day):
+            call = run.steps[1]
+            if broken and call.name == "price":
+                error = Failure(Fault.TOOL, "Error", "KeyError: 'amount'")
+                run = replace(run, steps=[run.steps[0], replace(call, error=error, action=None)])
+            store.put(replace(run, feedback=()))
+
     with whet.Store(":memory:") as store:
-        store.put(*runs(4))
+        record(store, 4, 0, broken=True)
         (first,) = standing(find_issues(store, now=NOW))
-        store.issues.move(first.id, "closed", reason="stock counts again", at=START + 86_400 * 11)
-        later = START + 86_400 * 12
-        for time in range(4):
-            store.put(*runs(4 + time, broken="", label=f"well {time}", start=later + 86_400 * 12 * time))
-            find_issues(store, now=NOW)
-            assert store.issues.get(first.id).status is IssueStatus.CLOSED
-        store.put(*runs(9, label="again", start=later + 86_400 * 48))
-        find_issues(store, now=NOW + 86_400 * 60)
+        store.issues.move(first.id, "closed", reason="price counts again", at=START + 86_400 * 11)
+        for time in range(1, 5):
+            record(store, 4 + time, 12 * time, broken=False)
+        find_issues(store, now=NOW)
+        assert store.issues.get(first.id).status is IssueStatus.CLOSED
+        record(store, 9, 60, broken=True)
+        # Of a record that has grown the runs of its first days are looked at no more.
+        find_issues(store, now=NOW + 86_400 * 60, since=START + 86_400 * 11)
         again = store.issues.get(first.id)
         assert again.status is IssueStatus.REOPENED
         assert "of the newest" in again.reason
