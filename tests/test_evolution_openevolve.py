@@ -464,7 +464,7 @@ def test_a_bad_config_is_refused_by_the_name_of_its_option(data: dict[str, objec
 def test_yaml_without_its_library_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("raise ImportError('not here')\n", encoding="utf-8")
     (tmp_path / "config.yaml").write_text("{}", encoding="utf-8")
-    text = "import sys; from pathlib import Path; from whet.learn.evolution.openevolve import read_config\n"
+    text = "import sys; from pathlib import Path; from whet.learn.evolution.search.openevolve import read_config\n"
     text += "read_config(Path(sys.argv[1]))"
     paths = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
     done = subprocess.run(

@@ -73,7 +73,7 @@ def test_constants_that_no_name_tells_are_found_by_what_was_sent(record, servers
     assert code == 0, f"{out}\n{err}"
     assert f"texts:ROLE can change ({len(PROMPT)} characters)" in out
     assert "not changed: desk:GREETING_PROMPT, texts:MANNER" in out
-    assert "MONTHLY" not in out
+    assert "texts:MONTHLY" not in out
     assert "proven better, and live at the gateway" in out
     report = json.loads((folder / "whet_output" / "verdict.json").read_text())
     (served,) = people_ask(folder, servers[0])

@@ -8,7 +8,7 @@ that it has to beat, and how far position, length, padding, its own model, an in
 from __future__ import annotations
 
 import math
-from xml.sax.saxutils import escape
+from html import escape
 
 import msgspec
 
