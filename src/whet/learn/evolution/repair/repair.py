@@ -425,8 +425,15 @@ class Repair:
         if suspect.kind is PieceKind.PROMPT:
             if self.model is None:
                 raise TrainingRefused("no model proposes texts (--model)")
+            # A share of the calls is little, and what is steered proves nothing: the next proposal is worth more than a
+            # second look at the last ones.
             options = ReflectOptions(
-                rounds=proposals, patience=proposals, seed=settings.seed, tasks=SEARCHED, first=4
+                rounds=proposals,
+                patience=proposals,
+                seed=settings.seed,
+                tasks=SEARCHED,
+                first=4,
+                second_looks=False,
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
