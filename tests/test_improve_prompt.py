@@ -498,7 +498,8 @@ def test_several_texts_are_improved_one_after_the_other() -> None:
         asyncio.run(experiment.improve(Reflect("reflect_Open", "share")))
 
 
-def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps() -> None:
+@pytest.mark.parametrize("second_looks", [False, True])
+def test_useless_prompts_cost_a_lap_and_harmful_ones_no_more(second_looks: bool) -> None:
     harmful: list[str] = []
 
     def agent(question: str) -> bool:
@@ -514,14 +515,19 @@ def test_useless_prompts_cost_a_lap_and_a_second_look_and_harmful_ones_two_laps(
         return bool(run.output)
 
     experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[works])
-    options = ReflectOptions(tasks=20, first=3, rounds=6, prompts=1)
+    options = ReflectOptions(tasks=20, first=3, rounds=6, prompts=1, second_looks=second_looks)
     model = ScriptedModel(lambda call: next(answers))
     done = asyncio.run(experiment.improve(Reflect("reflect_rule", "works", model=model, options=options)))
     assert done.bundle["reflect_rule"].content == "start"
     assert len(model.calls) == options.patience
-    assert len(harmful) <= 2 * 3 * 3
-    # Second looks end once they took more than all others did: the last may be one of all rows.
-    assert done.rollouts <= 2 * (20 + 3 * len(model.calls)) + 20
+    once = 20 + 3 * len(model.calls)
+    if not second_looks:
+        assert len(harmful) <= 3 * 3
+        assert done.rollouts <= once
+    else:
+        assert len(harmful) <= 2 * 3 * 3
+        # Second looks end once they took more than all others did: the last may be one of all rows.
+        assert done.rollouts <= 2 * once + 20
 
 
 @pytest.mark.parametrize("helps", [True, False])
