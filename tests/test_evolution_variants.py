@@ -83,6 +83,19 @@ def test_where_nearly_all_is_bad_an_answer_that_one_person_liked_holds_nothing_i
     assert (stays > changes) is held
 
 
+def test_a_disliked_answer_cut_short_is_no_other_answer() -> None:
+    """Of a lower limit of words, which changes every answer and mends none."""
+    own = ["What is the deposit?"]
+    rated = [Rated(own[0], "I am sorry, I cannot look that up.", False, f"person-{n}") for n in range(4)]
+    steer = Steer(rated, own, 0.15, AnswersElsewhere(()))
+    task = Task(id="row", instruction=own[0], initial_state={"input": own[0]})
+    cut, other = (
+        steer(Trajectory(id=text, task=task, output=text)).value or 0.0
+        for text in ("I am sorry, I", "The deposit is 20.")
+    )
+    assert cut < 0.05 < other - 0.3
+
+
 ROUTES = '{\n  "cancelled": "sales",\n  "return": "orders",\n  "soil": "orders"\n}\n'
 
 

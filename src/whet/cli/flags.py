@@ -12,6 +12,8 @@ from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
+from ..python_text import module_of
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -56,7 +58,7 @@ def _docstrings(kind: type) -> dict[str, str]:
         if not is_dataclass(owner):
             continue
         try:
-            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+            body = module_of(textwrap.dedent(inspect.getsource(owner))).body[0]
         except (OSError, TypeError):  # a plug-in may come without its source
             continue
         assert isinstance(body, ast.ClassDef)

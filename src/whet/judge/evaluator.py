@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from ..errors import InputError, NotFoundError
+from ..python_text import module_of
 from ..types import Json
 
 Kind = Literal["program", "answer", "trajectory"]
@@ -216,8 +217,8 @@ def _beside(path: Path, source: str) -> Iterator[tuple[str, bytes]]:
 
 def _parsed(source: str, name: str) -> ast.Module:
     try:
-        return ast.parse(source, name)
-    except (SyntaxError, ValueError) as error:
+        return module_of(source, name)
+    except SyntaxError as error:
         raise InputError(f"{name} is no Python that can be read: {error}") from error
 
 

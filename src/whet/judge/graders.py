@@ -20,6 +20,7 @@ import msgspec
 
 from ..errors import InputError
 from ..models import Model
+from ..python_text import expression_of
 from ..record.rows import as_text
 from ..sandbox import Pool
 from ..types import UNCALIBRATED, Fault, Json, Score, Trajectory, Usage, digest
@@ -381,7 +382,7 @@ def computed(formula: str, values: Mapping[str, float]) -> float | None:
         InputError: it is anything else.
     """
     try:
-        tree = ast.parse(formula, mode="eval").body
+        tree = expression_of(formula)
     except SyntaxError as error:
         raise InputError(f"{formula!r} is no formula: {error}") from error
 

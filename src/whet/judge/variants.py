@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from ..python_text import expression_of, module_of
 from ..record.rows import as_text, good_answer, reference_answer
 from ..types import Json, Task
 
@@ -156,14 +157,14 @@ def _text_of(tree: ast.Module) -> str:
 
 
 def _statements(source: str) -> Body:
-    return lambda node: ast.parse(source).body
+    return lambda node: module_of(source).body
 
 
 def _constant(tree: ast.Module, value: str) -> str:
     """Every function returns this value; in a program without functions every name has it."""
     changed = copy.deepcopy(tree)
     for node in _values(changed).values():
-        node.value = ast.parse(value, mode="eval").body
+        node.value = expression_of(value)
     return _with_bodies(changed, _statements(f"return {value}"))
 
 
@@ -232,18 +233,18 @@ def _values(tree: ast.Module) -> dict[str, ast.Assign]:
 
 def parts(source: str) -> list[str]:
     """Names of the parts that can be made worse alone: functions and methods; without any, values."""
-    tree = ast.parse(source)
+    tree = module_of(source)
     return _functions(tree) or [*_values(tree)]
 
 
 def _decorated(source: str, name: str, decorator: str) -> str:
     """The program with one function wrapped, closest to its body."""
-    tree = ast.parse(source)
+    tree = module_of(source)
     outer, _, inner = name.rpartition(".")
     bodies = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == outer]
     for node in bodies[0] if outer else tree.body:
         if isinstance(node, _DEFINITION) and node.name == inner:
-            node.decorator_list.append(ast.parse(decorator, mode="eval").body)
+            node.decorator_list.append(expression_of(decorator))
     return _with_degrading(tree)
 
 
@@ -259,13 +260,13 @@ def _with_degrading(tree: ast.Module) -> str:
         len(tree.body),
     )
     # Python refuses a `__future__` import that anything but the docstring stands before.
-    tree.body[first:first] = ast.parse(_DEGRADE).body
+    tree.body[first:first] = module_of(_DEGRADE).body
     return _text_of(tree)
 
 
 def failing(source: str, name: str) -> str:
     """The program in which this part raises or is not there: where its score stays, the part is not judged."""
-    tree = ast.parse(source)
+    tree = module_of(source)
     value = _values(tree).get(name)
     if value is None:
         return _decorated(source, name, "_failing")
@@ -275,7 +276,7 @@ def failing(source: str, name: str) -> str:
 
 def degraded(source: str, name: str) -> list[str]:
     """The program in which this function answers wrongly, always and every other time, or this value is wrong."""
-    tree = ast.parse(source)
+    tree = module_of(source)
     value = _values(tree).get(name)
     if value is None:
         return [_decorated(source, name, f"_worse({every})") for every in (0, 2)]
@@ -314,7 +315,7 @@ def _peeking(tree: ast.Module) -> str:
 
     def body(node: _DEFINITION) -> list[ast.stmt]:
         lines = f"_KNOWN = {sorted(names)!r}\n{_PEEK}"
-        inner = ast.parse(f"def f(*_args, **_named):\n{textwrap.indent(lines, '    ')}").body[0]
+        inner = module_of(f"def f(*_args, **_named):\n{textwrap.indent(lines, '    ')}").body[0]
         assert isinstance(inner, ast.FunctionDef)
         node.args = inner.args
         return inner.body
@@ -324,7 +325,7 @@ def _peeking(tree: ast.Module) -> str:
 
 def programs(source: str) -> Iterator[tuple[str, str]]:
     """Family and worse program, made of a known-good one; `degraded` makes the mutated ones."""
-    tree = ast.parse(source)
+    tree = module_of(source)
     for value in ("None", "0", "1", "True", "''", "[]"):
         yield "constant", _constant(tree, value)
     yield "empty", ""
@@ -342,4 +343,4 @@ def programs(source: str) -> Iterator[tuple[str, str]]:
 
 def reformatted(source: str) -> str:
     """The same program, written differently: other spacing, no comments."""
-    return _text_of(ast.parse(source))
+    return _text_of(module_of(source))

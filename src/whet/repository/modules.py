@@ -63,7 +63,7 @@ class Module(SourceText):
         package: it is an `__init__.py`.
 
     Raises:
-        SyntaxError, ValueError: the text is not Python.
+        SyntaxError: the text is not Python.
     """
 
     def __init__(self, name: str, path: Path, text: str, package: bool) -> None:
@@ -298,8 +298,8 @@ class Repository:
                 self.problems[self.relative(path)] = f"larger than {LARGEST:,} bytes"
                 return None
             return Module(name, path.relative_to(self.root), self.text(self.relative(path)), package)
-        except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:
-            # A deeply nested file is a MemoryError or RecursionError of the parser, a null byte a ValueError.
+        except (SyntaxError, ValueError, OSError, RecursionError) as error:
+            # A file that is not UTF-8 is a ValueError.
             self.problems[self.relative(path)] = f"not valid Python: {error}"
             return None
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import accumulate, takewhile
 
 from ..errors import InputError
+from ..python_text import module_of
 from .syntax import first_line
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -26,14 +27,14 @@ class SourceText:
     """A Python text with its tree.
 
     Raises:
-        SyntaxError, ValueError: the text is not Python.
+        SyntaxError: the text is not Python.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         bare = text.removeprefix(BYTE_ORDER_MARK)
         self._mark = text[: len(text) - len(bare)]
-        self.tree = ast.parse(bare)
+        self.tree = module_of(bare)
 
     @cached_property
     def raw(self) -> bytes:

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from msgspec import UNSET
 
+from ...python_text import module_of
 from ...record.rows import reference_answer
 from ...types import Task
 from ..variants import fields
@@ -43,8 +44,8 @@ def _label(row: Task, task: TaskKind) -> str:
 
 def _is_code(text: str) -> bool:
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = module_of(text)
+    except SyntaxError:
         return False
     return any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Import | ast.For) for node in tree.body)
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ...errors import InputError
+from ...python_text import module_of
 from ...repository.syntax import literal
 from ...types import Json, new_id
 
@@ -194,9 +195,9 @@ def read_calls(text: str) -> list[FunctionCall]:
     """
     source = text.strip().removeprefix("Call:").strip()
     try:
-        body = ast.parse(source).body
+        body = module_of(source).body
     # Deeply nested text ends ast.parse in one of the last two, a NUL in one of the first.
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+    except SyntaxError as error:
         raise InputError(f"this is not a list of calls: {text!r:.120} ({error})") from error
     if not all(isinstance(node, ast.Expr) for node in body):
         raise InputError(f"a statement is not a call: {text!r:.120}")

@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from ...errors import InputError
+from ...python_text import expression_of, module_of
 from ...record.rows import row
 from ...repository.syntax import FunctionNode, Parameter, definition, last_name, literal, parameters
 from ...repository.text import SourceText
@@ -130,7 +131,7 @@ def literals(texts: Iterable[str]) -> list[Json]:
     """Plain values and dictionary keys that stand in module texts, without docstrings; each once."""
     values: list[Json] = []
     for text in texts:
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = list(ast.walk(module_of(text)))
         # By identity, while `nodes` holds them all: a constant that merely equals a docstring stays.
         docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         constants = [node for node in nodes if isinstance(node, ast.Constant) and id(node) not in docstrings]
@@ -157,8 +158,8 @@ def examples(signature: Signature, texts: Mapping[str, str]) -> list[Task]:
         if signature.name not in text:
             continue
         try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError):
+            tree = module_of(text)
+        except SyntaxError:
             continue
         rows += _of_calls(signature, tree, path)
     # An asserted answer goes before a bare call with the same input.
@@ -180,9 +181,9 @@ def _of_docstring(signature: Signature) -> Iterator[Task]:
         return
     for example in shown:
         try:
-            call = ast.parse(example.source.strip(), mode="eval").body
+            call = expression_of(example.source.strip())
             # A docstring shows nothing for an answer of None.
-            answer = ast.parse(example.want.strip() or "None", mode="eval").body
+            answer = expression_of(example.want.strip() or "None")
         except SyntaxError:
             continue
         arguments = _input(signature, call)

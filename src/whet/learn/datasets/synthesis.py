@@ -12,6 +12,7 @@ import ast
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from ...python_text import expression_of
 from ...repository.syntax import Parameter
 from ...types import Json
 from .signatures import SELF, Signature, compact
@@ -117,7 +118,7 @@ def maker(annotation: str, pool: Sequence[Json]) -> Maker:
         Unknown: it is no JSON.
     """
     try:
-        node = ast.parse(annotation, mode="eval").body
+        node = expression_of(annotation)
     except SyntaxError as error:
         raise Unknown(f"{annotation!r} is not an annotation that can be read") from error
     return _of_node(node, pool)

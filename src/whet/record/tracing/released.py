@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from ...errors import InputError
+from ...python_text import module_of
 from ...types import Version
 from .kinds import kind_of
 
@@ -75,8 +76,8 @@ def _factory(text: str, original: types.FunctionType, names: tuple[str, ...]) ->
     """
     path = original.__qualname__.rpartition("<locals>.")[2].split(".")
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
+        tree = module_of(text)
+    except SyntaxError as error:
         raise InputError(f"it is not Python: {error}") from error
     body: list[ast.stmt] = []
     node: ast.stmt | None = None
@@ -98,12 +99,12 @@ def _factory(text: str, original: types.FunctionType, names: tuple[str, ...]) ->
         raise InputError(f"it does not define {original.__qualname__}")
     owner = path[-2] if len(path) > 1 else ""
     if owner:
-        around = ast.parse(f"class {owner}: pass").body[0]
+        around = module_of(f"class {owner}: pass").body[0]
         assert isinstance(around, ast.ClassDef)
         around.body = [node]
         body = [around if statement is node else statement for statement in body]
     answer = f"{owner}.__dict__[{path[-1]!r}]" if owner else path[-1]
-    outer = ast.parse(f"def {_FACTORY}({', '.join(names)}): return {answer}")
+    outer = module_of(f"def {_FACTORY}({', '.join(names)}): return {answer}")
     factory = outer.body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.body = [*body, *factory.body]

@@ -9,7 +9,6 @@ program registered a loader for its kind, or marked it `live=True` (`released.py
 
 from __future__ import annotations
 
-import ast
 import copy
 import inspect
 import re
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from ...errors import InputError, SandboxError, WhetError
+from ...python_text import module_of
 from ...types import Bundle, Json, Version
 from ..store.releases import declared
 from .kinds import decorated, forwarding, name_of
@@ -355,7 +355,7 @@ class FunctionResource(Resource):
 def _undecorated(text: str) -> str:
     """A function's source without its decorators, which stay around whatever stands in its place."""
     try:
-        first = ast.parse(text).body[0].lineno
+        first = module_of(text).body[0].lineno
     except SyntaxError:  # a lambda's lines may be a piece of a statement
         return text
     return "".join(text.splitlines(keepends=True)[first - 1 :])

@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from ...python_text import expression_of
 from ...types import Failure, Json, Step, Trajectory, canonical
 from ..tools import bare
 from .encode import IMMUTABLE
@@ -433,7 +434,7 @@ def _call_in_text(text: str) -> Iterator[tuple[Json, Json, str]]:
     if not text.rstrip().endswith(")") or len(text) > 10_000:
         return
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        node = expression_of(text.strip())
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
             return
         values = [ast.literal_eval(argument) for argument in node.args]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ....errors import InputError
+from ....python_text import module_of
 from ....repository.modules import Repository
 from ....repository.prompt_files import file_prompts
 from ....repository.scan import PromptLiteral, Scan
@@ -38,8 +38,8 @@ def _traced(run: Trajectory) -> str:
 def entry_of(found: Scan, path: Path, root: Path, module: str, runs: Sequence[Trajectory]) -> str:
     """The function that is called with a person's input: the one that was recorded most, else the first that runs."""
     try:
-        defined = {name for name, node in definitions(ast.parse(path.read_bytes()).body)}
-    except (SyntaxError, ValueError) as error:
+        defined = {name for name, node in definitions(module_of(path.read_bytes()).body)}
+    except SyntaxError as error:
         raise InputError(f"{path} is not Python: {error}") from error
     recorded = Counter(name for run in runs if (name := _traced(run)) in defined)
     if recorded:

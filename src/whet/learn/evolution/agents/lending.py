@@ -21,6 +21,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ....python_text import module_of
 from ....repository.syntax import FunctionNode, defines, last_name, literal, parameters, root_name
 from ....types import Json, canonical
 
@@ -158,8 +159,8 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
         name = ".".join(path.removesuffix(".py").removesuffix("/__init__").split("/"))
         keep = {qualname.split(".")[0]} if name == module else set()
         try:
-            tree = ast.parse(content)
-        except (SyntaxError, ValueError):
+            tree = module_of(content)
+        except SyntaxError:
             continue  # the candidate's own file: it fails by itself
         reaching = _reaching(tree, keep)
         if not reaching:
@@ -193,7 +194,7 @@ def asking(node: FunctionNode, name: str, module: str) -> FunctionNode:
     how = "await {}.later{}" if isinstance(node, ast.AsyncFunctionDef) else "{}.ask{}"
     body = how.format(f"__import__({module!r})", ask)
     new = copy.copy(node)
-    wrapper = ast.parse(f"async def f():\n    return {body}\n").body[0]
+    wrapper = module_of(f"async def f():\n    return {body}\n").body[0]
     assert isinstance(wrapper, ast.AsyncFunctionDef)
     new.body = wrapper.body
     return ast.fix_missing_locations(new)

@@ -33,6 +33,7 @@ import msgspec
 from ....errors import BudgetExceeded, InputError
 from ....models.budget import Meter
 from ....models.trial import trial_environment
+from ....python_text import module_of
 from ....record.store import Log
 from ....repository.files import SKIPPED
 from ....repository.syntax import FunctionNode, definition
@@ -330,8 +331,8 @@ def _outside(piece: Piece, text: str) -> str:
     """The code outside in the place of a piece: a literal, or a function that asks the sandbox."""
     name = piece.mark.name
     try:
-        node, _ = definition(ast.parse(text), piece.mark.qualname)
-    except (SyntaxError, ValueError) as error:
+        node, _ = definition(module_of(text), piece.mark.qualname)
+    except SyntaxError as error:
         raise InputError(f"{name} is not valid Python any more: {error}") from error
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
         try:
@@ -341,7 +342,7 @@ def _outside(piece: Piece, text: str) -> str:
                 f"{name} is not a literal: of an agent that keeps its network only literals, texts and functions "
                 "evolve, because all else would run outside of the sandbox"
             ) from None
-        if len(ast.parse(text).body) != 1:
+        if len(module_of(text).body) != 1:
             raise InputError(
                 f"{name}: nothing may be added beside a constant that is used outside of the sandbox"
             )

@@ -23,6 +23,7 @@ from typing import Any, Self
 from ....errors import InputError
 from ....judge.agent_env import ModelCalls
 from ....judge.replay import ReplayAttempt, Replayed, replayed
+from ....python_text import module_of
 from ....record.store.releases import PROGRAM
 from ....record.tools import bare
 from ....record.tracing.encode import freeze
@@ -284,7 +285,7 @@ def _function(folder: Path, bundle: Bundle, resource: str) -> str:
 def _defines(text: str, qualname: str) -> bool:
     """True if a piece's text is a function, and no constant."""
     try:
-        tree = ast.parse(text)
+        tree = module_of(text)
     except SyntaxError:
         return False
     return any(isinstance(node, FunctionNode) and node.name == bare(qualname) for node in ast.walk(tree))
@@ -297,7 +298,7 @@ def _tools_of(
     shapes: dict[str, Shape] = {}
     for path, text in agent.texts().items():
         try:
-            tree = ast.parse(text)
+            tree = module_of(text)
         except SyntaxError:
             continue
         for node in ast.walk(tree):
@@ -327,7 +328,7 @@ def _shape(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Shape:
 def _marked(text: str, tools: Mapping[str, Shape], rewritten: Collection[str]) -> str:
     """A module in which the functions of tools ask for what was recorded."""
     try:
-        tree = ast.parse(text)
+        tree = module_of(text)
     except SyntaxError:
         return text
     lines = text.splitlines(keepends=True)

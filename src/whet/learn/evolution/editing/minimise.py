@@ -12,6 +12,7 @@ import io
 import tokenize
 from collections.abc import Awaitable, Callable, Iterator
 
+from ....python_text import module_of
 from .program import Program
 from .source import PythonSource, parsed
 
@@ -121,7 +122,7 @@ def _put(source: PythonSource, node: ast.expr, text: str, instead: ast.expr) -> 
     try:
         # Without parentheses where they change nothing.
         bracketed = source.spliced([(source.span(node), f"({text})")])
-        return plain if ast.dump(ast.parse(plain)) == ast.dump(ast.parse(bracketed)) else bracketed
+        return plain if ast.dump(module_of(plain)) == ast.dump(module_of(bracketed)) else bracketed
     except (SyntaxError, ValueError):
         return plain
 

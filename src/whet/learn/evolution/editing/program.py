@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....errors import InputError
+from ....python_text import module_of
 from ....types import digest
 
 _MARKER = re.compile(r"^\W*EVOLVE-BLOCK-(START|END)\b", re.MULTILINE)
@@ -90,8 +91,8 @@ def text_of(path: Path, label: str) -> str:
         raise InputError(f"the {label} {path} is not UTF-8: {error}. Save it as UTF-8.") from error
     if path.suffix == ".py":
         try:
-            ast.parse(text, path.name)
-        except (SyntaxError, ValueError) as error:
+            module_of(text, path.name)
+        except SyntaxError as error:
             raise InputError(f"the {label} {path} is not valid Python: {error}") from error
     return text
 
@@ -303,8 +304,8 @@ def _shape(name: str, text: str) -> str:
         return text
     try:
         # Not `source.parsed`: this tree is changed, and that one is shared.
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
+        tree = module_of(text)
+    except SyntaxError:
         return text
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

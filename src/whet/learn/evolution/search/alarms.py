@@ -11,6 +11,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePosixPath
 
+from ....python_text import module_of
 from ....record.store.findings import RewardFinding
 from ..editing.program import Program
 from .engine import SearchOutcome
@@ -101,8 +102,8 @@ def _reaching(start: Program, best: Program, files: Collection[str]) -> Iterator
 
 def _words(text: str) -> Iterator[str]:
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+        tree = module_of(text)
+    except SyntaxError:
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):

@@ -22,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from ....errors import InputError, TrainingRefused
+from ....python_text import module_of
 from ....sandbox import CallResult, Pool, ProgramSession
 from ....types import Bundle, Fault, Json, Outcome, Split, Task, Trajectory
 from ...loop import RunRollouts
@@ -71,8 +72,8 @@ class EvaluatorFile:
     def __post_init__(self) -> None:
         text = self.parts[self.main]
         try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError) as error:
+            tree = module_of(text)
+        except SyntaxError as error:
             raise InputError(f"the evaluator {self.main} is not valid Python: {error}") from error
         named = {name for node in _top(tree) for name in _defined(node)}
         if not named & {"evaluate", "evaluate_stage1", "*"}:

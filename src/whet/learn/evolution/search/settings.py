@@ -13,6 +13,7 @@ from typing import Literal
 from ....errors import InputError
 from ....models import Price
 from ....models.base import Model
+from ....python_text import module_of
 from ....sandbox import Limits, Local, Sandbox
 from ....types import Budget, Version
 from ..agents.candidates import ProgramCodec
@@ -215,7 +216,7 @@ def modules_of(texts: Iterable[str], beside: Collection[str] = ()) -> tuple[str,
     """
     imports: list[str] = []
     for text in texts:
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(module_of(text)):
             if isinstance(node, ast.Import):
                 imports += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -7,6 +7,7 @@ import contextlib
 
 import msgspec
 
+from ....python_text import expression_of
 from ....types import Json
 
 
@@ -26,8 +27,8 @@ def literal(text: str) -> Json:
     # The length is bounded because CPython's parser may run out of C stack on deep nesting, and crash.
     if len(text) > 10_000:
         return None
-    with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        value = ast.literal_eval(text)
+    with contextlib.suppress(SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        value = ast.literal_eval(expression_of(text.lstrip(" \t")))
         msgspec.json.encode(value)
         return value
     return None
