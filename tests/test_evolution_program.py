@@ -108,6 +108,16 @@ def test_a_quotation_without_its_trailing_space_still_fits() -> None:
     assert child.text == "a = 3\nb = 2\n"
 
 
+def test_a_quotation_without_its_margin_is_found_where_it_stands_once() -> None:
+    text = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+    child = apply_diff(program(text), answer("if x:\n    return 1", "if not x:\n    return 1\nlog(x)"))
+    assert child.text == "def f(x):\n    if not x:\n        return 1\n    log(x)\n    return 2\n"
+    with pytest.raises(InputError, match="no part holds"):  # the lines of another nesting are others
+        apply_diff(program(text), answer("if x:\nreturn 1", "pass"))
+    with pytest.raises(InputError, match="no part holds"):  # nobody knows which is meant
+        apply_diff(program("if a:\n    go()\nif b:\n    go()\n"), answer("go()", "stop()"))
+
+
 def test_a_quotation_from_the_middle_of_a_line_does_not_fit() -> None:
     with pytest.raises(InputError, match="SEARCH text"):
         apply_diff(program("bonus = 10\n"), answer("onus = 10", "onus = 20"))

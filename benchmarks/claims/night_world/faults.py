@@ -79,8 +79,12 @@ class Fault:
     def mended(self, text: str) -> str:
         """The repair in the form that a request asks for: blocks to search and replace, else all that it shows."""
         if self.id in _REWRITTEN:
-            lines = [line for line in text.splitlines() if _MENDED[self.id](line) != line]
-            pairs = [(line, _MENDED[self.id](line)) for line in lines]
+            lines = text.splitlines()
+            pairs = [
+                _MENDED[self.id](lines[: number + 1])
+                for number, line in enumerate(lines)
+                if any(sign in line for sign in _REWRITTEN_SIGNS[self.id])
+            ]
         elif not self.bad:  # something is missing behind a line that is there
             before = _BEFORE[self.id]
             between = "" if self.good.startswith(",") else "\n"
@@ -159,16 +163,22 @@ _REWRITTEN_SIGNS = {
 }
 
 
-def _true_row(line: str) -> str:
-    name = line.partition(",")[0]
-    return article_row(name) if name in truth.ARTICLES and line.count(",") == 4 else line
+def _true_row(lines: list[str]) -> tuple[str, str]:
+    return lines[-1], article_row(lines[-1].partition(",")[0])
+
+
+def _forgotten(lines: list[str]) -> tuple[str, str]:
+    """What is remembered of a customer up to the last line, and the same without it."""
+    first = max(number for number, line in enumerate(lines) if line.endswith("["))
+    kept = "\n".join(lines[first:-1])
+    return "\n".join(lines[first:]), kept if lines[-1].endswith(",") else kept.removesuffix(",")
 
 
 _MENDED = {
     "data-prices": _true_row,
     "data-weights": _true_row,
-    "memory-points": lambda line: "" if '"points: 7"' in line else line,
-    "memory-glove": lambda line: "" if '"glove size: tiny"' in line else line,
+    "memory-points": _forgotten,
+    "memory-glove": _forgotten,
 }
 
 

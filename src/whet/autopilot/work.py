@@ -226,11 +226,10 @@ class Workshop:
                 return await self._next(work, repair)
             proposed = await repair.propose(self._ideas(repair))
             self._keep_ideas(repair)
-            names = [suspect.name for suspect in plan.suspects]
             work = {
                 **work,
                 "avoided": list(self._searched(work)),
-                "searched": [*dict.fromkeys([*work.get("searched", ()), *names])],
+                "searched": [*dict.fromkeys([*work.get("searched", ()), *proposed.searched])],
             }
             failed = [f"; {sentence}" for sentence in proposed.failed]
             if proposed.improvement.bundle == repair.start:

@@ -148,7 +148,8 @@ def apply_diff(program: Program, answer: str) -> Program:
     """The program after the SEARCH/REPLACE blocks of a model's answer.
 
     Each SEARCH text is looked for in the main part, then in the others; where it does not stand to
-    the character, lines are compared without the space at their ends.  Edits outside the evolve
+    the character, lines are compared without the space at their ends, and without a margin that all
+    of them lack or have too much of, which the replacement is moved by.  Edits outside the evolve
     blocks are undone.
 
     Raises:
@@ -289,13 +290,37 @@ def _replace(text: str, search: str, replace: str) -> str | None:
         return text[:at] + replace + text[at + len(search) :]
     lines = text.splitlines(keepends=True)
     searched = [line.rstrip() for line in search.splitlines()]
+    moved = list[tuple[int, int]]()
     for start in range(len(lines) - len(searched) + 1):
-        if [line.rstrip() for line in lines[start : start + len(searched)]] == searched:
-            rest = lines[start + len(searched) :]
-            # The last line of a bare text has no end, and what replaces it gets none.
-            ended = rest or text.endswith("\n")
-            return "".join([*lines[:start], replace if ended else replace.removesuffix("\n"), *rest])
-    return None
+        found = [line.rstrip() for line in lines[start : start + len(searched)]]
+        if found == searched:
+            moved = [(start, 0)]
+            break
+        if (by := _indented_by(found, searched)) is not None:
+            moved.append((start, by))
+    # Models quote without the margin.  Where it stands twice so, nobody knows which is meant.
+    if len(moved) != 1:
+        return None
+    start, by = moved[0]
+    rest = lines[start + len(searched) :]
+    replace = "".join(_indented(line, by) for line in replace.splitlines(keepends=True))
+    # The last line of a bare text has no end, and what replaces it gets none.
+    ended = rest or text.endswith("\n")
+    return "".join([*lines[:start], replace if ended else replace.removesuffix("\n"), *rest])
+
+
+def _indented_by(found: list[str], searched: list[str]) -> int | None:
+    """By how many blanks more than those that are searched all of these lines are indented; None if they are others."""
+    if [line.lstrip(" ") for line in found] != [line.lstrip(" ") for line in searched]:
+        return None
+    shifts = {len(line) - len(quoted) for line, quoted in zip(found, searched, strict=True) if quoted}
+    return shifts.pop() if len(shifts) == 1 else None
+
+
+def _indented(line: str, by: int) -> str:
+    if not line.strip():
+        return line
+    return " " * by + line if by >= 0 else line[min(-by, len(line) - len(line.lstrip(" "))) :]
 
 
 @lru_cache(maxsize=64)

@@ -62,8 +62,8 @@ LEAST_VARIANTS = 3
 """Variants of one issue that are tried at the least, where its pieces have so many."""
 _LEAST_ROWS = 12
 """Calls of the agent for each value that is raced."""
-_WORST = 4
-"""Rows that are surest wrong: a value that moves none of them is run on no other."""
+_FIRST, _WORST = 2, 4
+"""Rows that are surest wrong: a value that moves none of the first is run on no other, nor is one without a gain."""
 _KEPT = 40
 """Liked answers from elsewhere that a variant is held to."""
 _AT_ONCE = 10
@@ -290,6 +290,8 @@ class Proposed:
     """That answer otherwise and may be right where it is not, the likeliest first; none where a reward may judge."""
     variants: int
     """That were tried."""
+    searched: Sequence[str]
+    """Names of the pieces that were searched: none behind one whose variant may well be the repair."""
     failed: Sequence[str] = ()
     """Sentences on learners that could do nothing, with their reason."""
 
@@ -327,7 +329,7 @@ class Repair:
         """
         await answers_at_all(self.experiment, self.start)
         suspects = self.plan.suspects
-        tried, better, failed = 0, dict[str, Candidate](), list[str]()
+        tried, better, failed, searched = 0, dict[str, Candidate](), list[str](), list[str]()
         if ideas and not self.plan.fitted:
             pieces = {self.names[suspect.name] for suspect in suspects}
             versions = [idea for idea in ideas if idea.resource in pieces]
@@ -339,13 +341,19 @@ class Repair:
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
             last = place + 1 == len(suspects)
             share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
+            searched.append(suspect.name)
             try:
                 improvement, variants = await self._learn(suspect, max(8, share), proposals)
             except (TrainingRefused, InputError, BudgetExceeded) as error:
                 failed.append(f"{suspect.name} ({suspect.kind}): {error}")
                 continue
             tried += variants
-            if not self.plan.fitted or not self.fresh(improvement.bundle):
+            if not self.plan.fitted:
+                # People tell sooner and better whether it is right than what further pieces could say.
+                if tried >= LEAST_VARIANTS and await self._mended():
+                    break
+                continue
+            if not self.fresh(improvement.bundle):
                 continue
             if harm := await self.harmless(improvement.bundle):
                 failed.append(f"{suspect.name} ({suspect.kind}): {harm}")
@@ -357,12 +365,19 @@ class Repair:
             if best >= _GOOD and tried >= LEAST_VARIANTS:
                 break  # what is left to gain is less than what another piece may break
         if self.plan.fitted:
-            return Proposed(await self._best(better), (), tried, failed)
+            return Proposed(await self._best(better), (), tried, searched, failed)
         bundle, others, harms = await self.first_harmless(
             [each for each in self.pool.best() if self.fresh(each)]
         )
         improvement = Improvement(bundle=bundle, parent=self.start, optimizer="repair")
-        return Proposed(improvement, others, tried, [*failed, *harms])
+        return Proposed(improvement, others, tried, searched, [*failed, *harms])
+
+    async def _mended(self) -> bool:
+        """True if a variant may well be the repair, and does no harm elsewhere."""
+        for bundle in list(self.pool.mended()):
+            if self.fresh(bundle) and not await self.harmless(bundle):
+                return True
+        return False
 
     def fresh(self, bundle: Bundle) -> bool:
         """True if it changes something, and nothing that was tried in vain before."""
@@ -479,7 +494,11 @@ class Repair:
         await self.experiment.collect(self.start, tasks, label="values")
         worst = sorted(tasks, key=self.pool.start_value)
         for bundle in bundles:
-            await self.experiment.collect(bundle, worst[:_WORST], label="values")
+            # What moves neither of the two moves hardly any: of most values nothing more is asked.
+            await self.experiment.collect(bundle, worst[:_FIRST], label="values")
+            if not self.pool.moves(bundle):
+                continue
+            await self.experiment.collect(bundle, worst[_FIRST:_WORST], label="values")
             if self.pool.gain(bundle) > 0:
                 await self.experiment.collect(bundle, worst[_WORST::2], label="values")
 

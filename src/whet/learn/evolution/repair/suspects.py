@@ -15,14 +15,18 @@ from enum import StrEnum
 from itertools import zip_longest
 from pathlib import Path
 
-from ....repository.files import SKIPPED
+from ....repository.files import files
+from ....repository.modules import Repository
+from ....repository.syntax import FunctionNode
 from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import DATA_FILES
 from ..agents.unmarked import changeable, functions
 
-MOST_PIECES = 6
-"""Pieces that may be at fault and are tried."""
+MOST_PIECES = 8
+"""Pieces that may be at fault and are tried: one of each kind, and what the tools that were called are and read."""
+_CALLED = 0.3
+"""Share of the part's runs in which a tool is called, from which the function of its name is near to what fails."""
 _VALUES = 12
 """Values of a constant that are raced."""
 _LARGEST = 32 << 10
@@ -78,6 +82,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
 
     The one that the issue names, where the source has it; then those that fit its component, by how far their text
     speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
+    The functions of tools that were called there come before others of their kind, and so do files that these read.
     """
     pieces = dict(_pieces(root))
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
@@ -86,14 +91,15 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     words = telling_words(part, runs)
 
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
+    called = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
+    read = _read_by(root, called)
 
     def speaks(suspect: Suspect, text: str) -> float:
-        # A function that these runs called by its name, as a tool, is nearer than one that speaks of what it does.
-        called = part.component == "tool" and stepped[_name(suspect)] > 0.3 * len(part.runs)
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
         # A file that is called what the issue is put down to.
         alike = bool(part.component) and part.component in suspect.name.casefold()
-        return told + 100 * called + alike
+        # What these runs called by its name is nearer than what speaks of it.
+        return told + 100 * (_name(suspect) in called or suspect.name in read) + alike
 
     kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
@@ -101,7 +107,10 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
         key=lambda each: (each[0], kinds.index(each[1].kind)),
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
-    first = {(suspect.kind, ":" in suspect.name): suspect for _, suspect in reversed(ranked)}
+    first = {
+        (each.kind, ":" in each.name, _name(each) in called, each.name if each.name in read else ""): each
+        for _, each in reversed(ranked)
+    }
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
     likely.sort(key=lambda suspect: suspect.kind not in fits)
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
@@ -132,15 +141,39 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
         if learner is None:
             learner = PieceKind.KNOB if piece.why.startswith("a number") else PieceKind.TABLE
         yield Suspect(name, learner), f"{piece.name} {_text(root / piece.path, piece.line)}"
-    for path in sorted(root.rglob("*")):
-        inside = path.relative_to(root).as_posix()
-        skipped = any(part in SKIPPED or part.startswith(".") for part in path.relative_to(root).parts)
-        if path.suffix in DATA_FILES and not skipped and path.stat().st_size <= _LARGEST:
+    for path in _data_files(root):
+        if path.stat().st_size <= _LARGEST:
             learner = PieceKind.KNOB if _SETTINGS.search(path.stem) else PieceKind.DATA
-            yield (
-                Suspect(inside, learner),
-                f"{path.stem} {path.read_text(encoding='utf-8', errors='replace')}",
-            )
+            text = path.read_text(encoding="utf-8", errors="replace")
+            yield Suspect(path.relative_to(root).as_posix(), learner), f"{path.stem} {text}"
+
+
+def _data_files(root: Path) -> list[Path]:
+    return [path for path in files(root) if path.suffix in DATA_FILES and not path.name.startswith(".")]
+
+
+def _read_by(root: Path, names: Collection[str]) -> set[str]:
+    """Files of values that the functions of these names read, by themselves or through a constant of any module."""
+    repository = Repository(root.resolve())
+    modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
+    paths = {path.name: path.relative_to(root).as_posix() for path in _data_files(root)}
+
+    def told(node: ast.AST) -> set[str]:
+        texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+        return {name for text in texts if isinstance(text, str) if (name := Path(text).name) in paths}
+
+    constants: dict[str, set[str]] = {}
+    for statement in (statement for module in modules for statement in module.tree.body):
+        if not isinstance(statement, FunctionNode | ast.ClassDef) and (held := told(statement)):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    constants.setdefault(node.id, set()).update(held)
+    read: set[str] = set()
+    for node in (node for module in modules for node in ast.walk(module.tree)):
+        if isinstance(node, FunctionNode) and node.name in names:
+            used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            read |= told(node).union(*(constants[name] for name in used & constants.keys()))
+    return {paths[name] for name in read}
 
 
 def _text(path: Path, line: int) -> str:

@@ -7,9 +7,10 @@ differently, and real traffic tells them apart, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from statistics import fmean
 
 from ....types import Bundle, Group, Task
 
@@ -19,6 +20,10 @@ _FEWEST = 3
 """Rows that a variant was run on, and rows on which two that differ are compared."""
 _LEAST_GAIN = 0.04
 """Below it is chance: a model answers a few rows otherwise for any change of its prompt."""
+_MENDED, _UNTOUCHED = 0.33, -0.05
+"""Mean score on disliked rows, and least mean gain on liked ones, of a variant that may well be the repair."""
+_MENDED_ROWS = 6
+"""Disliked rows that it was run on."""
 _SHRINK = 4.0
 """Rows without a gain that are added to those of each variant: one that was run on few is trusted less."""
 
@@ -67,6 +72,22 @@ class VariantPool:
         values, before = self._tried[bundle.id].values, self._tried[self._start.id].values
         shared = [values[task] - before[task] for task in values if task in before]
         return sum(shared) / (len(shared) + _SHRINK) if len(shared) >= _FEWEST else 0.0
+
+    def moves(self, bundle: Bundle) -> bool:
+        """True if it does better than the start on any row of both."""
+        values, before = self._tried[bundle.id].values, self._tried[self._start.id].values
+        return any(value > before.get(task, 1.0) + _LEAST_GAIN for task, value in values.items())
+
+    def mended(self) -> Iterator[Bundle]:
+        """Those that answer nearly all disliked rows otherwise, and not by an apology, and the other rows as before."""
+        before = self._tried[self._start.id].values
+        for id, tried in self._tried.items():
+            shared = [(before[task], value) for task, value in tried.values.items() if task in before]
+            low = [value for old, value in shared if old < 0.5]
+            high = [value - old for old, value in shared if old >= 0.5]
+            enough = id != self._start.id and len(low) >= _MENDED_ROWS
+            if enough and fmean(low) >= _MENDED and (not high or fmean(high) >= _UNTOUCHED):
+                yield tried.bundle
 
     def best(self) -> list[Bundle]:
         """Those that are better than the start and answer differently, the likeliest first.
