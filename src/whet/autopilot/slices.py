@@ -5,8 +5,8 @@ it; a question is the same under both.  Naive Bayes over words on the issue's ru
 the issue's questions share speaks also where it is absent (half of the multivariate Bernoulli model of McCallum and
 Nigam 1998): what a lamp costs with a coupon and what it costs have all words in common but those of the coupon.
 
-Words that stand in for each other are beyond it: if the prices of six articles of thirty are wrong, every question for a
-price has most of what theirs share.  Where it holds far more than the issue's share, a logistic regression tells the
+Words that stand in for each other are beyond it: if the prices of six articles of thirty are wrong, every question
+for a price has most of what theirs share.  Where it holds far more than the issue's share, a logistic regression tells the
 issue's questions from the others that it holds.
 """
 
@@ -113,7 +113,7 @@ def _among(
         belong: how many of them belong to the issue: what its own questions weigh together.
     """
     chosen = sorted(held.items(), key=lambda entry: digest(sorted(entry[0]), 8))[:_MOST_HELD]
-    rows = [(words, 0.0, float(times)) for words, times in chosen]
+    rows: list[tuple[Collection[str], float, float]] = [(words, 0.0, float(times)) for words, times in chosen]
     part_of_held = sum(times for _, times in chosen) / sum(held.values())
     rows += [(words, 1.0, belong * part_of_held / len(own)) for words in own]
     rows.sort(key=lambda row: digest([sorted(row[0]), row[1]], 8))

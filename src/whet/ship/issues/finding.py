@@ -1,7 +1,8 @@
 """`find_issues`: looks at the newest runs of a record, and brings its issues up to date.
 
 What fails by itself, tools and runs that end in errors, is grouped by tool and error.  What fails by people's word, a
-score or an outcome is looked for in slices (`slices.py`).  A slice that another one explains is that one.  What is left
+score or an outcome is looked for in slices (`slices.py`).  A slice that another one explains is that one, and a part of
+an issue that stands, in which the same goes wrong, is that issue (`standing_whole.py`).  What is left
 and comes since something drifted is an issue of that moment (`drifting.py`).  A burst that
 is over is recorded and closed at once.  An issue that was closed or shipped is judged by the runs since then alone: it
 is reopened where they fail as before, and a shipped one is closed where they do not.
@@ -34,6 +35,7 @@ from .slices import (
     looked_at,
     slices_of,
 )
+from .standing_whole import slice_as, whole_of
 from .timing import Timing, TrafficClock
 from .weak_part import SliceEvidence, weak_part
 
@@ -95,6 +97,7 @@ def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> lis
         recorded = store.issues.read()
         findings = seen_in(scanned)
         findings += _since_in(scanned, findings, recorded)
+        findings = _wholes(store, scanned, findings, recorded)
         issues = [_issue(store, table, failing, recorded) for failing in findings]
         store.issues.put(*{issue.id: issue for issue in issues}.values(), at=now)
         for issue in issues:
@@ -254,6 +257,29 @@ def _id(own: TrafficSlice, marks: Sequence[str], recorded: Iterable[AgentIssue])
         if set(marks) & set(issue.marks) and (str(own.mark) in issue.marks or issue.marks[0] in marks):
             return issue.id
     return digest([own.mark.kind, own.mark.value], 12)
+
+
+def _wholes(
+    store: Store, scanned: IssueScan, findings: Sequence[_Seen], recorded: Sequence[AgentIssue]
+) -> list[_Seen]:
+    """The findings, where issues that stand take the place of what is but a part of them."""
+    table, clock = scanned.table, TrafficClock(scanned.table.started)
+    places = {
+        finding.slice.mark: _id(finding.slice, [*map(str, finding.slice.alike)], recorded)
+        for finding in findings
+    }
+    known, whole = {issue.id for issue in recorded}, dict[str, _Seen]()
+    seen = list[_Seen]()
+    for finding in findings:
+        own = finding.slice
+        new = own.measure not in _DIRECT and own.mark.kind != SINCE and places[own.mark] not in known
+        issue = whole_of(store, table, own, recorded) if new else None
+        if issue is None:
+            seen.append(finding)
+        elif issue.id not in {*places.values(), *whole}:
+            wide = slice_as(table, issue)
+            whole[issue.id] = _Seen(wide, table.runs_with(wide.mark), _timing(clock, table, wide))
+    return [*seen, *whole.values()]
 
 
 def _evidence(table: RunTable, finding: _Seen, failed: Sequence[Trajectory]) -> SliceEvidence:
