@@ -108,6 +108,18 @@ def test_a_part_that_most_questions_belong_to_is_told_from_the_few_others() -> N
     assert not part.holds("How long is the delivery of the pump 999?")
 
 
+def test_words_that_stand_in_for_each_other_mark_out_a_part() -> None:
+    """Prices of six articles of thirty are wrong: what every question for a price shares is not what marks them out."""
+    things = [f"thing{chr(97 + n // 10)}{chr(97 + n % 10)}" for n in range(30)]
+    prices = [f"What does the {things[n % 30]} cost?" for n in range(600)]
+    wrong = [question for n, question in enumerate(prices) if n % 30 < 6]
+    rest = [f"Is the {things[n % 30]} in stock, order {n}?" for n in range(3_000)]
+    part = PartOfTraffic.of(wrong[:20], [*prices, *rest], share=len(wrong) / 3_600)
+    assert [sum(map(part.holds, each)) for each in (wrong, prices, rest)] == [120, 120, 0]
+    misled = PartOfTraffic.of(wrong[:20], [*prices, *rest], share=0.0)
+    assert all(map(misled.holds, wrong[:20])), "a share that is wrong leaves the issue its own questions"
+
+
 def test_a_question_with_less_is_another_one() -> None:
     things = ("lamp", "hoe", "saw", "pump", "gate")
     coupons = [f"What does the {things[n % 5]} cost with a {n} percent coupon?" for n in range(60)]

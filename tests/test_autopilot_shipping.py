@@ -20,7 +20,7 @@ from whet.prove.verdict import verdict
 from whet.record.store import Store
 from whet.record.store.issues import AgentIssue, Component
 from whet.record.store.releases import PROGRAM, Stage
-from whet.types import Bundle, Task, Trajectory, Version
+from whet.types import Bundle, Feedback, Task, Trajectory, Version
 
 ROUTES = {"soil": "orders", "cancel": "sales", "hours": "sales", "warranty": "service"}
 PROMPT = 'PROMPT = """Be kind.\nUse the tools."""\n'
@@ -210,3 +210,44 @@ def test_a_repair_that_nobody_judges_does_not_keep_others_from_their_trial(bench
     bench.store.put(asked[59])
     assert left(1) == [], "no more wait than are left"
     assert left(2) == [cancel.id]
+
+
+@pytest.mark.parametrize(("late", "lasts"), [(0, True), (40, False)])
+def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
+    bench: Workshop, late: int, lasts: bool
+) -> None:
+    """Its issue may be several faults; one that comes back late is seen among all that went well before."""
+    issue = route(bench, "soil")
+    began = 1_000.0
+
+    def asked(number: int, question: str, at: float, liked: bool) -> Trajectory:
+        id = f"{question[:9]}-{number}-{at:.0f}"
+        note = Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=at)
+        return Trajectory(
+            id=id, task=Task(instruction=question), started=at, subject=f"p{number % 20}", feedback=(note,)
+        )
+
+    before = [asked(n, f"Which soil does plant {n} like?", began + n, n % 10 == 0) for n in range(40)]
+    before += [asked(n, f"Where is order {n}?", began + n, n % 10 > 0) for n in range(200)]
+    bench.store.put(*before)
+    stand(
+        bench,
+        issue,
+        **{
+            **work(bench, issue),
+            "shown": [run.id for run in before[:20]],
+            "traffic": 1 / 6,
+            "as_of": began + 300,
+        },
+    )
+    begin(bench, issue)
+    shipped(bench, issue)
+    stand(bench, issue, **{**work(bench, issue), "effect": 0.7})
+    (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, issue)["release"]]
+    since = [asked(n, f"Which soil does plant {n} like?", at + 1 + n, n % 10 > 0) for n in range(160)]
+    since += [asked(n, f"Where is order {n}?", at + 1 + n, False) for n in range(160)]
+    since += [asked(n, f"Which soil does plant {n} like?", at + 500 + n, False) for n in range(late)]
+    bench.store.put(*since)
+    later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: at + 1_000))
+    told = later.lasts(work(bench, issue))
+    assert bool(told) is lasts, told

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from whet.autopilot.trial import entries_merged
 from whet.judge.fitted import Rated
 from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
+from whet.learn.evolution.repair.suspects import WeakPart, suspects_of
 from whet.learn.evolution.repair.variants import VariantPool
 from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
 
@@ -111,3 +113,50 @@ def test_values_that_two_repairs_exchange_in_a_file_stand_together_and_it_stays_
     added = ROUTES.replace('  "soil"', '  "hours": "service",\n  "soil"')
     assert json.loads(entries_merged(added, ROUTES, other) or "")["hours"] == "service"
     assert entries_merged(other, ROUTES, added) is None, "git finds both changes in one place"
+
+
+def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks_of_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "zones.json").write_text('{"Arnau": 4.5, "Belm": 9.0}\n', encoding="utf-8")
+    (tmp_path / "prices.csv").write_text("article,price\nlamp,3\n", encoding="utf-8")
+    (tmp_path / "notes.json").write_text(
+        '{"delivered": "delivered to a town", "town": "town"}\n', encoding="utf-8"
+    )
+    (tmp_path / "desk.py").write_text(
+        "import json\nfrom pathlib import Path\n\n"
+        'ZONES = json.loads(Path("zones.json").read_text())\n'
+        'PRICES = Path("prices.csv").read_text()\n'
+        'NOTES = json.loads(Path("notes.json").read_text())\n\n\n'
+        "def delivery(town):\n    return ZONES[town]\n\n\n"
+        "def price(article):\n    return PRICES\n\n\n"
+        'def plan(question):\n    return ["delivery"] if "delivered to a town" in question else []\n\n\n'
+        "def answer(question):\n    return str(plan(question))\n",
+        encoding="utf-8",
+    )
+    step = Step(kind="tool", name="delivery", id="1")
+    own = [
+        Trajectory(id=f"own-{n}", task=Task(instruction=f"What is it delivered to town {n}?"), steps=(step,))
+        for n in range(20)
+    ]
+    others = [Trajectory(id=f"o-{n}", task=Task(instruction=f"Is lamp {n} in stock?")) for n in range(80)]
+    for component in ("prompt", "tool", "data"):
+        part = WeakPart(issue="i", component=component, runs=frozenset(run.id for run in own))
+        names = [suspect.name for suspect in suspects_of(tmp_path, "desk:answer", part, [*own, *others])]
+        assert {"desk:delivery", "zones.json", "desk:plan", "notes.json"} <= {*names}
+        assert names.index("desk:delivery") < names.index("desk:plan")
+        assert names.index("zones.json") < names.index("notes.json")
+        assert names.index("notes.json") < names.index("prices.csv")
+
+
+def test_a_variant_that_moves_every_disliked_row_and_no_liked_one_may_well_be_the_repair() -> None:
+    def mended(low: float, high: float, rows: int = 20) -> list[Bundle]:
+        pool = VariantPool(START, "liked", [f"row-{number}" for number in range(20)])
+        answered(pool, START, [("sorry", 0.1), ("fine", 0.9)] * 10)
+        answered(pool, variant(route="sales"), [("other", low), ("fine", high)] * (rows // 2))
+        return list(pool.mended())
+
+    assert mended(0.5, 0.9) == [variant(route="sales")]
+    assert mended(0.2, 0.9) == [], "an apology, or what was disliked before"
+    assert mended(0.5, 0.4) == [], "it takes the place of liked answers"
+    assert mended(0.5, 0.9, rows=6) == [], "on three rows it may be chance"

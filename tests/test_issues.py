@@ -17,6 +17,9 @@ from whet.cli import app
 from whet.record.store import Component, IssueStatus
 from whet.serve import Role
 from whet.ship.issues import find_issues, standing
+from whet.ship.issues.marks import RunMark
+from whet.ship.issues.scanning import scan
+from whet.ship.issues.standing_whole import slice_as, whole_of
 from whet.types import Failure, Fault, Outcome, Step, Trajectory
 
 NOW = START + 86_400 * 30
@@ -86,6 +89,25 @@ def test_an_outage_that_is_over_is_closed_at_once_and_says_so() -> None:
         }
         assert "nothing to repair" in issues[0].reason
         assert standing(issues) == []
+
+
+@pytest.mark.parametrize("otherwise", [False, True])
+def test_a_part_of_an_issue_that_stands_is_that_issue_unless_something_else_goes_wrong_there(
+    otherwise: bool,
+) -> None:
+    with whet.Store(":memory:") as store:
+        for run in runs(6, broken="price"):
+            hose = "hose" in run.task.instruction and run.steps[1].name == "price"
+            store.put(replace(run, output="We will call you back about that.") if otherwise and hose else run)
+        (issue,) = standing(find_issues(store, now=NOW))
+        assert issue.where == {"tool": "price"}
+        table = scan(store.trajectories()).table
+        mark = RunMark("tool argument", "price article=hose")
+        part = slice_as(table, replace(issue, where={mark.kind: mark.value}, marks=(str(mark),)))
+        assert part.rate > 0.8
+        assert whole_of(store, table, part, [issue]) == (None if otherwise else issue)
+        closed = replace(issue, status=IssueStatus.SHIPPED)
+        assert whole_of(store, table, part, [closed]) is None, "what is repaired has no parts that fail"
 
 
 def test_another_look_keeps_the_ids_and_a_closed_issue_comes_back_only_by_runs_since() -> None:

@@ -35,6 +35,16 @@ JUDGES = (
 """Who judged, for a delivery."""
 
 
+def liked_of(run: Trajectory) -> bool | None:
+    """Whether a person liked what they were served, by the last thing that they said; None where nobody said."""
+    notes = [
+        note
+        for note in run.feedback
+        if note.value is not None and note.step is None and not note.kind.startswith(IMPLICIT)
+    ]
+    return Scale(ones=False).up(max(notes, key=lambda note: note.at)) if notes else None
+
+
 @dataclass(frozen=True, slots=True)
 class LiveThumb:
     """What one person said of one run."""
@@ -61,17 +71,12 @@ class LiveArms:
         Args:
             versions: ids of the candidate's Versions; a run under one of them is of its arm.
         """
-        scale, live, candidate = Scale(ones=False), list[LiveThumb](), list[LiveThumb]()
+        live, candidate = list[LiveThumb](), list[LiveThumb]()
         prices = known_prices()
         counted = Counter[tuple[str, bool]]()
         for run in sorted(runs, key=lambda run: (run.started, run.id)):
             tried = not {*run.versions.values()}.isdisjoint(versions)
-            notes = [
-                note
-                for note in run.feedback
-                if note.value is not None and note.step is None and not note.kind.startswith(IMPLICIT)
-            ]
-            liked = scale.up(max(notes, key=lambda note: note.at)) if notes else None
+            liked = liked_of(run)
             if liked is None:
                 continue
             person = person_of(run)

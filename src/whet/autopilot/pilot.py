@@ -378,12 +378,15 @@ class Autopilot:
             for issue in self.store.issues.read(IssueStatus.REOPENED)
             if self.journal.work(issue.id).get("stage") == "shipped"
         ]
-        for issue in back:
-            self._row(
-                "take back",
-                take_back(self._workshop, issue, self.journal.work(issue.id), self.deliver),
-                issue.id,
-            )
+        for issue in list(back):
+            work = self.journal.work(issue.id)
+            if lasts := self._workshop.lasts(work):
+                back.remove(issue)
+                why = f"its repair stays live: {lasts}; what came back of the issue is something else"
+                self._row("look", Stepped(why, work), issue.id)
+                self.store.issues.move(issue.id, IssueStatus.SHIPPED, reason=why)
+            else:
+                self._row("take back", take_back(self._workshop, issue, work, self.deliver), issue.id)
         names = "; ".join(issue.name for issue in new[:5])
         self._write("find", f"{len(new)} new issues, {len(back)} came back" + (f": {names}" if names else ""))
         self._note("find", runs)

@@ -6,8 +6,8 @@ the issue's questions share speaks also where it is absent (half of the multivar
 Nigam 1998): what a lamp costs with a coupon and what it costs have all words in common but those of the coupon.
 
 Words that stand in for each other are beyond it: if the prices of six articles of thirty are wrong, every question
-for a price has most of what theirs share.  Where it holds far more than the issue's share, a logistic regression tells the
-issue's questions from the others that it holds.
+for a price has most of what theirs share.  Where it holds far more than the issue's share, a logistic regression tells
+the issue's questions from the others that it holds.
 """
 
 from __future__ import annotations

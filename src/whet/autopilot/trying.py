@@ -142,7 +142,9 @@ class LiveTrials:
                 sentence = f"proven on real traffic: {effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
                 self.workshop.store.put_verdict(verdict, experiment=f"autopilot/trial-{trial['number']}")
                 decided[id] = Stepped(
-                    sentence, {**work, "stage": "proven", "pairs": verdict.n}, {"e_value": verdict.e_value}
+                    sentence,
+                    {**work, "stage": "proven", "pairs": verdict.n, "effect": verdict.effect},
+                    {"e_value": verdict.e_value},
                 )
             elif why := _in_vain(arms):
                 decided[id] = off(self.workshop.store, work, f"taken off the trial: {why}", pairs=arms.pairs)

@@ -31,6 +31,7 @@ from ..ship.issues.finding import NEWEST
 from ..ship.issues.marks import ENDED, ERROR
 from ..ship.issues.weak_part import unreached
 from ..types import Bundle, Json, Trajectory, Version, digest
+from .evidence import liked_of
 from .night import Night
 from .slices import PartOfTraffic
 
@@ -38,6 +39,8 @@ PEOPLE = InfluenceLimits(people=5)
 """Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
 _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
+_ENOUGH = 12
+"""Thumbs by which a repair that is live is judged."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
 
@@ -143,6 +146,29 @@ class Workshop:
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
+    def lasts(self, work: dict[str, Any]) -> str:
+        """What shows that a repair still does in its own part of the traffic what its trial proved; "" if nothing does.
+
+        An issue may be several faults, of which it repaired one: that others go on failing does not speak against it.
+        """
+        began = [release.at for release in self.store.release_log() if release.id == work["release"]]
+        if not began or "effect" not in work:
+            return ""
+        part = self.slice(work, self.runs(work["as_of"]))
+        told = [liked for run in part.runs(self.runs(work["as_of"])) if (liked := liked_of(run)) is not None]
+        since = [run for run in part.runs(self.runs(self.night.now)) if run.started > began[0]]
+        since.sort(key=lambda run: run.started)
+        newest = [liked for run in since if (liked := liked_of(run)) is not None]
+        # In all of them, the newer half, the newest quarter: what comes back late is lost among the good ones before.
+        shares, counted = list[float](), newest
+        while len(counted) >= _ENOUGH:
+            shares.append(counted.count(False) / len(counted))
+            counted = counted[len(counted) // 2 :]
+        before = told.count(False) / max(1, len(told))
+        if not shares or max(shares) >= before - work["effect"] / 2:
+            return ""
+        return f"{shares[0]:.0%} of {len(newest)} are disliked in its own part of the traffic, {before:.0%} before"
+
     def shipped(self, *, but: str = "") -> list[dict[str, Any]]:
         """The work on repairs that are live, in the order in which they went live.
 
@@ -173,7 +199,7 @@ class Workshop:
             # A service that answers in another form is met by the tool that asks it.
             component=(Component.TOOL if issue.component is Component.UPSTREAM else issue.component).value,
             resource=issue.resource,
-            tried=tuple(work.get("tried", ())),
+            tried=(*work.get("tried", ()), *(self.store.state(self._harmful_key) or ())),
             searched=self._searched(work),
             runs=frozenset(run.id for run in part.runs(runs)),
         )
@@ -223,9 +249,12 @@ class Workshop:
             return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
             if work.get("others"):
-                return await self._next(work, repair)
+                stepped = await self._next(work, repair)
+                self._keep_harmful(repair)
+                return stepped
             proposed = await repair.propose(self._ideas(repair))
             self._keep_ideas(repair)
+            self._keep_harmful(repair)
             work = {
                 **work,
                 "avoided": list(self._searched(work)),
@@ -248,6 +277,7 @@ class Workshop:
     def _ideas(self, repair: Repair) -> list[Version]:
         """What searches for other issues made of pieces that stand as they stood then."""
         known = {variant_id(version) for version in repair.start.values()}
+        known |= {*(self.store.state(self._harmful_key) or ())}
         ideas, count = list[Version](), Counter[str]()
         for idea, origin in reversed(self.store.state(self._ideas_key) or []):
             version = self.store.version(idea)
@@ -270,9 +300,19 @@ class Workshop:
             batch.put_versions(*repair.ideas)
             batch.put_state(self._ideas_key, [*kept, *(each for each in new if each not in kept)])
 
+    def _keep_harmful(self, repair: Repair) -> None:
+        """What does harm elsewhere does so whichever issue it was made for."""
+        kept = list(self.store.state(self._harmful_key) or [])
+        if new := sorted(repair.harmful.difference(kept)):
+            self.store.put_state(self._harmful_key, [*kept, *new])
+
     @property
     def _ideas_key(self) -> str:
         return f"{self.night.prefix}/ideas"
+
+    @property
+    def _harmful_key(self) -> str:
+        return f"{self.night.prefix}/harmful"
 
     async def _next(self, work: dict[str, Any], repair: Repair) -> Stepped:
         """The next of the variants that the search left, made of the source as it stands now."""

@@ -56,7 +56,12 @@ NEXT: dict[IssueStatus, tuple[IssueStatus, ...]] = {
     ),
     IssueStatus.SHIPPED: (IssueStatus.CLOSED, IssueStatus.REOPENED),
     IssueStatus.CLOSED: (IssueStatus.REOPENED,),
-    IssueStatus.REOPENED: (IssueStatus.DIAGNOSED, IssueStatus.PROPOSED, IssueStatus.CLOSED),
+    IssueStatus.REOPENED: (
+        IssueStatus.DIAGNOSED,
+        IssueStatus.PROPOSED,
+        IssueStatus.SHIPPED,  # its repair lasts, and what came back is another fault of the same issue
+        IssueStatus.CLOSED,
+    ),
 }
 """Status → those that may follow it."""
 START = (IssueStatus.OPEN, IssueStatus.CLOSED)

@@ -1,8 +1,8 @@
 """The standing issue that a slice is but a part of: a table with six wrong prices is one issue and not six.
 
 With more traffic each value of an argument and each word of a question stands out alone.  A slice that lies within an
-issue that stands, where failures are about as frequent all over, and whose failed answers are worded as some beside them
-are, is that issue.  Where they are worded otherwise something else goes wrong there, and it is an issue of its own.
+issue that stands, where failures are about as frequent all over, and whose failed answers are worded as some beside
+them are, is that issue.  Where they are worded otherwise something else goes wrong there: an issue of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AS_OFTEN = 0.6
 _ALIKE = 0.7
 """Cosine of an answer's words and those of the part's answers from which it is worded as they are."""
 _SOME = 0.15
-"""Share of the failed answers beside the part that are worded so: the issue may be several, and the part one of them."""
+"""Share of the failed answers beside the part that are worded so: the issue may be several, the part one of them."""
 _READ = 60
 """Answers that are read on each side."""
 _FEWEST = 4

@@ -313,6 +313,8 @@ class Repair:
     pool: VariantPool = field(init=False)
     ideas: list[Version] = field(default_factory=list)
     """All that its searches made and ran, better or not: a model that sees several faults mends any of them."""
+    harmful: set[str] = field(default_factory=set)
+    """Ids of variants that did harm elsewhere."""
 
     def __post_init__(self) -> None:
         self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
@@ -518,6 +520,7 @@ class Repair:
             before, after = before + same[0], after + same[1]
             if after < before - most:
                 asked = min(len(tasks), place + _AT_ONCE)
+                self.harmful |= {variant_id(version) for version in self.changed(bundle)}
                 return f"of {asked} liked answers elsewhere it keeps {after}, and the agent as it is {before}"
         return ""
 
