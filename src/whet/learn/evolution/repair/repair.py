@@ -70,6 +70,8 @@ _AT_ONCE = 10
 """Of them that are asked before it is looked whether it lost too many."""
 _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
+_LIKELIEST = 2
+"""Pieces of which a model is asked twice as often for variants as of the others."""
 _RATED = 90
 """Rated runs of the part that a reward is fitted to: its time grows with their third power."""
 _CONTROLS = 1 / 3
@@ -291,7 +293,7 @@ class Proposed:
     variants: int
     """That were tried."""
     searched: Sequence[str]
-    """Names of the pieces that were searched: none behind one whose variant may well be the repair."""
+    """Names of the pieces of which variants were run: none behind one whose variant may well be the repair."""
     failed: Sequence[str] = ()
     """Sentences on learners that could do nothing, with their reason."""
 
@@ -337,18 +339,23 @@ class Repair:
             versions = [idea for idea in ideas if idea.resource in pieces]
             await self._moved([self.start.put(version) for version in versions])
             tried += len(versions)
-        asking = sum(suspect.kind is not PieceKind.KNOB for suspect in suspects)
-        proposals = max(LEAST_VARIANTS, self.plan.settings.proposals // max(1, asking))
+        asking = [suspect for suspect in suspects if suspect.kind is not PieceKind.KNOB]
+        twice = asking[:_LIKELIEST]
+        unit = self.plan.settings.proposals // max(1, len(asking) + len(twice))
         for place, suspect in enumerate(suspects):
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
             last = place + 1 == len(suspects)
             share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
-            searched.append(suspect.name)
+            proposals = max(LEAST_VARIANTS, 2 * unit if suspect in twice else unit)
+            before = len(self.pool.bundles())
             try:
                 improvement, variants = await self._learn(suspect, max(8, share), proposals)
             except (TrainingRefused, InputError, BudgetExceeded) as error:
                 failed.append(f"{suspect.name} ({suspect.kind}): {error}")
+                searched.append(suspect.name)
                 continue
+            # Where a model had no idea nothing was searched: another time it may have one.
+            searched += [suspect.name] * (len(self.pool.bundles()) > before)
             tried += variants
             if not self.plan.fitted:
                 # People tell sooner and better whether it is right than what further pieces could say.
