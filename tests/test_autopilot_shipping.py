@@ -190,7 +190,7 @@ def test_a_repair_that_nobody_judges_does_not_keep_others_from_their_trial(bench
     trials = LiveTrials(bench, bench.settings.agent.parent)
     trial = trials.standing()
     assert trial is not None
-    bench.store.put_state("autopilot/trial", {**trial, "decided_after": 40})
+    bench.store.put_state("autopilot/trial", {**trial, "decided_after": [40, 40, 90]})
     asked = [
         Trajectory(
             id=f"run-{n}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from typing import Any
 
 from ..learn.evolution.repair.repair import variant_id
@@ -24,7 +25,7 @@ from .work import Stepped, Workshop, bundle_of
 _MOST_PAIRS = 150
 """Pairs after which a repair that is not proven is taken off."""
 _PATIENCE = 1.5
-"""Times the traffic by which the last repair of a trial was decided that the others have, where more wait."""
+"""Times the traffic by which half of the decided repairs of a trial were that the others have, where more wait."""
 _LEAST_EXPECTED = 1.0
 """E-value that half of those pairs must have reached."""
 
@@ -149,7 +150,7 @@ class LiveTrials:
             elif why := _in_vain(arms):
                 decided[id] = off(self.workshop.store, work, f"taken off the trial: {why}", pairs=arms.pairs)
         if decided:
-            trial["decided_after"] = self._served(trial)
+            trial["decided_after"] = [*trial.get("decided_after", ()), *[self._served(trial)] * len(decided)]
             self.workshop.store.put_state(TRIAL, trial)
         if harmed:
             # First who is to blame, then the end: a process that is killed between them goes on by what it finds.
@@ -251,7 +252,9 @@ class LiveTrials:
         if trial is None or "decided_after" not in trial:
             return {}
         undecided = {id: work for id in trial["issues"] if (work := work_of(id)).get("stage") == "on trial"}
-        if waiting <= len(undecided) or self._served(trial) < _PATIENCE * trial["decided_after"]:
+        # By most of them: the last one of many is itself slow.
+        usual = median_low(trial["decided_after"])
+        if waiting <= len(undecided) or self._served(trial) < _PATIENCE * usual:
             return {}
         why = (
             f"{waiting} repairs wait, and it has had {_PATIENCE:g} times the traffic that decided the others"
