@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, WhetError
-from ..learn.evolution.repair.repair import RepairSettings
+from ..learn.evolution.repair.planning import RepairSettings
 from ..models.base import Model
 from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus

@@ -13,14 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..judge.drift import is_traffic
-from ..learn.evolution.repair.repair import (
-    Repair,
-    RepairPlan,
-    RepairSettings,
-    opened,
-    plan_repair,
-    variant_id,
-)
+from ..learn.evolution.repair.planning import RepairPlan, RepairSettings, plan_repair
+from ..learn.evolution.repair.repair import Repair, opened, variant_id
 from ..learn.evolution.repair.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
