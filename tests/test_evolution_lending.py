@@ -193,6 +193,14 @@ def test_an_async_function_and_an_async_helper(tmp_path: Path, shop: list[str]) 
     assert answers(tmp_path, text, "rake", source=source)[0].value == "6"
 
 
+def test_an_async_function_that_asks_nothing_is_awaited(tmp_path: Path, shop: list[str]) -> None:
+    source = DESK.replace("def stock", "async def stock").replace(
+        "return stock(question)", "import asyncio\n        return asyncio.run(stock(question))"
+    )
+    text = "async def stock(article):\n    return article.upper()\n"
+    assert answers(tmp_path, text, "rake", source=source)[0].value == "RAKE"
+
+
 def lend(source: str, target: str) -> tuple[str, list[str]]:
     loan = lent({"desk.py": source}, f"desk:{target}", {"desk": ast.parse(source)})
     return str(loan.files["desk.py"]), sorted(loan.helpers)

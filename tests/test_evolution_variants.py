@@ -149,6 +149,35 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
         assert names.index("notes.json") < names.index("prices.csv")
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def ship(town):\n    return 1\n\n\nTOOLS = {'delivery': ship}\n",
+        "@tool('delivery')\ndef ship(town):\n    return 1\n",
+        "@tool(name='delivery')\nasync def ship(town):\n    return 1\n",
+        "def tool_delivery(town):\n    return 1\n",
+        "def handleDelivery(town):\n    return 1\n",
+    ],
+)
+def test_the_function_behind_a_tool_is_found_by_its_name_a_table_or_a_decorator(
+    tmp_path: Path, source: str
+) -> None:
+    plan = "def plan(town):\n    return 'delivery to a town' in town\n"
+    entry = "def answer(question):\n    return plan(question)\n"
+    (tmp_path / "desk.py").write_text(f"{source}\n\n{plan}\n\n{entry}", encoding="utf-8")
+    runs = [
+        Trajectory(
+            id=str(n),
+            task=Task(instruction="What is delivery to a town?"),
+            steps=(Step(kind="tool", name="delivery"),),
+        )
+        for n in range(9)
+    ]
+    part = WeakPart(issue="i", component="tool", runs=frozenset(run.id for run in runs))
+    first, *_ = suspects_of(tmp_path, "desk:answer", part, runs)
+    assert first.name in ("desk:ship", "desk:tool_delivery", "desk:handleDelivery")
+
+
 def test_a_variant_that_moves_every_disliked_row_and_no_liked_one_may_well_be_the_repair() -> None:
     def mended(low: float, high: float, rows: int = 20) -> list[Bundle]:
         pool = VariantPool(START, "liked", [f"row-{number}" for number in range(20)])

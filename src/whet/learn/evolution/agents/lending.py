@@ -139,6 +139,8 @@ class Loan:
     files: Mapping[str, str | bytes]
     helpers: Mapping[str, Helper]
     """`module:function` → helper; empty where the function needs nothing that reaches outside."""
+    through: bool = False
+    """Its calls go through RUNNER, with the answers so far behind the rest: it has helpers, or has to be awaited."""
 
 
 def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, ast.Module]) -> Loan:
@@ -153,6 +155,7 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
     changed: dict[str, str | bytes] = dict(files)
     helpers: dict[str, Helper] = {}
     calls: Mapping[str, list[ast.Call]] | None = None
+    awaited = False
     for path, content in files.items():
         if not path.endswith(".py"):
             continue
@@ -162,6 +165,10 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
             tree = module_of(content)
         except SyntaxError:
             continue  # the candidate's own file: it fails by itself
+        if name == module:
+            awaited = any(
+                isinstance(node, ast.AsyncFunctionDef) and node.name == qualname for node in tree.body
+            )
         reaching = _reaching(tree, keep)
         if not reaching:
             continue
@@ -176,9 +183,10 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
             for word in _WORD.findall(text if isinstance(text, str) else text.decode("utf-8", "replace"))
         }
         changed[path] = _asked_for(tree, name, {node.name for node in reaching}, elsewhere)
-    if helpers:
+    through = awaited or bool(helpers)
+    if through:
         changed[f"{RUNNER}.py"] = _RUNNER_TEXT
-    return Loan(changed, helpers)
+    return Loan(changed, helpers, through)
 
 
 def asking(node: FunctionNode, name: str, module: str) -> FunctionNode:

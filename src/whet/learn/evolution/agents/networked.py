@@ -245,7 +245,7 @@ class Caller:
     async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
         """The answer of a function that evolves, called in the sandbox; once more for each answer from outside."""
         session, loan = self._pieces.get(name) or await self._opened(name)
-        if not loan.helpers:
+        if not loan.through:
             return _piece_answer(name, await session.call([args, kwargs, {}]))
         known: dict[str, str] = {}
         while True:
@@ -276,7 +276,7 @@ class Caller:
         agent = self._host.agent
         target = agent.target(name, [])
         loan = lent(target.build(self._program), target.entry, agent.trees)
-        entry = f"{LENDING if loan.helpers else RUNNER}:call"
+        entry = f"{LENDING if loan.through else RUNNER}:call"
         opened = self._host.pool.open(staged(loan.files, target.entry), entry)
         self._pieces[name] = await self._stack.enter_async_context(opened), loan
         return self._pieces[name]

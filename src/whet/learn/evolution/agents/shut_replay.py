@@ -207,9 +207,9 @@ class ShutReplay:
         self, replay: Replay, name: str, args: list[Json], kwargs: dict[str, Json]
     ) -> dict[str, Json]:
         """The answer of a function that a proposer wrote, called in the sandbox."""
-        session, lends = self._pieces.get(name) or await self._opened(name)
-        result = await session.call([args, kwargs, {}, {}] if lends else [args, kwargs, {}])
-        if lends and result.failure is None:
+        session, through = self._pieces.get(name) or await self._opened(name)
+        result = await session.call([args, kwargs, {}, {}] if through else [args, kwargs, {}])
+        if through and result.failure is None:
             if "asks" in result.value:
                 replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")
                 return {"raised": "RuntimeError", "message": f"{name} asks {result.value['asks']:.80}"}
@@ -221,12 +221,12 @@ class ShutReplay:
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
     async def _opened(self, name: str) -> tuple[ProgramSession, bool]:
-        """A function in the sandbox, and whether helpers of it would have to answer from outside."""
+        """A function in the sandbox, and whether its calls go through the runner of what is lent."""
         target = self._agent.target(name, [])
         loan = lent(target.build(self._agent.start), target.entry, self._agent.trees)
         files = staged(loan.files, target.entry)
-        opened = self._pool.open(files, f"{LENDING if loan.helpers else RUNNER}:call")
-        self._pieces[name] = await self._stack.enter_async_context(opened), bool(loan.helpers)
+        opened = self._pool.open(files, f"{LENDING if loan.through else RUNNER}:call")
+        self._pieces[name] = await self._stack.enter_async_context(opened), loan.through
         return self._pieces[name]
 
     def _started(self) -> AgentProcess:

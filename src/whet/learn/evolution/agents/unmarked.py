@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....repository.modules import Module, Repository
-from ....repository.syntax import defines
+from ....repository.syntax import FunctionNode, defines
 from ....types import Json
 
 MOST = 12
@@ -86,7 +86,7 @@ def functions(root: Path) -> list[Unmarked]:
             continue
         for node in module.tree.body:
             returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
-            if isinstance(node, ast.FunctionDef) and returns and not node.name.startswith("_"):
+            if isinstance(node, FunctionNode) and returns and not node.name.startswith("_"):
                 do = f"run `whet evolve {module.name}:{node.name}`"
                 listed.append(
                     Unmarked(

@@ -16,8 +16,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ....repository.files import files
-from ....repository.modules import Repository
-from ....repository.syntax import FunctionNode
+from ....repository.modules import Module, Repository
+from ....repository.syntax import FunctionNode, last_name
 from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import DATA_FILES
@@ -32,6 +32,10 @@ _VALUES = 12
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
+_AROUND = frozenset(
+    ("", "tool", "handle", "handler", "run", "call", "do", "fn", "impl", "get", "lookup", "fetch")
+)
+"""Words around a tool's name in that of its function."""
 _SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
 """Names of files of values that are turned and not written."""
 
@@ -91,8 +95,11 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     words = telling_words(part, runs)
 
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
-    called = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
-    read = _read_by(root, called)
+    repository = Repository(root.resolve())
+    modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
+    tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
+    called = _behind(modules, tools)
+    read = _read_by(root, modules, called)
 
     def speaks(suspect: Suspect, text: str) -> float:
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
@@ -152,10 +159,37 @@ def _data_files(root: Path) -> list[Path]:
     return [path for path in files(root) if path.suffix in DATA_FILES and not path.name.startswith(".")]
 
 
-def _read_by(root: Path, names: Collection[str]) -> set[str]:
+def _behind(modules: Sequence[Module], tools: Collection[str]) -> set[str]:
+    """Names of the functions that answer tools: their own, or those that a table or a decorator gives these names."""
+    found, plain = {*tools}, {_plain(tool) for tool in tools} - {frozenset[str]()}
+    for node in (node for module in modules for node in ast.walk(module.tree)):
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found |= {
+                last_name(value)
+                for key, value in pairs
+                if isinstance(key, ast.Constant) and key.value in tools
+            }
+        elif isinstance(node, FunctionNode):
+            given = [
+                each
+                for call in node.decorator_list
+                for each in ast.walk(call)
+                if isinstance(each, ast.Constant)
+            ]
+            if any(each.value in tools for each in given) or _plain(node.name) in plain:
+                found.add(node.name)
+    return found - {""}
+
+
+def _plain(name: str) -> frozenset[str]:
+    """The words of a name that say what it is about."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()
+    return frozenset(re.split(r"[^a-z0-9]+", words)) - _AROUND
+
+
+def _read_by(root: Path, modules: Sequence[Module], names: Collection[str]) -> set[str]:
     """Files of values that the functions of these names read, by themselves or through a constant of any module."""
-    repository = Repository(root.resolve())
-    modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
     paths = {path.name: path.relative_to(root).as_posix() for path in _data_files(root)}
 
     def told(node: ast.AST) -> set[str]:
