@@ -46,6 +46,17 @@ def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the
     assert pool.best() == [advice, mended, sales], "`hasty` was run on too few rows to say anything"
 
 
+def test_of_variants_that_gain_the_same_the_one_that_others_agree_with_goes_first() -> None:
+    """A limit of words: one more word changes every answer, and from some limit on none changes any more."""
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])
+    answered(pool, START, [("Take the", 0.0)] * 4)
+    one, enough, more = variant(convert="11"), variant(convert="40"), variant(convert="100")
+    answered(pool, one, [("Take the ladder", 0.52)] * 4)
+    answered(pool, enough, [("Take the ladder and climb.", 0.5)] * 4)
+    answered(pool, more, [("Take the ladder and climb.", 0.5)] * 4)
+    assert pool.best() == [enough, one]
+
+
 def run_of(answer: str) -> Trajectory:
     task = Task(id="row", instruction="Is ivy poisonous?", initial_state={"input": "Is ivy poisonous?"})
     return Trajectory(id="run", task=task, output=answer, steps=(Step(action=answer),))

@@ -24,6 +24,8 @@ _MENDED, _UNTOUCHED = 0.33, -0.05
 """Mean score on disliked rows, and least mean gain on liked ones, of a variant that may well be the repair."""
 _MENDED_ROWS = 6
 """Disliked rows that it was run on."""
+_ABOUT = 0.05
+"""Gains that are taken for the same."""
 _SHRINK = 4.0
 """Rows without a gain that are added to those of each variant: one that was run on few is trusted less."""
 
@@ -92,14 +94,24 @@ class VariantPool:
     def best(self) -> list[Bundle]:
         """Those that are better than the start and answer differently, the likeliest first.
 
-        The best of each piece before the second one of any: which piece is at fault is the likelier mistake.
+        The best of each piece before the second one of any: which piece is at fault is the likelier mistake.  Of those
+        that gain about the same the one goes first whose answers most others give, too: a limit that is twice or ten
+        times as high answers alike once it is high enough, and one that is higher by 1 stands alone (the majority of
+        self-consistency, Wang et al. 2023).
         """
         better = [
             tried
             for tried in self._tried.values()
             if tried.bundle.id != self._start.id and self.gain(tried.bundle) > _LEAST_GAIN
         ]
-        better.sort(key=lambda tried: -self.gain(tried.bundle))
+        beside = {id(tried): sum(_alike(tried, other) for other in self._tried.values()) for tried in better}
+        better.sort(
+            key=lambda each: (
+                -round(self.gain(each.bundle) / _ABOUT),
+                -beside[id(each)],
+                -self.gain(each.bundle),
+            )
+        )
         pieces: dict[tuple[str, ...], list[_Tried]] = {}
         chosen: list[_Tried] = []
         for tried in better:
