@@ -273,7 +273,7 @@ class Repair:
         """The best of the values around a constant's."""
         before = self.start[self.names[suspect.name]]
         # A race needs some rows for each.
-        most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else 2 * _WORST))
+        most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else _WORST))
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
             for number, text in enumerate(self._neighbours(suspect)[:most], 1)

@@ -29,6 +29,7 @@ _CALLED = 0.3
 """Share of the part's runs in which a tool is called, from which the function of its name is near to what fails."""
 _VALUES = 12
 """Values of a constant that are raced."""
+_FEW = 8
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
@@ -303,9 +304,10 @@ def _around(now: object, whole: ast.expr) -> list[object]:
     if isinstance(now, bool):
         return [not now]
     if isinstance(now, int):
-        return [
-            value for value in (2 * now, now // 2, now + 1, now - 1, 4 * now, 10 * now, 0) if value != now
-        ]
+        # One more of a few is much, and of a hundred nothing.
+        next_to, further = (now + 1, now - 1), (4 * now, 10 * now)
+        steps = (*next_to, *further) if abs(now) < _FEW else (*further, *next_to)
+        return [value for value in dict.fromkeys((2 * now, now // 2, *steps, 0)) if value != now]
     if isinstance(now, float):
         return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25) if now] or [0.5, 1.0]
     others = [ast.literal_eval(other) for other in _entries(whole) if isinstance(other, ast.Constant)]
