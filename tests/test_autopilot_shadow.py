@@ -227,7 +227,7 @@ def to_try(shop: Shop, clock: Clock, **contents: str) -> None:
             )
             store.issues.put(issue)
         own = {"shown": shown, "traffic": traffic, "bundle": bundle.id, "start": start.id}
-        pieces = [[piece.resource, "desk.py", name]]
+        pieces = [[piece.resource, "desk.py", name, "comment"]]
         store.put_state(f"autopilot/work/issue-{subject}", {**work, **own, "pieces": pieces})
 
 

@@ -63,7 +63,7 @@ def repair(
     stand(
         bench, issue,
         stage="to try", attempt=0, start=start.id, bundle=changed.id, learner="data",
-        pieces=[[resource, path, name]], shown=[], traffic=0.1, as_of=0.0,
+        pieces=[[resource, path, name, "comment" if name else "skill"]], shown=[], traffic=0.1, as_of=0.0,
     )  # fmt: skip
     return issue
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from whet.autopilot.trial import entries_merged
+from whet.autopilot.trial import AgentSource, entries_merged, mark_of
 from whet.judge.fitted import Rated
 from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
-from whet.learn.evolution.repair.suspects import WeakPart, suspects_of
+from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of
 from whet.learn.evolution.repair.variants import VariantPool
 from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
 
@@ -158,6 +158,29 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
         assert names.index("desk:delivery") < names.index("desk:plan")
         assert names.index("zones.json") < names.index("notes.json")
         assert names.index("notes.json") < names.index("prices.csv")
+
+
+def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    rules = "You work at the desk of a shop. Answer with the price, in euros, and be friendly."
+    for name in ("prompts/orders.md", "desk.txt", "README.md"):
+        (tmp_path / name).write_text(f"{rules}\n", encoding="utf-8")
+    (tmp_path / "texts.json").write_text(
+        json.dumps({"system": rules, "title": "A shop of the garden, open"}), encoding="utf-8"
+    )
+    source = "from pathlib import Path\n\n\ndef answer(question):\n    return Path('desk.txt').read_text() + question\n"
+    (tmp_path / "desk.py").write_text(source, encoding="utf-8")
+    runs = [Trajectory(id=str(n), task=Task(instruction="What does it cost?")) for n in range(9)]
+    part = WeakPart(issue="i", component="prompt", runs=frozenset(run.id for run in runs))
+    found = {
+        each.name
+        for each in suspects_of(tmp_path, "desk:answer", part, runs)
+        if each.kind is PieceKind.PROMPT
+    }
+    assert found == {"prompts/orders.md", "desk.txt", "texts.json:system"}
+    work = {"pieces": [["texts.system", "texts.json", "system", "file"]]}
+    source_of_trial = AgentSource(tmp_path)
+    assert source_of_trial.piece(mark_of(work, "texts.system")) == rules
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,9 @@ def patch_of(store: Store, root: Path, work: Mapping[str, Any]) -> str:
 
 def mark_of(work: Mapping[str, Any], resource: str) -> Mark:
     """Where a piece that a repair changes stands in the source."""
-    path, qualname = next((path, name) for piece, path, name in work["pieces"] if piece == resource)
-    return Mark(resource, "", path, 1, qualname, how="comment" if qualname else "skill")
+    path, qualname, how = next(place for piece, *place in work["pieces"] if piece == resource)
+    # However a definition was marked, here it is found by its name.
+    return Mark(resource, "", path, 1, qualname, how=how if how in ("file", "skill") else "comment")
 
 
 def _joined(mark: Mark, now: str, old: str, new: str) -> str | None:
@@ -156,7 +157,7 @@ def _joined(mark: Mark, now: str, old: str, new: str) -> str | None:
     """
     if now == old:
         return new
-    if mark.path.endswith(".json"):
+    if _values(mark):
         return entries_merged(now, old, new)
     return _merged(now, old, new, union=not _code(mark))
 
@@ -165,7 +166,7 @@ def _parted(mark: Mark, now: str, old: str, new: str) -> str | None:
     """The text without a repair, each of whose changed places has to stand there once, as it left it."""
     if now == new:
         return old
-    if mark.path.endswith(".json"):
+    if _values(mark):
         return entries_merged(now, new, old)
     lines, before, after = now.splitlines(), old.splitlines(), new.splitlines()
     for tag, begin, end, first, last in difflib.SequenceMatcher(
@@ -181,6 +182,11 @@ def _parted(mark: Mark, now: str, old: str, new: str) -> str | None:
             return None
         lines[places[0] : places[0] + len(written)] = before[begin:end]
     return "\n".join(lines) + ("\n" if now.endswith("\n") else "")
+
+
+def _values(mark: Mark) -> bool:
+    """A whole file of JSON, and no text under a key of one."""
+    return mark.path.endswith(".json") and not mark.qualname
 
 
 def _code(mark: Mark) -> bool:

@@ -354,7 +354,7 @@ class Workshop:
                 "patch": patch,
                 "learner": learner,
                 "pieces": [
-                    [repair.codec.names[piece.part], piece.mark.path, piece.mark.qualname]
+                    [repair.codec.names[piece.part], piece.mark.path, piece.mark.qualname, piece.mark.how]
                     for piece in repair.plan.agent.pieces
                     if repair.codec.names[piece.part] == changed[0].resource
                 ],

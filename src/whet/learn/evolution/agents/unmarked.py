@@ -109,14 +109,21 @@ def _of_module(module: Module) -> Iterator[tuple[int, Unmarked]]:
             yield 2, Unmarked(path, node.lineno, node.name, "function", why, do)
 
 
+def is_prompt(name: str, text: str) -> bool:
+    """True for a text that a model seems to read, by its name or by how it speaks."""
+    addresses = len(text) >= _LONG and _PROMPT_TEXT.search(text) is not None
+    return len(text.split()) >= 4 and (addresses or _PROMPT_NAME.search(name) is not None)
+
+
 def _constant(name: str, value: ast.expr) -> tuple[str, str]:
     """Kind of a constant that could be improved, and why; two empty texts for any other."""
     text = _text(value)
     if text is not None:
-        words = len(text.split())
-        if words >= 4 and (_PROMPT_NAME.search(name) or (len(text) >= _LONG and _PROMPT_TEXT.search(text))):
-            return "prompt", f"a text of {words} words that a model seems to read"
-        return "", ""
+        return (
+            ("prompt", f"a text of {len(text.split())} words that a model seems to read")
+            if is_prompt(name, text)
+            else ("", "")
+        )
     if not name.isupper():
         return "", ""
     try:

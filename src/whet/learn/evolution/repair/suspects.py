@@ -9,7 +9,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -17,11 +17,12 @@ from pathlib import Path
 
 from ....repository.files import files
 from ....repository.modules import Module, Repository
-from ....repository.syntax import FunctionNode, last_name
+from ....repository.prompt_files import file_prompts
 from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import DATA_FILES
-from ..agents.unmarked import changeable, functions
+from ..agents.unmarked import changeable, functions, is_prompt
+from .called import functions_behind, read_by
 
 MOST_PIECES = 8
 """Pieces that may be at fault and are tried: one of each kind, and what the tools that were called are and read."""
@@ -30,13 +31,11 @@ _CALLED = 0.3
 _VALUES = 12
 """Values of a constant that are raced."""
 _FEW = 8
+_FEWEST_WORDS = 4
+"""Of a prompt in a file."""
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
 _WORD = re.compile(r"[a-z]{3,}")
-_AROUND = frozenset(
-    ("", "tool", "handle", "handler", "run", "call", "do", "fn", "impl", "get", "lookup", "fetch")
-)
-"""Words around a tool's name in that of its function."""
 _SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
 """Names of files of values that are turned and not written."""
 
@@ -89,18 +88,18 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
     The functions of tools that were called there come before others of their kind, and so do files that these read.
     """
-    pieces = dict(_pieces(root))
+    repository = Repository(root.resolve())
+    modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
+    pieces = dict([*_pieces(root), *_file_prompts(repository, modules)])
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
     fits = _FITTING.get(part.component, tuple(PieceKind))
     words = telling_words(part, runs)
 
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
-    repository = Repository(root.resolve())
-    modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
     tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
-    called = _behind(modules, tools)
-    read = _read_by(root, modules, called)
+    called = functions_behind(modules, tools)
+    read = read_by(modules, called, [path.relative_to(root).as_posix() for path in _data_files(root)])
 
     def speaks(suspect: Suspect, text: str) -> float:
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
@@ -156,59 +155,24 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
             yield Suspect(path.relative_to(root).as_posix(), learner), f"{path.stem} {text}"
 
 
+def _file_prompts(repository: Repository, modules: Sequence[Module]) -> Iterator[tuple[Suspect, str]]:
+    """Prompts in files: whole texts that the code names or that lie among prompts, and texts under keys."""
+    named = {
+        Path(node.value).name
+        for module in modules
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for prompt in file_prompts(repository, lambda text: len(text.split()) >= _FEWEST_WORDS):
+        place = Path(prompt.path)
+        among = any("prompt" in part.casefold() for part in place.parts)
+        if is_prompt(prompt.name, prompt.text) if prompt.name else place.name in named or among:
+            name = f"{prompt.path}:{prompt.name}" if prompt.name else prompt.path
+            yield Suspect(name, PieceKind.PROMPT), f"{place.stem} {prompt.text}"
+
+
 def _data_files(root: Path) -> list[Path]:
     return [path for path in files(root) if path.suffix in DATA_FILES and not path.name.startswith(".")]
-
-
-def _behind(modules: Sequence[Module], tools: Collection[str]) -> set[str]:
-    """Names of the functions that answer tools: their own, or those that a table or a decorator gives these names."""
-    found, plain = {*tools}, {_plain(tool) for tool in tools} - {frozenset[str]()}
-    for node in (node for module in modules for node in ast.walk(module.tree)):
-        if isinstance(node, ast.Dict):
-            pairs = zip(node.keys, node.values, strict=True)
-            found |= {
-                last_name(value)
-                for key, value in pairs
-                if isinstance(key, ast.Constant) and key.value in tools
-            }
-        elif isinstance(node, FunctionNode):
-            given = [
-                each
-                for call in node.decorator_list
-                for each in ast.walk(call)
-                if isinstance(each, ast.Constant)
-            ]
-            if any(each.value in tools for each in given) or _plain(node.name) in plain:
-                found.add(node.name)
-    return found - {""}
-
-
-def _plain(name: str) -> frozenset[str]:
-    """The words of a name that say what it is about."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()
-    return frozenset(re.split(r"[^a-z0-9]+", words)) - _AROUND
-
-
-def _read_by(root: Path, modules: Sequence[Module], names: Collection[str]) -> set[str]:
-    """Files of values that the functions of these names read, by themselves or through a constant of any module."""
-    paths = {path.name: path.relative_to(root).as_posix() for path in _data_files(root)}
-
-    def told(node: ast.AST) -> set[str]:
-        texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
-        return {name for text in texts if isinstance(text, str) if (name := Path(text).name) in paths}
-
-    constants: dict[str, set[str]] = {}
-    for statement in (statement for module in modules for statement in module.tree.body):
-        if not isinstance(statement, FunctionNode | ast.ClassDef) and (held := told(statement)):
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    constants.setdefault(node.id, set()).update(held)
-    read: set[str] = set()
-    for node in (node for module in modules for node in ast.walk(module.tree)):
-        if isinstance(node, FunctionNode) and node.name in names:
-            used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-            read |= told(node).union(*(constants[name] for name in used & constants.keys()))
-    return {paths[name] for name in read}
 
 
 def _text(path: Path, line: int) -> str:
