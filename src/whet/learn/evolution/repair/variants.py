@@ -20,7 +20,7 @@ _FEWEST = 3
 """Rows that a variant was run on, and rows on which two that differ are compared."""
 _LEAST_GAIN = 0.04
 """Below it is chance: a model answers a few rows otherwise for any change of its prompt."""
-_MENDED, _UNTOUCHED = 0.33, -0.05
+_MENDED, _UNTOUCHED = 0.4, -0.05
 """Mean score on disliked rows, and least mean gain on liked ones, of a variant that may well be the repair."""
 _MENDED_ROWS = 6
 """Disliked rows that it was run on."""
@@ -95,31 +95,34 @@ class VariantPool:
         """Those that are better than the start and answer differently, the likeliest first.
 
         The best of each piece before the second one of any: which piece is at fault is the likelier mistake.  Of those
-        that gain about the same the one goes first whose answers most others give, too: a limit that is twice or ten
-        times as high answers alike once it is high enough, and one that is higher by 1 stands alone (the majority of
-        self-consistency, Wang et al. 2023).
+        of one piece that gain about the same the one goes first whose answers most others give, too: a limit that is
+        twice or ten times as high answers alike once it is high enough, and one that is higher by 1 stands alone (the
+        majority of self-consistency, Wang et al. 2023).
         """
         better = [
             tried
             for tried in self._tried.values()
             if tried.bundle.id != self._start.id and self.gain(tried.bundle) > _LEAST_GAIN
         ]
-        beside = {id(tried): sum(_alike(tried, other) for other in self._tried.values()) for tried in better}
-        better.sort(
-            key=lambda each: (
-                -round(self.gain(each.bundle) / _ABOUT),
-                -beside[id(each)],
-                -self.gain(each.bundle),
-            )
-        )
+        better.sort(key=lambda tried: -self.gain(tried.bundle))
         pieces: dict[tuple[str, ...], list[_Tried]] = {}
-        chosen: list[_Tried] = []
         for tried in better:
-            if not any(_alike(tried, other) for other in chosen):
-                chosen.append(tried)
-                pieces.setdefault(self._changed(tried.bundle), []).append(tried)
-        turns = zip_longest(*pieces.values())
-        return [tried.bundle for turn in turns for tried in turn if tried is not None][:MOST_KEPT]
+            pieces.setdefault(self._changed(tried.bundle), []).append(tried)
+        chosen: list[_Tried] = []
+        for turn in zip_longest(*(self._ordered(variants) for variants in pieces.values())):
+            chosen += [each for each in turn if each and not any(_alike(each, other) for other in chosen)]
+        return [tried.bundle for tried in chosen][:MOST_KEPT]
+
+    def _ordered(self, variants: list[_Tried]) -> list[_Tried]:
+        """Variants of one piece, once for each way of answering, in the order in which they are to be tried."""
+        beside = {id(one): sum(_alike(one, other) for other in variants) for one in variants}
+        ordered: list[_Tried] = []
+        for tried in sorted(
+            variants, key=lambda each: (-round(self.gain(each.bundle) / _ABOUT), -beside[id(each)])
+        ):
+            if not any(_alike(tried, other) for other in ordered):
+                ordered.append(tried)
+        return ordered
 
     def _changed(self, bundle: Bundle) -> tuple[str, ...]:
         before = self._start.ids
