@@ -9,6 +9,8 @@ import pytest
 
 from whet.autopilot.trial import AgentSource, entries_merged, mark_of
 from whet.judge.fitted import Rated
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.repair.planning import source_of
 from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
 from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of
 from whet.learn.evolution.repair.variants import VariantPool
@@ -158,6 +160,17 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
         assert names.index("desk:delivery") < names.index("desk:plan")
         assert names.index("zones.json") < names.index("notes.json")
         assert names.index("notes.json") < names.index("prices.csv")
+
+
+@pytest.mark.parametrize("name", ["prices.csv", "prompt.md", "desk.py"])
+def test_answers_that_were_kept_are_those_of_the_files_of_values_too(tmp_path: Path, name: str) -> None:
+    (tmp_path / "desk.py").write_text("def answer(question):\n    return question\n", encoding="utf-8")
+    for beside in ("prices.csv", "prompt.md"):
+        (tmp_path / beside).write_text("article,price\n", encoding="utf-8")
+    before = source_of(RepositoryAgent(tmp_path, ["desk:answer"], "desk:answer", network=True))
+    with (tmp_path / name).open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert source_of(RepositoryAgent(tmp_path, ["desk:answer"], "desk:answer", network=True)) != before
 
 
 def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:

@@ -7,18 +7,20 @@ people alone, on real traffic.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ....judge.fitted import Noise, ThumbAgreement, agreement
 from ....record.rows import as_text
+from ....repository.prompt_files import LARGEST, WHOLE
 from ....repository.scan import scan
 from ....types import Sampling, Split, Task, Trajectory, digest
 from ...datasets.recorded import asked_by
 from ...datasets.signatures import Signature
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
-from ..agents.agent import RepositoryAgent
+from ..agents.agent import DATA_FILES, RepositoryAgent
 from ..agents.agent_prompt import entry_of, placed
 from .code_search import SEARCHED
 from .steering import AnswersElsewhere
@@ -93,8 +95,13 @@ class RepairPlan:
 
 
 def source_of(agent: RepositoryAgent) -> str:
-    """Digest of all Python files of a repository."""
-    return digest(agent.texts(), 16)
+    """Digest of all that an agent answers by: its Python files, and the files of values and texts beside them."""
+    beside = {
+        agent.repository.relative(path): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        for path in agent.repository.paths
+        if path.suffix.lower() in (*DATA_FILES, *WHOLE) and path.stat().st_size <= LARGEST
+    }
+    return digest([agent.texts(), beside], 16)
 
 
 def plan_repair(

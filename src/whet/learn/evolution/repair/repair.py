@@ -56,7 +56,7 @@ _LEAST_ROWS = 12
 _FIRST, _WORST = 2, 4
 """Rows that are surest wrong: a value that moves none of the first is run on no other, nor is one without a gain."""
 _AT_ONCE = 10
-"""Of them that are asked before it is looked whether it lost too many."""
+"""Liked answers from elsewhere that are asked before it is looked whether a variant lost too many."""
 _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
 _LIKELIEST = 2
