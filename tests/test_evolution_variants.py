@@ -164,13 +164,16 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
 
 @pytest.mark.parametrize("name", ["prices.csv", "prompt.md", "desk.py"])
 def test_answers_that_were_kept_are_those_of_the_files_of_values_too(tmp_path: Path, name: str) -> None:
-    (tmp_path / "desk.py").write_text("def answer(question):\n    return question\n", encoding="utf-8")
+    source = (
+        "def price(article):\n    return article\n\n\ndef answer(question):\n    return price(question)\n"
+    )
+    (tmp_path / "desk.py").write_text(source, encoding="utf-8")
     for beside in ("prices.csv", "prompt.md"):
         (tmp_path / beside).write_text("article,price\n", encoding="utf-8")
-    before = source_of(RepositoryAgent(tmp_path, ["desk:answer"], "desk:answer", network=True))
+    before = source_of(RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True))
     with (tmp_path / name).open("a", encoding="utf-8") as file:
         file.write("\n")
-    assert source_of(RepositoryAgent(tmp_path, ["desk:answer"], "desk:answer", network=True)) != before
+    assert source_of(RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True)) != before
 
 
 def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:
