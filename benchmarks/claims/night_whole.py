@@ -297,6 +297,7 @@ def spend(folder: Path, python: Path, seed: int, *, shuffled: bool = False) -> W
 
 def night_whole(folder: Path, seeds: Sequence[int]) -> bool:
     """Print the table; True if no line was missed."""
+    folder = folder.resolve()  # processes of several folders are given it
     folder.mkdir(parents=True, exist_ok=True)
     python = environment("langgraph", folder)
     noted = []
