@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         "night-whole",
         "The whole loop on a LangGraph agent, on the mail agent, and in their repositories' CI.",
     )
-    whole.add_argument("--parts", default="langgraph,mail", help="langgraph, mail")
+    whole.add_argument("--parts", default="ci,langgraph,mail", help="some of ci, langgraph, mail")
     whole.add_argument("--seeds", type=int, default=1)
     whole.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")

@@ -27,14 +27,14 @@ from typing import Any
 from newcomers_frameworks import environment
 from newcomers_shell import Noted, report
 from whole_agents import LangGraphDesk, MailDesk, WholeAgent, thumb
-from whole_ci import SLUG, TOKEN, Check, Forge, workflow
+from whole_ci import SLUG, TOKEN, Check, Forge, prompt_repository, workflow
 
 from whet.autopilot.journal import read
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
 from whet.types import Feedback, digest
 
-PARTS = ("langgraph", "mail")
+PARTS = ("ci", "langgraph", "mail")
 DAYS, ROUNDS, SHUFFLED = 2, 5, 2
 """Of traffic before the first look; looks of the autopilot with a day between them, and those with shuffled thumbs."""
 SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 2_500, 600
@@ -211,7 +211,7 @@ class Team:
         options = {
             "--store": self.store, "--agent": self.code / "desk.py", "--entry": self.agent.entry,
             "--model": "adviser", "--base-url": adviser, "--mode": "act", "--deliver": "remote", "--share": SHARE,
-            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 24, "--seed": 1,
+            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--seed": 1,
             "--output": self.folder / "autopilot",
         }  # fmt: skip
         words = [str(word) for pair in options.items() for word in pair]
@@ -365,6 +365,9 @@ def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS
     folder.mkdir(parents=True, exist_ok=True)
     noted = []
     for part in parts:
+        if part == "ci":
+            noted.append(_prompt_checks(folder / "prompt"))
+            continue
         python = environment("langgraph", folder) if part == "langgraph" else Path(sys.executable)
         for seed in seeds:
             for shuffled in (False, True):
@@ -372,13 +375,27 @@ def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS
                     LangGraphDesk(seed) if part == "langgraph" else MailDesk(seed, folder / f"company-{seed}")
                 )
                 place = folder / f"{part}-{seed}{'-shuffled' if shuffled else ''}"
-                daily = 600 if part == "langgraph" else 900
+                daily = 800 if part == "langgraph" else 1_400
                 night = spend(place, agent, python, daily=daily, shuffled=shuffled)
                 name = f"{agent.name}, seed {seed}{', thumbs shuffled' if shuffled else ''}"
                 noted.append(Noted(name, _figures(night), _lines(night, shuffled=shuffled)))
                 print(noted[-1], flush=True)
     about = (__doc__ or "").partition("\n")[0]
     return report("A night: the whole", about, noted, page=False)
+
+
+def _prompt_checks(folder: Path) -> Noted:
+    """Pull requests to the repository of a prompt, which `whet gate --ci` checks."""
+    checks = prompt_repository(folder)
+    lines = {
+        "the one with rules passes": checks["rules"].conclusion == "success"
+        and "KEEP" in checks["rules"].annotation,
+        "the one with other words fails": checks["polite"].conclusion == "failure",
+        "the one without the rules fails, and says why": checks["shorter"].conclusion == "failure"
+        and "DROP" in checks["shorter"].annotation,
+    }
+    said = {branch: f"{check.conclusion}: {check.annotation}" for branch, check in checks.items()}
+    return Noted("a prompt's repository", said, lines)
 
 
 def _lines(night: WholeNight, *, shuffled: bool) -> dict[str, bool]:

@@ -60,8 +60,11 @@ class WholeAgent(Protocol):
     def advise(self, request: ModelRequest) -> str:
         """What the model that proposes says."""
 
-    def parts_of(self, asked: Mapping[str, str]) -> list[str]:
-        """What a right answer has in it, in small letters, by which the repository's own evals judge."""
+    judge: str
+    """A module whose `good(row, said)` judges an answer in the repository's own evals."""
+
+    def expected(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """What these evals know of a question."""
 
     def worse(self, folder: Path) -> dict[str, str]:
         """Path → text of a change that makes the agent worse."""
@@ -80,6 +83,9 @@ class LangGraphDesk:
     """The desk of `night_world`, built with LangGraph."""
 
     name, entry = "LangGraph", "desk:answer"
+    judge = """def good(row, said):
+    return all(part in said.lower() for part in row["parts"])
+"""
 
     def __init__(self, seed: int) -> None:
         self.seed, self.parts = seed, worlds_parts(WORLD)
@@ -167,9 +173,11 @@ class LangGraphDesk:
         text = "\n".join(str(each["content"]) for each in request.messages)
         return str(self.parts["model"].advise(text, self.seed, self.faults))
 
-    def parts_of(self, asked: Mapping[str, str]) -> list[str]:
+    def expected(self, asked: Mapping[str, str]) -> dict[str, Any]:
         kind, arguments = self.parts["truth"].read(asked["question"])
-        return [part.lower() for part in self.parts["truth"]._WANTED[kind](arguments, asked["person"])]
+        return {
+            "parts": [part.lower() for part in self.parts["truth"]._WANTED[kind](arguments, asked["person"])]
+        }
 
     def worse(self, folder: Path) -> dict[str, str]:
         text = (folder / "desk.py").read_text(encoding="utf-8")
@@ -180,6 +188,13 @@ class MailDesk:
     """The mail agent of the examples on a company's mail."""
 
     name, entry = "mail agent", "desk:answer"
+    judge = """from whet.worlds.email import same, says_unknown
+
+
+def good(row, said):
+    text = said.partition("\\nSource: ")[0]
+    return says_unknown(text) if row["expected"] is None else same(row["kind"], text, row["expected"])
+"""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self.mail = seed, folder
@@ -242,9 +257,9 @@ class MailDesk:
         text = "\n".join(str(each["content"]) for each in request.messages)
         return str(self._advise(text, self.seed, self.faults))
 
-    def parts_of(self, asked: Mapping[str, str]) -> list[str]:
-        answer = self.tasks[asked["key"]].answer
-        return ["i don't know"] if answer is None else [str(answer).lower()]
+    def expected(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        task = self.tasks[asked["key"]]
+        return {"kind": task.meta["kind"], "expected": task.answer}
 
     def worse(self, folder: Path) -> dict[str, str]:
         text = (folder / "mail_agent" / "agent.py").read_text(encoding="utf-8")

@@ -8,11 +8,13 @@ reads it.
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import yaml
 
-from whet.models.fakes import ScriptedGitHub
+from whet.models.fakes import ScriptedGitHub, ScriptedServer
+from whet.models.fakes.clerk import RULES, Clerk
 
 if TYPE_CHECKING:
     from whole_agents import WholeAgent
@@ -33,16 +36,16 @@ from pathlib import Path
 
 import pytest
 from desk import answer
+from judge import good
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "asked.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_answer(row, whet_score):
-    said = answer(row["question"], row["person"])
-    good = all(part in said.lower() for part in row["parts"])
-    whet_score(float(good), group=row["person"])
-    assert good
+    right = good(row, answer(row["question"], row["person"]))
+    whet_score(float(right), group=row["person"])
+    assert right
 """
 
 
@@ -87,6 +90,22 @@ class Forge(ScriptedGitHub):
         self.asked("POST", "/pulls", {"title": branch, "body": "", "head": branch, "base": "main"})
 
 
+def _documented(begins: str) -> str:
+    """The block of the page that begins so.
+
+    Raises:
+        LookupError: there is none.
+    """
+    found = re.search(
+        rf"^```yaml\n({re.escape(begins)}.*?)^```",
+        DOCUMENTED.read_text(encoding="utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+    if found is None:
+        raise LookupError(f"{DOCUMENTED} has no block that begins with {begins!r}")
+    return found[1]
+
+
 class Workflow:
     """The documented workflow, and a runner for it."""
 
@@ -95,28 +114,35 @@ class Workflow:
 
     def put(self, folder: Path, asked: Sequence[Mapping[str, str]], agent: WholeAgent) -> None:
         """Put it into a repository, with evals that it runs."""
-        text = re.search(
-            r"^```yaml\n(name: .*?)^```", DOCUMENTED.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-        )
-        assert text is not None
-        place = folder / ".github" / "workflows" / "whet.yml"
-        place.parent.mkdir(parents=True)
-        place.write_text(text[1], encoding="utf-8")
+        self._write(folder, _documented("name: "))
         (folder / "requirements.txt").write_text("", encoding="utf-8")
         (folder / "evals").mkdir()
         (folder / "evals" / "test_desk.py").write_text(_EVALS, encoding="utf-8")
         (folder / "conftest.py").write_text("", encoding="utf-8")
-        rows = [
-            {
-                "id": f"q{number}",
-                "person": each["person"],
-                "question": each["question"],
-                "parts": agent.parts_of(each),
-            }
+        (folder / "evals" / "judge.py").write_text(agent.judge, encoding="utf-8")
+        lines = "".join(
+            json.dumps(
+                {
+                    "id": f"q{number}",
+                    "person": each["person"],
+                    "question": each["question"],
+                    **agent.expected(each),
+                }
+            )
+            + "\n"
             for number, each in enumerate(asked)
-        ]
-        lines = "".join(json.dumps(row) + "\n" for row in rows if row["parts"])
+        )
         (folder / "evals" / "asked.jsonl").write_text(lines, encoding="utf-8")
+
+    def put_gate(self, folder: Path) -> None:
+        """Put it into the repository of a prompt, with the step that makes the runs itself in the place of evals."""
+        before, worktree, _ = _documented("name: ").partition("origin/${{ github.base_ref }}\n")
+        self._write(folder, before + worktree + _documented("      - run: whet gate"))
+
+    def _write(self, folder: Path, text: str) -> None:
+        place = folder / ".github" / "workflows" / "whet.yml"
+        place.parent.mkdir(parents=True)
+        place.write_text(text, encoding="utf-8")
 
     def run(
         self, remote: Path, branch: str, place: Path, python: Path, variables: Mapping[str, str], forge: Forge
@@ -181,3 +207,50 @@ class Workflow:
 
 
 workflow = Workflow()
+
+
+def prompt_repository(folder: Path) -> dict[str, Check]:
+    """Branch → check, of pull requests to the repository of a prompt: one with half of the rules that it lacks, one
+    with other words, and one that drops its rules again once they are merged."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    clerk, remote, code = Clerk(4), folder / "remote.git", folder / "prompt"
+
+    def git(*words: str, place: Path = code) -> None:
+        team = ("git", "-c", "user.name=team", "-c", "user.email=team@localhost")
+        subprocess.run([*team, *words], cwd=place, check=True, capture_output=True)
+
+    git("init", "-q", "--bare", "-b", "main", str(remote), place=folder)
+    git("clone", "-q", str(remote), str(code), place=folder)
+    workflow.put_gate(code)
+    rows = clerk.rows(150, seed=7)
+    with (code / "evals.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    ruled = "\n".join([clerk.prompt, *(f"- {rule.text}" for rule in RULES[: len(RULES) // 2])])
+    checks = {}
+    with ScriptedServer(clerk) as model, Forge() as forge:
+        variables = {"MODEL": "scripted", "OPENAI_BASE_URL": model.base_url}
+
+        def push(branch: str, text: str) -> None:
+            (code / "prompt.txt").write_text(text, encoding="utf-8")
+            git("add", "-A")
+            git("commit", "-q", "-m", branch)
+            git("push", "-q", "origin", f"HEAD:refs/heads/{branch}")
+
+        push("main", clerk.prompt)
+        for branch, text in (
+            ("rules", ruled),
+            ("polite", f"{clerk.prompt}\nBe polite.\n"),
+            ("shorter", clerk.prompt),
+        ):
+            git("fetch", "-q", "origin")
+            git("checkout", "-q", "--detach", "origin/main")
+            push(branch, text)
+            forge.opened(branch)
+            place = folder / f"runner-{branch}"
+            checks[branch] = workflow.run(remote, branch, place, Path(sys.executable), variables, forge)
+            if checks[branch].conclusion == "success":
+                git("push", "-q", "origin", "HEAD:refs/heads/main")
+    return checks
