@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -167,7 +168,7 @@ class Team:
         self, folder: Path, asked: Sequence[dict[str, str]], *, deployed: str = ""
     ) -> list[dict[str, Any]]:
         """The service of a folder, through the server; each question with its run and its answer."""
-        questions = self.folder / "asked.jsonl"
+        questions = self.folder / f"asked-{deployed or 'live'}.jsonl"
         questions.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
         code = ("--deployed", deployed) if deployed else ()
         words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE, str(questions))
@@ -186,9 +187,13 @@ class Team:
         for asked in self.agent.questions(self.day, self.daily):
             draw = int(digest([standing and standing["release"], self.day, asked["person"]], 8), 16) / 16**8
             arms[standing is not None and draw < standing["share"]].append(asked)
-        answered = self.say(self.code, arms[False])
-        if standing and arms[True]:
-            answered += self.say(Path(standing["folder"]), arms[True], deployed=str(standing["bundle"]))
+        # Beside each other: of a deployed trial nobody is drawn before its first run.
+        with ThreadPoolExecutor() as threads:
+            saying = [threads.submit(self.say, self.code, arms[False])]
+            if standing and arms[True]:
+                code = Path(standing["folder"])
+                saying.append(threads.submit(self.say, code, arms[True], deployed=str(standing["bundle"])))
+            answered = [said for each in saying for said in each.result()]
         time.sleep(2.0)  # a run is whole once its calls are quiet
         notes = [
             Feedback(run=said["run"], value=value)
@@ -211,7 +216,7 @@ class Team:
         options = {
             "--store": self.store, "--agent": self.code / "desk.py", "--entry": self.agent.entry,
             "--model": "adviser", "--base-url": adviser, "--mode": "act", "--deliver": "remote", "--share": SHARE,
-            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--seed": 1,
+            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 240, "--seed": 1,
             "--output": self.folder / "autopilot",
         }  # fmt: skip
         words = [str(word) for pair in options.items() for word in pair]
@@ -375,7 +380,7 @@ def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS
                     LangGraphDesk(seed) if part == "langgraph" else MailDesk(seed, folder / f"company-{seed}")
                 )
                 place = folder / f"{part}-{seed}{'-shuffled' if shuffled else ''}"
-                daily = 800 if part == "langgraph" else 1_400
+                daily = 700 if part == "langgraph" else 1_400
                 night = spend(place, agent, python, daily=daily, shuffled=shuffled)
                 name = f"{agent.name}, seed {seed}{', thumbs shuffled' if shuffled else ''}"
                 noted.append(Noted(name, _figures(night), _lines(night, shuffled=shuffled)))

@@ -97,7 +97,7 @@ class LangGraphDesk:
             self.faults.append(chance.choice(fitting))
         spoilt = [kind for fault in self.faults for kind in fault.kinds]
         sound = [kind for kind in self.parts["truth"].PATTERNS if kind not in spoilt and kind != "unknown"]
-        self.kinds = [*spoilt, *chance.sample(sound, 4)]
+        self.kinds = [*spoilt, *chance.sample(sound, 3)]
 
     def write(self, folder: Path) -> None:
         files = {
