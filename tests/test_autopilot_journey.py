@@ -200,6 +200,30 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     ] == []
 
 
+HELP = '''"""What the desk says of itself, with a function and a table that are called as its own are."""
+
+UNITS = {"warranty": "pages", "age": "pages"}
+
+
+def answer(warranty):
+    return f"The warranty has 3 {UNITS.get(warranty, 'pages')}."
+'''
+
+
+def test_pieces_of_one_name_in_several_modules_are_told_apart(shop: Shop) -> None:
+    clock = Clock()
+    (shop.folder / "help.py").write_text(HELP, encoding="utf-8")
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    assert not [row.sentence for row in read(shop.store) if "failed" in row.sentence and row.step != "shadow"]
+    (diagnosed,) = [row.facts["suspects"] for row in read(shop.store) if row.step == "diagnose"]
+    assert {"desk:UNITS (table)", "help:UNITS (table)", "help:answer (code)"} <= {*diagnosed}
+    assert shop.stage() == "on trial"
+    _, folder = _trial(shop)
+    assert "'years', \"age\"" in (folder / "desk.py").read_text(encoding="utf-8")
+    assert (folder / "help.py").read_text(encoding="utf-8") == HELP
+
+
 def test_thumbs_by_chance_ship_nothing(tmp_path: Path) -> None:
     shop, clock = Shop(tmp_path, by_chance=True), Clock()
     shop.ask(72, at=1_000.0)

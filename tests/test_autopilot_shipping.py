@@ -85,10 +85,12 @@ def begin(bench: Workshop, *issues: AgentIssue) -> Path:
     root, works = bench.settings.agent.parent, {issue.id: work(bench, issue) for issue in issues}
     boarded = board(bench.store, root, bench.settings.output / "shadow", works, bench.shipped())
     shadow = bench.store.release(boarded.bundle, stage=Stage.SHADOW, new_names=True)
-    _, stepped, facts = LiveTrials(bench, root).begin(works, 0.5, shadow=shadow.trial)
-    for id, step in stepped.items():
+    begun = LiveTrials(bench, root).begin(works, 0.5, shadow=shadow.trial)
+    for id, step in begun.stepped.items():
         bench.store.put_state(f"autopilot/work/{id}", step.work)
-    return Path(str(facts["folder"]))
+    for key, state in begun.states.items():
+        bench.store.put_state(key, state)
+    return Path(str(begun.facts["folder"]))
 
 
 def shipped(bench: Workshop, issue: AgentIssue) -> None:

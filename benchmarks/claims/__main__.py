@@ -124,7 +124,11 @@ def _parser() -> argparse.ArgumentParser:
     tried.add_argument("--requests", type=int, default=10_000, help="through the gateway with shadows")
     released = command("night-release", "The release log killed at every step, and a pull request repeated.")
     released.add_argument("--seed", type=int, default=0)
-    whole = command("night-whole", "The autopilot on a LangGraph agent that only got another base URL.")
+    whole = command(
+        "night-whole",
+        "The whole loop on a LangGraph agent, on the mail agent, and in their repositories' CI.",
+    )
+    whole.add_argument("--parts", default="ci,langgraph,mail", help="some of ci, langgraph, mail")
     whole.add_argument("--seeds", type=int, default=1)
     whole.add_argument("--seed", type=int, help="this one alone, instead of the first --seeds")
     kept = command("record", "A benchmark of the record, with its own options: what it prints.")
@@ -284,7 +288,7 @@ def main() -> int:
             from night_whole import night_whole
 
             seeds = range(options.seeds) if options.seed is None else [options.seed]
-            return int(not night_whole(folder / "night-whole", seeds))
+            return int(not night_whole(folder / "night-whole", seeds, options.parts.split(",")))
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))

@@ -401,7 +401,7 @@ def _spliced(source: str, name: str, content: str) -> str:
     raise KeyError(f"no function or constant {name!r}")
 
 
-def _world(folder: Path) -> dict[str, types.ModuleType]:
+def worlds_parts(folder: Path) -> dict[str, types.ModuleType]:
     """The modules of a world, imported anew from its folder."""
     for name in _PARTS:
         sys.modules.pop(name, None)
@@ -433,7 +433,7 @@ def night(
         store: the record; in memory if None.
     """
     place = (WORLD if world is None else world).resolve()
-    parts = _world(place)
+    parts = worlds_parts(place)
     about = json.loads((place / "world.json").read_text(encoding="utf-8"))
     people, faults = parts["people"], parts["faults"]
     drawn = faults.draw(seed) if planted else []

@@ -1,12 +1,11 @@
-"""The whole on an agent that only got another base URL: people's thumbs become a pull request that anybody repeats.
+"""The whole loop on two agents and a repository: from thumbs to a pull request that CI passes, and back.
 
-The agent is LangGraph's, of `newcomers_world`, in an environment of its own; its model and the one that proposes are
-scripted. `whet serve` stands between the agent and its model, and nothing of the agent names whet. People ask, and give
-thumbs, 15 of 100 wrongly; `whet autopilot` looks at the record between two days, its trials are deployed beside the
-agent under the base URL that names their Bundle, and what it ships is a pull request at a real git remote and a fake
-GitHub, which the team merges. A workflow of GitHub then judges the branch's files (`whet verdict --github`).
-
-With the thumbs shuffled nothing may ship.
+An agent of `whole_agents` has a repository with a remote and a workflow of GitHub.  `whet serve` stands before its
+model, and nothing of it names whet.  People ask, and some rate; `whet autopilot` looks at the record between two days,
+its trials are deployed beside the agent under the Bundle that they are, and what it ships is a pull request at a real
+git remote and a fake GitHub.  There the workflow of docs/verdict.md runs on a fresh clone (`whole_ci.py`), and the team
+merges what passes.  At the end somebody undoes a merged repair, and its issue has to be opened again.  With the thumbs
+shuffled nothing may ship.
 """
 
 from __future__ import annotations
@@ -20,32 +19,44 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from newcomers import WORLD, World
-from newcomers_frameworks import answers, environment
+from newcomers_frameworks import environment
 from newcomers_shell import Noted, report
+from whole_agents import LangGraphDesk, MailDesk, WholeAgent, thumb
+from whole_ci import SLUG, TOKEN, Check, Forge, prompt_repository, workflow
 
 from whet.autopilot.journal import read
-from whet.models.fakes import ScriptedGitHub, ScriptedServer
+from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
 from whet.types import Feedback, digest
 
-SLUG, TOKEN = "shop/desk", "token-of-the-night"
-ROUNDS, SHARE = 6, 0.5
-GAIN = 0.05
-"""Of the share of right answers, that the merged agent has to have more."""
+PARTS = ("ci", "langgraph", "mail")
+DAYS, ROUNDS, SHUFFLED = 2, 5, 2
+"""Of traffic before the first look; looks of the autopilot with a day between them, and those with shuffled thumbs."""
+SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 2_500, 600
+_LIMIT = 420.0
+"""Seconds of one look, after which it is told to end; the next one goes on."""
 _SERVICE = """import json, sys
 import whet
 import desk
 
-answer = whet.trace(desk.answer)
+person = ""
+
+
+@whet.trace
+def answer(question):
+    return desk.answer(question, person)
+
+
 for line in open(sys.argv[1], encoding="utf-8"):
     asked = json.loads(line)
-    with whet.run(subject=asked["person"]) as run:
+    person = asked["person"]
+    with whet.run(subject=person) as run:
         said = answer(asked["question"])
     print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
 """
@@ -57,44 +68,57 @@ _GIT = ("git", "-c", "user.name=team", "-c", "user.email=team@localhost")
 class WholeNight:
     """One agent's night."""
 
-    seed: int
-    before: float = 0.0
-    after: float = 0.0
+    before: dict[str, float] = field(default_factory=dict)
+    """Fault, or "all" → share of fresh questions that it spoils which are answered right."""
+    after: dict[str, float] = field(default_factory=dict)
     shipped: int = 0
     pulls: int = 0
     repeated: int = 0
-    checks: Counter[int] = field(default_factory=Counter)
-    """Exit codes of the workflow's step."""
+    """Verdicts that the command of the pull request gives again, to the byte, in a fresh clone."""
+    passed: int = 0
+    """Pull requests of the autopilot that the workflow passes."""
+    checks: list[Check] = field(default_factory=list)
+    worse: Check | None = None
+    """Of a pull request that makes the agent worse."""
     steps: Counter[str] = field(default_factory=Counter)
     tried: int = 0
     """Runs that name the Versions of the trial that they were served."""
+    reopened: bool | None = None
+    """Whether the issue of a repair that somebody undid was opened again, and the repair taken back."""
+    agent_calls: int = 0
     minutes: float = 0.0
 
+    @property
+    def repaired(self) -> list[str]:
+        """Faults three quarters of whose questions are answered right, half as many again as before."""
+        shares = {id: share for id, share in self.after.items() if id != "all"}
+        return [id for id, share in shares.items() if share >= 0.75 and share >= 1.5 * self.before[id]]
 
-class Desk:
-    """The agent's repository, the server before its model, and the people."""
 
-    def __init__(self, folder: Path, world: World, python: Path, seed: int, *, shuffled: bool) -> None:
-        self.world, self.python, self.seed, self.shuffled = world, python, seed, shuffled
-        self.agent, self.remote, self.store = folder / "agent", folder / "remote.git", folder / "runs.db"
-        self.folder, self.day, self.asked = folder, 0, 0
-        self.night = WholeNight(seed)
-        self._merged: set[str] = set()
+class Team:
+    """The agent's repository, the server before its model, the people, and the team that merges."""
+
+    def __init__(self, folder: Path, agent: WholeAgent, python: Path, *, daily: int, shuffled: bool) -> None:
+        self.agent, self.python, self.daily, self.shuffled = agent, python, daily, shuffled
+        self.folder, self.code, self.remote = folder, folder / "agent", folder / "remote.git"
+        self.store, self.day, self.night = folder / "runs.db", 0, WholeNight()
+        self.variables: dict[str, str] = {}
+        self._merged: list[dict[str, Any]] = []
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self._git(folder, "init", "-q", "--bare", "-b", "main", str(self.remote))
-        self._git(folder, "clone", "-q", str(self.remote), str(self.agent))
-        shutil.copytree(world.agent, self.agent, dirs_exist_ok=True)
-        (self.agent / ".gitignore").write_text("__pycache__/\n")
-        for words in (
-            ["add", "-A"],
-            ["commit", "-q", "-m", "The desk"],
-            ["push", "-q", "origin", "HEAD:main"],
-        ):
-            self._git(self.agent, *words)
+        self.git(folder, "init", "-q", "--bare", "-b", "main", str(self.remote))
+        self.git(folder, "clone", "-q", str(self.remote), str(self.code))
+        agent.write(self.code)
+        workflow.put(self.code, agent.questions(77, workflow.EVALS), agent)
+        (self.code / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
+        self.push("The desk")
 
-    def _git(self, folder: Path, *words: str) -> str:
+    def git(self, folder: Path, *words: str) -> str:
         return subprocess.run([*_GIT, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    def push(self, message: str) -> None:
+        for words in (["add", "-A"], ["commit", "-q", "-m", message], ["push", "-q", "origin", "HEAD:main"]):
+            self.git(self.code, *words)
 
     def whet(
         self, *words: object, folder: Path | None = None, **variables: str
@@ -102,30 +126,25 @@ class Desk:
         """A command in a folder, that of the agent unless another is named, and in the agent's environment."""
         return subprocess.run(
             [self.python, "-m", "whet", *map(str, words)],
-            cwd=folder or self.agent,
-            env={**os.environ, **variables},
+            cwd=folder or self.code,
+            env={**os.environ, **self.variables, **variables},
             capture_output=True,
             text=True,
             timeout=900,
         )
 
-    def say(
-        self, folder: Path, questions: Sequence[dict[str, Any]], *, deployed: str = ""
-    ) -> list[dict[str, Any]]:
-        """The service of a folder, through the server; each question with its run and its answer."""
-        asked = self.folder / "asked.jsonl"
-        asked.write_text("".join(json.dumps(each) + "\n" for each in questions), encoding="utf-8")
-        code = ("--deployed", deployed) if deployed else ()
-        words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE, str(asked))
-        done = self.whet(*words, folder=folder, WHET_TOKEN=self.token, OPENAI_API_KEY="none")
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2_000:])
-        return [json.loads(line) for line in done.stdout.splitlines()]
-
     @contextmanager
-    def served(self, upstream: str) -> Iterator[None]:
-        """`whet serve` before the agent's model."""
-        words = ("serve", "--store", self.store, "--port", "0", "--upstream", upstream)
+    def served(self) -> Iterator[None]:
+        """`whet serve` before the agent's model, if it has one."""
+        upstream = self.variables.get("OPENAI_BASE_URL")
+        words = (
+            "serve",
+            "--store",
+            self.store,
+            "--port",
+            "0",
+            *(("--upstream", upstream) if upstream else ()),
+        )
         log = open(self.folder / "server.log", "w", encoding="utf-8")  # noqa: SIM115
         process = subprocess.Popen(
             [self.python, "-u", "-m", "whet", *map(str, words)], stdout=log, stderr=subprocess.STDOUT
@@ -136,9 +155,8 @@ class Desk:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(said)
                 time.sleep(0.1)
-            self.url = next(word for word in said.split() if word.startswith("http://127.0.0.1")).rstrip(
-                "/.,;"
-            )
+            address = next(word for word in said.split() if word.startswith("http://127.0.0.1"))
+            self.url = address.rstrip("/.,;")
             self.token = self.whet("token", "write", "--store", self.store).stdout.strip()
             yield
         finally:
@@ -146,197 +164,278 @@ class Desk:
             process.wait(30)
             log.close()
 
-    def people_ask(self) -> None:
-        """A day: everybody asks, those whom the trial's share draws are served its folder, and gives a thumb."""
-        self.day += 1
-        questions = self.world.people.questions(self.seed + 1_000 * self.day)
-        with Store(self.store) as store:
-            trial = store.state("autopilot/trial")
-            newest = store.newest()
-        standing = trial if trial and not trial["ended"] else None
-        arms: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
-        for number, asked in enumerate(questions):
-            draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
-            arms[standing is not None and draw < standing["share"]].append(asked)
-        answered, notes = [], []
-        for tried, mine in arms.items():
-            folder = Path(standing["folder"]) if tried and standing else self.agent
-            deployed = str(standing["bundle"]) if tried and standing else ""
-            answered += self.say(folder, mine, deployed=deployed) if mine else []
-        time.sleep(2.0)  # a run is whole once its call is quiet
-        with Store(self.store) as store:
-            versions = set(store.bundle(standing["bundle"]).ids.values()) if standing else set()
-            for said in answered:
-                person, question, text = said["person"], said["question"], said["answer"]
-                value = self.world.people.thumb(self.seed + self.day, person, question, text)
-                notes.append(Feedback(run=said["run"], value=float(value)))
-            for run in store.trajectories(after=newest):
-                self.night.tried += not versions.isdisjoint(run.versions.values())
-            if self.shuffled:
-                values = [note.value for note in notes]
-                random.Random(self.day).shuffle(values)
-                notes = [replace(note, value=value) for note, value in zip(notes, values, strict=True)]
-            store.add_feedback(*notes)
-        self.asked += len(notes)
-
-    def look(self, model: str, adviser: str, github: ScriptedGitHub) -> None:
-        """One look of the autopilot."""
-        variables = {
-            "OPENAI_BASE_URL": model,
-            "OPENAI_API_KEY": "none",
-            "GITHUB_TOKEN": TOKEN,
-            "GITHUB_API_URL": github.url,
-            "GITHUB_REPOSITORY": SLUG,
-        }
-        done = self.whet(
-            *(
-                "autopilot",
-                "--store",
-                self.store,
-                "--agent",
-                self.agent / "desk.py",
-                "--entry",
-                "desk:answer",
-            ),
-            *("--model", "adviser", "--base-url", adviser, "--mode", "act", "--deliver", "remote"),
-            *("--share", SHARE, "--calls", 300, "--proofs", 12, "--output", self.folder / "autopilot"),
-            *("--seed", self.seed),
-            **variables,
-        )
-        (self.folder / "autopilot.log").open("a").write(done.stdout + done.stderr)
+    def say(
+        self, folder: Path, asked: Sequence[dict[str, str]], *, deployed: str = ""
+    ) -> list[dict[str, Any]]:
+        """The service of a folder, through the server; each question with its run and its answer."""
+        questions = self.folder / f"asked-{deployed or 'live'}.jsonl"
+        questions.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
+        code = ("--deployed", deployed) if deployed else ()
+        words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE, str(questions))
+        done = self.whet(*words, folder=folder, WHET_TOKEN=self.token)
         if done.returncode:
             raise RuntimeError(done.stderr[-2_000:])
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def merge(self) -> None:
-        """Merge what was delivered, after the workflow's check and a stranger's look at it."""
+    def people_ask(self) -> None:
+        """A day: everybody asks, those whom the trial's share draws are served its folder, and some rate the answer."""
+        self.day += 1
+        with Store(self.store) as store:
+            trial, newest = store.state("autopilot/trial"), store.newest()
+        standing = trial if trial and not trial["ended"] else None
+        arms: dict[bool, list[dict[str, str]]] = {False: [], True: []}
+        for asked in self.agent.questions(self.day, self.daily):
+            draw = int(digest([standing and standing["release"], self.day, asked["person"]], 8), 16) / 16**8
+            arms[standing is not None and draw < standing["share"]].append(asked)
+        # Beside each other: of a deployed trial nobody is drawn before its first run.
+        with ThreadPoolExecutor() as threads:
+            saying = [threads.submit(self.say, self.code, arms[False])]
+            if standing and arms[True]:
+                code = Path(standing["folder"])
+                saying.append(threads.submit(self.say, code, arms[True], deployed=str(standing["bundle"])))
+            answered = [said for each in saying for said in each.result()]
+        time.sleep(2.0)  # a run is whole once its calls are quiet
+        notes = [
+            Feedback(run=said["run"], value=value)
+            for said in answered
+            if (value := thumb(self.agent, self.day, said, said["answer"])) is not None
+        ]
+        if self.shuffled:
+            values = [note.value for note in notes]
+            random.Random(self.day).shuffle(values)
+            notes = [replace(note, value=value) for note, value in zip(notes, values, strict=True)]
+        with Store(self.store) as store:
+            versions = set(store.bundle(standing["bundle"]).ids.values()) if standing else set()
+            self.night.tried += sum(
+                not versions.isdisjoint(run.versions.values()) for run in store.trajectories(after=newest)
+            )
+            store.add_feedback(*notes)
+
+    def look(self, adviser: str, forge: Forge) -> None:
+        """One look of the autopilot."""
+        options = {
+            "--store": self.store, "--agent": self.code / "desk.py", "--entry": self.agent.entry,
+            "--model": "adviser", "--base-url": adviser, "--mode": "act", "--deliver": "remote", "--share": SHARE,
+            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 240, "--seed": 1,
+            "--output": self.folder / "autopilot",
+        }  # fmt: skip
+        words = [str(word) for pair in options.items() for word in pair]
+        at_github = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": forge.url, "GITHUB_REPOSITORY": SLUG}
+        with (self.folder / "autopilot.log").open("a", encoding="utf-8") as log:
+            process = subprocess.Popen(
+                [self.python, "-m", "whet", "autopilot", *words],
+                cwd=self.code,
+                env={**os.environ, **self.variables, **at_github},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                code = process.wait(_LIMIT)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                code = process.wait(60)
+        if code:
+            raise RuntimeError((self.folder / "autopilot.log").read_text(encoding="utf-8")[-2_000:])
+
+    def merge(self, forge: Forge) -> None:
+        """Merge the pull requests that came, each after a stranger's look at it and the workflow's check."""
         with Store(self.store) as store:
             works = [store.state(f"autopilot/work/{issue.id}") or {} for issue in store.issues.read()]
         for work in works:
             branch = work.get("branch")
-            if work.get("stage") != "shipped" or not branch or branch in self._merged:
+            if (
+                work.get("stage") != "shipped"
+                or not branch
+                or branch in {each["branch"] for each in self._merged}
+            ):
                 continue
-            self._merged.add(branch)
+            self._merged.append(work)
             self.night.shipped += 1
             clone = self.folder / f"clone-{len(self._merged)}"
-            self._git(
+            self.git(
                 self.folder, "clone", "-q", "--single-branch", "-b", branch, str(self.remote), str(clone)
             )
             words = str(work["command"]).split()
             told = subprocess.run(
                 [sys.executable, "-m", *words], cwd=clone, capture_output=True, check=False
             ).stdout
-            self.night.repeated += any(
-                file.read_bytes().strip() == told.strip()
-                for file in clone.glob(".whet-proofs/*/verdict.json")
-            )
-            check = [word for word in words if word != "--json"] + ["--github"]
-            summary = self.folder / "summary.md"
-            ran = subprocess.run(
-                [sys.executable, "-m", *check],
-                cwd=clone,
-                env={**os.environ, "GITHUB_STEP_SUMMARY": str(summary)},
-                capture_output=True,
-                check=False,
-            )
-            self.night.checks[ran.returncode] += 1
-            self._git(self.agent, "fetch", "-q", "origin")
-            self._git(self.agent, "merge", "-q", "--no-edit", f"origin/{branch}")
-            self._git(self.agent, "push", "-q", "origin", "HEAD:main")
+            proofs = [file.read_bytes().strip() for file in clone.glob(".whet-proofs/*/verdict.json")]
+            self.night.repeated += told.strip() in proofs
+            check = self.checked(forge, branch)
+            self.night.checks.append(check)
+            self.night.passed += check.conclusion == "success"
+            self.git(self.code, "fetch", "-q", "origin")
+            self.git(self.code, "merge", "-q", "--no-edit", f"origin/{branch}")
+            self.git(self.code, "push", "-q", "origin", "HEAD:main")
 
-    def right(self, model: str) -> float:
-        """The share of fresh questions that the agent answers rightly, which only the test knows; unrecorded."""
-        questions = self.world.people.questions(self.seed + 99)
-        asked = self.folder / "fresh.jsonl"
-        asked.write_text("".join(json.dumps(each) + "\n" for each in questions), encoding="utf-8")
+    def checked(self, forge: Forge, branch: str) -> Check:
+        """What the repository's workflow says of a branch."""
+        place = self.folder / f"runner-{len(forge.checks)}"
+        return workflow.run(self.remote, branch, place, self.python, self.variables, forge)
+
+    def make_worse(self, forge: Forge) -> None:
+        """A pull request of somebody who undoes what makes the agent right, and the workflow's check of it."""
+        self.git(self.code, "switch", "-q", "-c", "faster")
+        for name, text in self.agent.worse(self.code).items():
+            (self.code / name).write_text(text, encoding="utf-8")
+        self.git(self.code, "commit", "-q", "-a", "-m", "Faster")
+        self.git(self.code, "push", "-q", "origin", "faster")
+        self.git(self.code, "switch", "-q", "main")
+        forge.opened("faster")
+        self.night.worse = self.checked(forge, "faster")
+
+    def relapse(self, adviser: str, forge: Forge) -> None:
+        """Somebody undoes a merged repair; its issue has to be opened again, and the repair taken back."""
+        for work in self._merged:
+            undone = subprocess.run(
+                ["git", "apply", "-R", "-"], input=str(work["patch"]), text=True, cwd=self.code, check=False
+            )
+            if not undone.returncode:
+                break
+        else:
+            return
+        self.push("Tidied up")
+        self.night.reopened = False
+        for _ in range(3):
+            self.people_ask()
+            self.look(adviser, forge)
+            with Store(self.store) as store:
+                back = [row for row in read(store) if row.step == "take back"]
+                moved = {
+                    row.issue
+                    for row in back
+                    if any(move.status.value == "reopened" for move in store.issues.history(row.issue))
+                }
+            if moved:
+                self.night.reopened = True
+                return
+
+    def right(self) -> dict[str, float]:
+        """Fault, or "all" → the share of fresh questions that are answered right; nothing of it is recorded."""
+        asked = self.agent.questions(99, self.daily)
+        questions = self.folder / "fresh.jsonl"
+        questions.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
         done = subprocess.run(
-            [self.python, "-c", _SERVICE, str(asked)],
-            cwd=self.agent,
-            env={**os.environ, "OPENAI_BASE_URL": model, "OPENAI_API_KEY": "none"},
+            [self.python, "-c", _SERVICE, str(questions)],
+            cwd=self.code,
+            env={**os.environ, **self.variables},
             capture_output=True,
             text=True,
             check=True,
         )
-        answered = [json.loads(line) for line in done.stdout.splitlines()]
-        right = self.world.truth.right
-        return sum(right(said["question"], said["answer"]) for said in answered) / len(questions)
+        rights: dict[str, list[bool]] = {"all": []}
+        for said in map(json.loads, done.stdout.splitlines()):
+            right = self.agent.right(said, said["answer"])
+            rights["all"].append(right)
+            if fault := self.agent.spoilt(said):
+                rights.setdefault(fault, []).append(right)
+        return {id: sum(each) / len(each) for id, each in rights.items()}
 
 
-def spend(folder: Path, python: Path, seed: int, *, shuffled: bool = False) -> WholeNight:
-    """One night of the agent."""
-    world = World.read(WORLD, agent="agent_langgraph")
+def spend(folder: Path, agent: WholeAgent, python: Path, *, daily: int, shuffled: bool = False) -> WholeNight:
+    """One night of an agent."""
     began = time.monotonic()
     with (
-        ScriptedServer(
-            answers("langgraph", lambda request: str(world.model.answer(request, seed))),
-            models=("desk-small",),
-        ) as model,
-        ScriptedServer(
-            lambda request: str(world.model.advise(request, seed)), models=("adviser",)
-        ) as adviser,
-        ScriptedGitHub(SLUG, token=TOKEN) as github,
+        agent.served() as variables,
+        ScriptedServer(lambda request: str(agent.advise(request)), models=("adviser",)) as adviser,
+        Forge() as forge,
     ):
-        desk = Desk(folder, world, python, seed, shuffled=shuffled)
-        night = desk.night
-        with desk.served(model.base_url):
-            night.before = desk.right(model.base_url)
-            for _ in range(2):
-                desk.people_ask()
-            for _ in range(ROUNDS):
-                desk.look(model.base_url, adviser.base_url, github)
-                desk.merge()
-                desk.people_ask()
-            desk.look(model.base_url, adviser.base_url, github)
-            desk.merge()
-            night.after = desk.right(model.base_url)
-        night.pulls = len(github.pulls)
-        with Store(desk.store) as store:
+        team = Team(folder, agent, python, daily=daily, shuffled=shuffled)
+        team.variables, night = variables, team.night
+        with team.served():
+            night.before = team.right()
+            for _ in range(DAYS):
+                team.people_ask()
+            for _ in range(SHUFFLED if shuffled else ROUNDS):
+                team.look(adviser.base_url, forge)
+                team.merge(forge)
+                team.people_ask()
+            team.look(adviser.base_url, forge)
+            team.merge(forge)
+            night.after = team.right()
+            night.pulls = len(forge.pulls)
+            if not shuffled:
+                team.make_worse(forge)
+                team.relapse(adviser.base_url, forge)
+        with Store(team.store) as store:
             night.steps = Counter(row.step for row in read(store))
+            night.agent_calls = int((store.state("autopilot/000001/spent") or {}).get("rollouts", 0))
     night.minutes = (time.monotonic() - began) / 60
     return night
 
 
-def night_whole(folder: Path, seeds: Sequence[int]) -> bool:
+def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS) -> bool:
     """Print the table; True if no line was missed."""
+    folder = folder.resolve()  # processes of several folders are given it
     folder.mkdir(parents=True, exist_ok=True)
-    python = environment("langgraph", folder)
     noted = []
-    for seed in seeds:
-        night = spend(folder / f"langgraph-{seed}", python, seed)
-        noted.append(
-            Noted(
-                f"LangGraph, seed {seed}",
-                _figures(night),
-                {
-                    "a repair is a pull request": night.pulls >= 1 and night.pulls == night.shipped,
-                    "each verdict is repeated in a clone": night.repeated == night.shipped > 0,
-                    "the workflow's step says keep": night.checks == {0: night.shipped},
-                    "each trial was shadowed first": night.steps["shadow"] >= night.steps["trial"] > 0,
-                    f"+{100 * GAIN:.0f} points": night.after - night.before >= GAIN,
-                },
-            )
-        )
-        control = spend(folder / f"shuffled-{seed}", python, seed, shuffled=True)
-        noted.append(
-            Noted(
-                f"thumbs shuffled, seed {seed}",
-                _figures(control),
-                {"nothing ships": control.shipped == control.pulls == 0},
-            )
-        )
+    for part in parts:
+        if part == "ci":
+            noted.append(_prompt_checks(folder / "prompt"))
+            continue
+        python = environment("langgraph", folder) if part == "langgraph" else Path(sys.executable)
+        for seed in seeds:
+            for shuffled in (False, True):
+                agent: WholeAgent = (
+                    LangGraphDesk(seed) if part == "langgraph" else MailDesk(seed, folder / f"company-{seed}")
+                )
+                place = folder / f"{part}-{seed}{'-shuffled' if shuffled else ''}"
+                daily = 700 if part == "langgraph" else 1_400
+                night = spend(place, agent, python, daily=daily, shuffled=shuffled)
+                name = f"{agent.name}, seed {seed}{', thumbs shuffled' if shuffled else ''}"
+                noted.append(Noted(name, _figures(night), _lines(night, shuffled=shuffled)))
+                print(noted[-1], flush=True)
     about = (__doc__ or "").partition("\n")[0]
     return report("A night: the whole", about, noted, page=False)
 
 
-def _figures(night: WholeNight) -> dict[str, str]:
+def _prompt_checks(folder: Path) -> Noted:
+    """Pull requests to the repository of a prompt, which `whet gate --ci` checks."""
+    checks = prompt_repository(folder)
+    lines = {
+        "the one with rules passes": checks["rules"].conclusion == "success"
+        and "KEEP" in checks["rules"].annotation,
+        "the one with other words fails": checks["polite"].conclusion == "failure",
+        "the one without the rules fails, and says why": checks["shorter"].conclusion == "failure"
+        and "DROP" in checks["shorter"].annotation,
+    }
+    said = {branch: f"{check.conclusion}: {check.annotation}" for branch, check in checks.items()}
+    return Noted("a prompt's repository", said, lines)
+
+
+def _lines(night: WholeNight, *, shuffled: bool) -> dict[str, bool]:
+    """What has to be reached, and whether it was."""
+    if shuffled:
+        return {"nothing ships": night.shipped == night.pulls == 0}
+    worse = night.worse
     return {
-        "right before %": f"{100 * night.before:.1f}",
-        "after %": f"{100 * night.after:.1f}",
-        "shipped": str(night.shipped),
+        "a planted fault is repaired": bool(night.repaired),
+        "each repair is a pull request": night.pulls == night.shipped + 0 and night.pulls >= 1,
+        "its command repeats the verdict in a clone": night.repeated == night.shipped > 0,
+        "CI passes it, with an annotation": night.passed == night.shipped
+        and all(c.annotation for c in night.checks),
+        "CI fails what is worse, and says why": worse is not None
+        and worse.conclusion == "failure"
+        and "DROP" in worse.annotation,
+        "each trial was shadowed first": night.steps["shadow"] >= night.steps["trial"] > 0,
+        "runs on trial say so": night.tried > 0,
+        "a relapse is opened again": night.reopened is True,
+        "within the calls": night.agent_calls <= AGENT_CALLS,
+    }
+
+
+def _figures(night: WholeNight) -> dict[str, str]:
+    checks = Counter(check.conclusion for check in night.checks)
+    return {
+        "right before %": ", ".join(f"{id} {100 * share:.0f}" for id, share in night.before.items()),
+        "after %": ", ".join(f"{id} {100 * share:.0f}" for id, share in night.after.items()),
+        "repaired": ", ".join(night.repaired) or "none",
         "pull requests": str(night.pulls),
         "verdicts repeated": str(night.repeated),
+        "checks": ", ".join(f"{count} x {name}" for name, count in sorted(checks.items())) or "none",
+        "said of the worse": night.worse.annotation if night.worse else "–",
         "runs on trial": str(night.tried),
-        "checks": ", ".join(f"{count} x exit {code}" for code, count in sorted(night.checks.items()))
-        or "none",
         "steps": ", ".join(f"{count} {step}" for step, count in night.steps.most_common()),
+        "agent calls": str(night.agent_calls),
         "minutes": f"{night.minutes:.1f}",
     }

@@ -60,7 +60,15 @@ class Inbox:
             matched = {word for word in words if word in (mail.subject + " " + mail.body).lower()}
             subject = sum(word in mail.subject.lower() for word in words)
             found.append(
-                SimpleNamespace(id=id, sender=mail.sender, date=mail.date, subject=mail.subject, matched=matched, in_subject=subject)
+                SimpleNamespace(
+                    id=id,
+                    sender=mail.sender,
+                    sender_name=mail.sender_name,
+                    date=mail.date,
+                    subject=mail.subject,
+                    matched=matched,
+                    in_subject=subject,
+                )
             )
         return found[:limit]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -42,6 +42,17 @@ class JournalRow:
         return neutral(f"{when}  {about} {self.step:9} {self.sentence}")
 
 
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """What a row is to say."""
+
+    sentence: str
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    issue: str = ""
+    work: Mapping[str, Json] | None = None
+    """Where the work on the issue stands from now on; None where it stands as before."""
+
+
 class Journal:
     """The journal of a night, and where the work on each issue stands."""
 
@@ -59,21 +70,38 @@ class Journal:
         **facts: Json,
     ) -> JournalRow:
         """Add a row, together with where the work on the issue stands from now on; both or neither."""
-        row = JournalRow(
-            night=self._night.number,
-            number=self._next,
-            at=self._night.now,
-            issue=issue,
-            step=step,
-            sentence=sentence,
-            facts=facts,
-        )
-        with self._store.batch() as batch:
-            batch.put_state(f"{self._night.prefix}/journal/{self._next:06d}", msgspec.to_builtins(row))
-            if work is not None:
-                batch.put_state(f"autopilot/work/{issue}", dict(work))
-        self._next += 1
+        (row,) = self.write_together(step, [NewRow(sentence, facts, issue, work)])
         return row
+
+    def write_together(
+        self, step: str, rows: Sequence[NewRow], states: Mapping[str, Json] | None = None
+    ) -> list[JournalRow]:
+        """Add the rows of one step on several issues, with where the work on each stands; all or none.
+
+        Args:
+            states: key → value, of what else stands otherwise from now on.
+        """
+        written = [
+            JournalRow(
+                night=self._night.number,
+                number=number,
+                at=self._night.now,
+                issue=row.issue,
+                step=step,
+                sentence=row.sentence,
+                facts=row.facts,
+            )
+            for number, row in enumerate(rows, self._next)
+        ]
+        with self._store.batch() as batch:
+            for row, new in zip(written, rows, strict=True):
+                batch.put_state(f"{self._night.prefix}/journal/{row.number:06d}", msgspec.to_builtins(row))
+                if new.work is not None:
+                    batch.put_state(f"autopilot/work/{new.issue}", dict(new.work))
+            for key, value in (states or {}).items():
+                batch.put_state(key, value)
+        self._next += len(rows)
+        return written
 
     def work(self, issue: str) -> dict[str, Any]:
         """Where the work on an issue stands; empty before the first step."""

@@ -21,7 +21,7 @@ import msgspec
 from ..errors import BudgetExceeded, StoreBusyError
 from ..models.budget import Meter
 from ..record.store import Store
-from ..types import Budget, digest
+from ..types import Budget, Json, digest
 
 _NIGHT, _STOP, _START = "autopilot/night", "autopilot/stop", "autopilot/start"
 TRIAL = "autopilot/trial"
@@ -76,6 +76,28 @@ class NightMeter(Meter):
         super().settle(**corrections)
         self._night.keep(self.spent)
 
+    def held(self, purpose: str) -> int:
+        """Calls of the agent that a purpose holds."""
+        return int(self._night.store.state(self._night.held_key(purpose)) or 0)
+
+    def hold(self, purpose: str, rollouts: int) -> None:
+        """Have a purpose hold so many calls of the agent in all: more are spent, fewer are given back.
+
+        For calls that another process makes and notes.  One that takes over from a killed one holds what was called
+        and what is left to call, and so pays for nothing twice.
+
+        Raises:
+            BudgetExceeded: it needs more, and that is not left.
+        """
+        more = rollouts - self.held(purpose)
+        if more > 0 and (over := self._night.over()):
+            raise BudgetExceeded(over)
+        if more > 0:
+            super().reserve(rollouts=more)
+        else:
+            super().settle(rollouts=more)
+        self._night.keep(self.spent, {self._night.held_key(purpose): rollouts})
+
 
 class Night:
     """One night: its budget, its spending, its people, its end.
@@ -112,10 +134,18 @@ class Night:
         """Unix time in seconds."""
         return float(self._clock())
 
-    def keep(self, spent: dict[str, float]) -> None:
-        """Write what is spent; returns once it is durable."""
-        self.recorded |= {kind: amount for kind, amount in spent.items() if amount}
-        self.store.put_state(f"{self.prefix}/spent", self.recorded)
+    def held_key(self, purpose: str) -> str:
+        """Of the state that says what a purpose holds of the budget."""
+        return f"{self.prefix}/held/{purpose}"
+
+    def keep(self, spent: dict[str, float], states: Mapping[str, Json] | None = None) -> None:
+        """Write what is spent, and what belongs to it; returns once it is durable."""
+        # Also what has gone back to nothing.
+        self.recorded |= {kind: amount for kind, amount in spent.items() if amount or kind in self.recorded}
+        with self.store.batch() as batch:
+            batch.put_state(f"{self.prefix}/spent", dict(self.recorded))
+            for key, value in (states or {}).items():
+                batch.put_state(key, value)
 
     def over(self) -> str:
         """Why nothing more may be done, "" while something may."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,11 +23,11 @@ from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
 from .asking import answer_of, ask, settled
-from .journal import Journal, JournalRow
+from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
 from .shadowing import RepairShadows
 from .shipping import RepairDelivery, ship, take_back
-from .trying import LiveTrials
+from .trying import LiveTrials, TogetherStepped
 from .weights import WeightJob, WeightOptions
 from .work import Stepped, Workshop
 
@@ -170,6 +170,11 @@ class Autopilot:
         if not runs_at_last.get("find") or runs >= _FRESH * runs_at_last["find"]:
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        for issue, work in works:
+            if work.get("stage") == "shipped" and issue.status is not IssueStatus.REOPENED:
+                self._moved(
+                    issue, work, "its repair is live"
+                )  # a process was killed behind the row that says so
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(issue, work, runs)
@@ -188,6 +193,7 @@ class Autopilot:
 
     def _trial_due(self) -> tuple[str, None, dict[str, Any]] | None:
         """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
+        self._shadows.end_harmful()
         ready = self._to_try()
         if not ready:
             return None
@@ -328,11 +334,12 @@ class Autopilot:
         if name == "find":
             await self._found(facts["runs"])
         elif name == "shadow" and "weights" not in facts:
-            self._decided(name, *await self._shadows.run(self._trials.number + 1, self._to_try()))
+            self._decided(name, await self._shadows.run(self._trials.number + 1, self._to_try()))
+            self._shadows.end_harmful()
         elif name == "trial":
             works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
             share = min(self.night.budget.share, 0.5)
-            self._decided(name, *self._trials.begin(works, share, shadow=facts["shadow"]["trial"]))
+            self._decided(name, self._trials.begin(works, share, shadow=facts["shadow"]["trial"]))
             settled(self.store, facts["subject"])
         elif name == "refuse":
             self._refused(facts["subject"], facts.get("weights"))
@@ -359,13 +366,13 @@ class Autopilot:
             self._trials.close(self.journal.work)
             self._note("look", facts["runs"])
 
-    def _decided(
-        self, name: str, sentence: str, stepped: Mapping[str, Stepped], facts: Mapping[str, Json]
-    ) -> None:
-        """The rows of a step on several repairs together."""
-        self._write(name, sentence, **facts)
-        for id, step in stepped.items():
-            self._row(name, step, id)
+    def _decided(self, name: str, together: TogetherStepped) -> None:
+        """The rows of a step on several repairs together, in one transaction."""
+        rows = [NewRow(step.sentence, step.facts, id, step.work) for id, step in together.stepped.items()]
+        whole = NewRow(together.sentence, together.facts)
+        for row in self.journal.write_together(name, [whole, *rows], together.states):
+            self.say(row)
+        for id, step in together.stepped.items():
             self._moved(self.store.issues.get(id), step.work, step.sentence)
 
     async def _found(self, runs: int) -> None:

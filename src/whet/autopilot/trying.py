@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -30,6 +30,18 @@ _LEAST_EXPECTED = 1.0
 """E-value that half of those pairs must have reached."""
 
 
+@dataclass(frozen=True, slots=True)
+class TogetherStepped:
+    """What a step on several repairs did."""
+
+    sentence: str
+    stepped: Mapping[str, Stepped] = field(default_factory=dict)
+    """Id of an issue → what became of its repair."""
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    states: Mapping[str, Json] = field(default_factory=dict)
+    """Key → value, to be written in one transaction with the rows, so that no kill comes between them."""
+
+
 @dataclass
 class LiveTrials:
     """The trials of an autopilot, one at a time."""
@@ -49,10 +61,8 @@ class LiveTrials:
         trial = self.workshop.store.state(TRIAL)
         return int(trial["number"]) if trial else 0
 
-    def begin(
-        self, works: dict[str, dict[str, Any]], share: float, *, shadow: str
-    ) -> tuple[str, dict[str, Stepped], dict[str, Json]]:
-        """Put repairs on trial; what becomes of each, and the trial's own facts.
+    def begin(self, works: dict[str, dict[str, Any]], share: float, *, shadow: str) -> TogetherStepped:
+        """Put repairs on trial.
 
         Args:
             shadow: the trial in whose shadow they ran, together, and which goes on.
@@ -61,11 +71,11 @@ class LiveTrials:
         number = self.number + 1
         folder = bench.settings.output / f"trial-{number}"
         boarded = board(store, self.root, folder, works, bench.shipped())
-        standing = {trial.trial: trial for trial in store.on_trial()}
-        if boarded.left or standing[shadow].candidate != boarded.bundle.id:
+        on_trial = {trial.trial: trial for trial in store.on_trial()}
+        if boarded.left or on_trial[shadow].candidate != boarded.bundle.id:
             why = "the source has changed since it ran in the shadow"
             store.retire(shadow, reason=f"autopilot: {why}")
-            return f"{why}: it does so anew", {}, {}
+            return TogetherStepped(f"{why}: it does so anew")
         stepped: dict[str, Stepped] = {}
         release = store.release(
             boarded.bundle,
@@ -75,20 +85,17 @@ class LiveTrials:
             new_names=True,
             reason=f"autopilot: trial {number} of {len(boarded.issues)} repairs",
         )
-        store.put_state(
-            TRIAL,
-            {
-                "number": number,
-                "began": bench.night.now,
-                "bundle": boarded.bundle.id,
-                # Of the trial and not of the entry, which moves with its share.
-                "release": release.trial,
-                "folder": str(boarded.folder),
-                "issues": list(boarded.issues),
-                "share": share,
-                "ended": False,
-            },
-        )
+        standing: dict[str, Json] = {
+            "number": number,
+            "began": bench.night.now,
+            "bundle": boarded.bundle.id,
+            # Of the trial and not of the entry, which moves with its share.
+            "release": release.trial,
+            "folder": str(boarded.folder),
+            "issues": list(boarded.issues),
+            "share": share,
+            "ended": False,
+        }
         for id in boarded.issues:
             sentence = f"on trial {number} with {share:.0%} of the traffic: people judge it by their thumbs"
             stepped[id] = Stepped(sentence, {**works[id], "stage": "on trial", "trial": number, "apart": ""})
@@ -102,7 +109,7 @@ class LiveTrials:
             "bundle": boarded.bundle.id,
             "folder": str(boarded.folder),
         }
-        return sentence, stepped, facts
+        return TogetherStepped(sentence, stepped, facts, {TRIAL: standing})
 
     def arms(self, work: dict[str, Any], trial: dict[str, Any]) -> LiveArms:
         """What people said on both sides in an issue's part of the traffic, since the trial began."""

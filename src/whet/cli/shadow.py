@@ -58,6 +58,7 @@ def replay_under(
     """
     from ..judge.replay import again
     from ..prove.shadow import trial_of
+    from ..record.store.trials import shadow_experiment
 
     release = trial_of(store, trial)
     slots = asyncio.Semaphore(8)
@@ -69,7 +70,13 @@ def replay_under(
     async def all_of_them() -> list[Replayed]:
         return await asyncio.gather(*(replayed(run) for run in _traffic(recorded)))
 
-    return _recorded(store, release, asyncio.run(all_of_them()))
+    counts: Counter[str] = Counter()
+    for pair in asyncio.run(all_of_them()):
+        ended, shadow = _shadow(release, pair)
+        counts[ended] += 1
+        if shadow is not None:
+            store.put(shadow, experiment=shadow_experiment(release.trial), replace=True)
+    return counts
 
 
 def replay_folder_under(
@@ -91,7 +98,7 @@ def replay_folder_under(
     from urllib.parse import urlsplit
 
     from ..learn.evolution.agents.shut_replay import ShutReplay
-    from ..prove.shadow import far_more, trial_of
+    from ..prove.shadow import ReplayProgress, far_more, trial_of
     from ..record.store.bundles import EMPTY
     from ..record.store.trials import changes
     from ..types import Bundle
@@ -99,10 +106,9 @@ def replay_folder_under(
 
     release, runs = trial_of(store, trial), _traffic(recorded)
     candidate = Bundle(changes(release, store.live() or EMPTY))
-    counts: Counter[str] = Counter()
+    counts, progress = Counter[str](), ReplayProgress(store, release.trial)
 
-    async def all_of_them(port: int, calls: ModelCalls) -> list[Replayed]:
-        pairs = []
+    async def all_of_them(port: int, calls: ModelCalls) -> None:
         async with AsyncExitStack() as stack:
 
             async def opened(folder: Path, bundle: Bundle) -> ShutReplay:
@@ -112,22 +118,24 @@ def replay_folder_under(
             tried = await opened(folders[0], candidate)
             control = None if folders[1] is None else await opened(folders[1], Bundle())
             for run in runs:
+                progress.begin(run.id)
                 pair = await tried.replay(run)
+                ended, shadow = _shadow(release, pair)
                 if control is not None and pair.faithful and (pair.again.error or far_more(run, pair.again)):
+                    progress.begin(run.id)
                     as_it_is = (await control.replay(run)).again
                     if as_it_is.error or (not far_more(as_it_is, pair.again) and not pair.again.error):
-                        counts["the agent as it is does the same when it is replayed"] += 1
-                        continue
-                pairs.append(pair)
-        return pairs
+                        ended, shadow = "the agent as it is does the same when it is replayed", None
+                progress.end(run.id, ended, shadow)
+                counts[ended] += 1
 
     with on_trial(metered=True) as calls:
         if calls is None:
             raise MissingExtra("the gateway that shadows ask through", "server")
         port = urlsplit(os.environ["OPENAI_BASE_URL"]).port
         assert port is not None
-        pairs = asyncio.run(all_of_them(port, calls))
-    return counts + _recorded(store, release, pairs)
+        asyncio.run(all_of_them(port, calls))
+    return counts
 
 
 def _traffic(recorded: Sequence[Trajectory]) -> list[Trajectory]:
@@ -136,37 +144,33 @@ def _traffic(recorded: Sequence[Trajectory]) -> list[Trajectory]:
     return [run for run in recorded if SHADOW not in run.meta]
 
 
-def _recorded(store: Store, release: Release, pairs: Sequence[Replayed]) -> Counter[str]:
-    """Record replays as the shadows of a trial; the counts of what became of them."""
-    from ..record.store.trials import SHADOW, shadow_experiment
+def _shadow(release: Release, pair: Replayed) -> tuple[str, Trajectory | None]:
+    """What became of a replay, and the shadow of its run; None where it is no pair."""
+    from ..prove.shadow import PAIRED
+    from ..record.store.trials import SHADOW
     from ..types import digest
 
-    counts: Counter[str] = Counter()
-    for pair in pairs:
-        if not pair.faithful:
-            counts[pair.counts.diverged[0]] += 1
-            continue
-        counts["paired"] += 1
-        of = pair.recorded.id
-        shadow = replace(
-            pair.again,
-            id=digest((SHADOW, release.trial, of), 24),
-            session=None,
-            subject=pair.recorded.subject,
-            meta={SHADOW: {"of": of, "trial": release.trial, "replayed": True}},
-        )
-        store.put(shadow, experiment=shadow_experiment(release.trial), replace=True)
-    return counts
+    if not pair.faithful:
+        return pair.counts.diverged[0], None
+    of = pair.recorded.id
+    shadow = replace(
+        pair.again,
+        id=digest((SHADOW, release.trial, of), 24),
+        session=None,
+        subject=pair.recorded.subject,
+        meta={SHADOW: {"of": of, "trial": release.trial, "replayed": True}},
+    )
+    return PAIRED, shadow
 
 
 def told(store: Store, trial: str, counts: Counter[str]) -> list[str]:
     """The counts, and what the shadows of the trial show, in lines."""
     from ..judge.replay import UNRECORDED
-    from ..prove.shadow import findings_of, shadow_pairs, trial_of
+    from ..prove.shadow import PAIRED, findings_of, shadow_pairs, trial_of
 
-    left_out = Counter({call: runs for call, runs in counts.items() if call != "paired"})
+    left_out = Counter({call: runs for call, runs in counts.items() if call != PAIRED})
     lines = [
-        f"{counted(counts['paired'], 'run')} replayed under the candidate, each beside the run that it shadows"
+        f"{counted(counts[PAIRED], 'run')} replayed under the candidate, each beside the run that it shadows"
     ]
     if left_out:
         lines.append(f"left out: {counted(left_out.total(), 'run')} {UNRECORDED}")

@@ -11,9 +11,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from ..errors import GateError, NotFoundError
 from ..judge import Reward, ascore, name_of
 from ..record.store import Release, Store
+from ..record.store.batch import Batch
 from ..record.store.bundles import EMPTY
 from ..record.store.trials import SHADOW, shadow_experiment
 from ..record.tracing.dialects.reading import LLM
@@ -27,6 +30,8 @@ _FAR_MORE, _LITTLE = 2.0, 200
 said."""
 _CRASHED, _FEWEST_CRASHED = 0.1, 2
 """Share of the pairs that a candidate may break, and how many of them say nothing yet."""
+PAIRED = "paired"
+"""What a run has come to that has a shadow."""
 
 
 def trial_of(store: Store, id: str) -> Release:
@@ -53,6 +58,50 @@ def shadow_pairs(store: Store, trial: str) -> list[tuple[Trajectory, Trajectory]
     real = store.trajectories(ids=[*shadows]) if shadows else ()
     # A shadow of the gateway was made without a look into the record, where the run's task is.
     return [(run, replace(shadows[run.id], task=run.task)) for run in real if run.id in shadows]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMark:
+    """How far a recorded run has come in the shadow of a trial; written before and after each run of an agent."""
+
+    begun: int = 0
+    """Runs of an agent for it, the candidate's and where that needs it the control's, broken off ones included."""
+    ended: str = ""
+    """`PAIRED`, or why it has no shadow; "" while it is under way, and of one whose process was killed."""
+
+
+def replay_marks(store: Store, trial: str) -> dict[str, ReplayMark]:
+    """Id of a recorded run → how far it has come in the shadow of a trial."""
+    return msgspec.convert(store.state(_marks_key(trial)) or {}, dict[str, ReplayMark])
+
+
+class ReplayProgress:
+    """The marks of the replays of one trial, as a process makes them."""
+
+    def __init__(self, store: Store, trial: str) -> None:
+        self._store, self._trial = store, trial
+        self._marks = replay_marks(store, trial)
+
+    def begin(self, run: str) -> None:
+        """An agent is about to be run for it; returns once that is durable."""
+        mark = self._marks.get(run, ReplayMark())
+        self._mark(self._store.batch(), run, ReplayMark(mark.begun + 1))
+
+    def end(self, run: str, ended: str, shadow: Trajectory | None = None) -> None:
+        """It has come to its end, and perhaps to a shadow, which is recorded in the same transaction."""
+        batch = self._store.batch()
+        if shadow is not None:
+            batch.put(shadow, experiment=shadow_experiment(self._trial), replace=True)
+        self._mark(batch, run, replace(self._marks[run], ended=ended))
+
+    def _mark(self, batch: Batch, run: str, mark: ReplayMark) -> None:
+        self._marks[run] = mark
+        batch.put_state(_marks_key(self._trial), msgspec.to_builtins(self._marks))
+        batch.submit().result()
+
+
+def _marks_key(trial: str) -> str:
+    return f"shadow/{trial}/replays"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,10 @@ class RepositoryAgent:
                         return mark
                 if self._named(paths, qualname) is None:
                     node, _ = definition(module.tree, qualname)
-                    return Mark(qualname.split(".")[-1].lower(), "function", relative, node.lineno, qualname)
+                    own = qualname.split(".")[-1].lower()
+                    if isinstance(node, FunctionNode) and self._alike(own):
+                        own = f"{module.name}.{qualname}".lower()
+                    return Mark(own, "function", relative, node.lineno, qualname)
         text = self._named(paths, qualname)
         if text is not None:
             return text
@@ -151,6 +154,11 @@ class RepositoryAgent:
     def _named(self, paths: Collection[str], name: str) -> Mark | None:
         """A text of one of these files by its own name: a tool's description, a resource, a skill."""
         return next((mark for mark in self.known if mark.path in paths and mark.name == name), None)
+
+    def _alike(self, own: str) -> bool:
+        """True if several targets, the entry included, are called so in their modules: none of them is told by it."""
+        names = {*self.names, self.entry_name or ""}
+        return sum(name.rpartition(":")[2].split(".")[-1].lower() == own for name in names) > 1
 
     def _is_text(self, path: str, key: str) -> bool:
         """True for a file that is a prompt, or the key of one that holds some; tools and skills are marked already."""

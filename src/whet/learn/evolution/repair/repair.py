@@ -406,8 +406,8 @@ async def opened(
         folder=settings.output / "artifacts",
         progress=progress,
     )
-    by_mark = {piece.mark.name: names[piece.part] for piece in agent.pieces}
-    suspects = {suspect.name: by_mark[agent.mark(suspect.name).name] for suspect in plan.suspects}
+    by_mark = {piece.mark: names[piece.part] for piece in agent.pieces}
+    suspects = {suspect.name: by_mark[agent.mark(suspect.name)] for suspect in plan.suspects}
     try:
         yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects, plan.words)
     finally:
