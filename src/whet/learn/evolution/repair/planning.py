@@ -48,7 +48,7 @@ class RepairSettings:
     """`module:function`; found in the file if None."""
     calls: int = 480
     """Most calls of the agent: of search and proof together."""
-    proposals: int = 32
+    proposals: int = 48
     """Most calls of the model that proposes."""
     seed: int = 0
     regime: Sampling = "new-group"

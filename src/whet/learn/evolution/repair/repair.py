@@ -59,8 +59,8 @@ _AT_ONCE = 10
 """Liked answers from elsewhere that are asked before it is looked whether a variant lost too many."""
 _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
-_LIKELIEST = 2
-"""Pieces of which a model is asked twice as often for variants as of the others."""
+_LIKELIEST, _OFTENER = 2, 3
+"""Pieces of which a model is asked for variants so many times as often as of the others."""
 _RIGHT = 0.55
 _GOOD = 0.75
 """Mean of the search's score from which no further piece is tried."""
@@ -129,13 +129,13 @@ class Repair:
             await self._moved([self.start.put(version) for version in versions])
             tried += len(versions)
         asking = [suspect for suspect in suspects if suspect.kind is not PieceKind.KNOB]
-        twice = asking[:_LIKELIEST]
-        unit = self.plan.settings.proposals // max(1, len(asking) + len(twice))
+        likeliest = asking[:_LIKELIEST]
+        unit = self.plan.settings.proposals // max(1, len(asking) + (_OFTENER - 1) * len(likeliest))
         for place, suspect in enumerate(suspects):
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
             last = place + 1 == len(suspects)
             share = (self.plan.rollouts - self.network.calls) // (1 if last else 2)
-            proposals = max(LEAST_VARIANTS, 2 * unit if suspect in twice else unit)
+            proposals = max(LEAST_VARIANTS, _OFTENER * unit if suspect in likeliest else unit)
             before = len(self.pool.bundles())
             try:
                 improvement, variants = await self._learn(suspect, max(8, share), proposals)
