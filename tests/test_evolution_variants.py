@@ -59,6 +59,24 @@ def test_of_variants_that_gain_the_same_the_one_that_others_agree_with_goes_firs
     assert pool.best() == [enough, one]
 
 
+def test_facts_that_two_repairs_take_out_of_the_same_lists_are_both_gone() -> None:
+    old = {"anna": ["size: 7", "points: 30", "size: tiny", "points: 7"], "ben": ["points: 4", "points: 7"]}
+    less = {name: [fact for fact in facts if fact != "size: tiny"] for name, facts in old.items()}
+    fewer = {name: [fact for fact in facts if fact != "points: 7"] for name, facts in old.items()}
+    now, before, after = (json.dumps(each, indent=1) + "\n" for each in (less, old, fewer))
+    both = {"anna": ["size: 7", "points: 30"], "ben": ["points: 4"]}
+    assert entries_merged(now, before, after) == json.dumps(both, indent=1) + "\n"
+    more = (
+        json.dumps({**old, "ben": ["points: 4", "points: 7", "size: 9"], "cleo": ["size: 8"]}, indent=1)
+        + "\n"
+    )
+    assert json.loads(entries_merged(now, before, more) or "") == {
+        **less, "ben": ["points: 4", "points: 7", "size: 9"], "cleo": ["size: 8"],
+    }  # fmt: skip
+    other = json.dumps({**old, "ben": "nobody"}, indent=1) + "\n"
+    assert entries_merged(json.dumps({**old, "ben": []}, indent=1) + "\n", before, other) is None
+
+
 def run_of(answer: str) -> Trajectory:
     task = Task(id="row", instruction="Is ivy poisonous?", initial_state={"input": "Is ivy poisonous?"})
     return Trajectory(id="run", task=task, output=answer, steps=(Step(action=answer),))
@@ -125,7 +143,10 @@ def test_values_that_two_repairs_exchange_in_a_file_stand_together_and_it_stays_
     )
     added = ROUTES.replace('  "soil"', '  "hours": "service",\n  "soil"')
     assert json.loads(entries_merged(added, ROUTES, other) or "")["hours"] == "service"
-    assert entries_merged(other, ROUTES, added) is None, "git finds both changes in one place"
+    # git finds both changes in one place.
+    assert list(json.loads(entries_merged(other, ROUTES, added) or "").items()) == [
+        ("cancelled", "sales"), ("return", "service"), ("hours", "service"), ("soil", "orders"),
+    ]  # fmt: skip
 
 
 def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks_of_it(

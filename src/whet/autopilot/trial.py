@@ -9,6 +9,7 @@ of its part, on either side (`evidence.py`).
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from ..repository.text import as_written, diff, plain
 from ..types import Bundle, Version
 from .work import bundle_of
 
+_ABSENT = object()
 Merger = Callable[[Mark, str, str, str], str | None]
 """Piece, its text now, before a repair and after it → the new text; None where it does not fit."""
 
@@ -197,11 +199,15 @@ def _code(mark: Mark) -> bool:
 def entries_merged(now: str, old: str, new: str) -> str | None:
     """Both changes of a JSON file: the values that one of them exchanges, in the text of the other.
 
-    Lines beside each other are one place to git, and both of a conflict make no JSON.
+    Lines beside each other are one place to git, and both of a conflict make no JSON.  What is more than an exchanged
+    value is merged by what it holds, where the text is as `json.dumps` writes it.
     """
     before, after = ([match.groupdict() for match in ENTRY.finditer(text)] for text in (old, new))
-    if [each["name"] for each in before] != [each["name"] for each in after]:
+    names = [[each["name"] for each in entries] for entries in (before, after)]
+    if names[0] != names[1] or before == after:
         merged = _merged(now, old, new, union=False)
+        if merged is None:
+            merged = held_merged(now, old, new)
     else:
         changes = [(was, to) for was, to in zip(before, after, strict=True) if was["value"] != to["value"]]
         merged = now if old != new and changes else None
@@ -216,6 +222,52 @@ def entries_merged(now: str, old: str, new: str) -> str | None:
     except ValueError:
         return None
     return merged
+
+
+def held_merged(now: str, old: str, new: str) -> str | None:
+    """Both changes of a JSON text by its values, written as it was; None where they are of the same value."""
+    try:
+        held = [json.loads(text) for text in (now, old, new)]
+        merged = _both(*held)
+    except ValueError:
+        return None
+    for indent, ascii_only in itertools.product((None, 1, 2, 3, 4, "\t"), (False, True)):
+        for end in ("", "\n"):
+            if json.dumps(held[0], indent=indent, ensure_ascii=ascii_only) + end == now:
+                return json.dumps(merged, indent=indent, ensure_ascii=ascii_only) + end
+    return None
+
+
+def _both(now: Any, old: Any, new: Any) -> Any:
+    """A value with what changed from `old` to `new`.
+
+    Raises:
+        ValueError: something else was made of the same value.
+    """
+    if new == old or now == new:
+        return now
+    if now == old:
+        return new
+    if isinstance(now, dict) and isinstance(old, dict) and isinstance(new, dict):
+        made, keys, before = dict[str, Any](), list(now), ""
+        for key in new:
+            if (
+                key not in keys
+            ):  # behind the one that it was put behind: of a table of rules the first may count
+                keys.insert(keys.index(before) + 1 if before in keys else 0, key)
+            before = key
+        for key in keys:
+            sides = [each.get(key, _ABSENT) for each in (now, old, new)]
+            if (value := _both(*sides)) is not _ABSENT:
+                made[key] = value
+        return made
+    if isinstance(now, list) and isinstance(old, list) and isinstance(new, list):
+        # Alone what goes, or what is added at the end, has one place whatever else was done to the list.
+        kept = [each for each in old if each in new]
+        added = new[len(kept) :]
+        if new[: len(kept)] == kept and not any(each in old for each in added):
+            return [*(each for each in now if each in new or each not in old), *added]
+    raise ValueError("both changed it")
 
 
 def _merged(now: str, old: str, new: str, *, union: bool) -> str | None:
