@@ -184,8 +184,9 @@ class Team:
             trial, newest = store.state("autopilot/trial"), store.newest()
         standing = trial if trial and not trial["ended"] else None
         arms: dict[bool, list[dict[str, str]]] = {False: [], True: []}
-        for asked in self.agent.questions(self.day, self.daily):
-            draw = int(digest([standing and standing["release"], self.day, asked["person"]], 8), 16) / 16**8
+        for number, asked in enumerate(self.agent.questions(self.day, self.daily)):
+            # Each by itself, for a run without a session is a unit of its own.
+            draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
             arms[standing is not None and draw < standing["share"]].append(asked)
         # Beside each other: of a deployed trial nobody is drawn before its first run.
         with ThreadPoolExecutor() as threads:

@@ -33,7 +33,7 @@ STARTED = "started"
 RUN = "WHET_RUN"
 """Variable with the id of the run that a whole program is, as `whet run` sets it."""
 DEPLOYED = "WHET_DEPLOYED"
-"""Variable with the Versions that the program's own code is, resource → id as JSON, as `whet run --deployed` sets it."""
+"""Variable with the Versions that the program's code is, as `whet run --deployed` sets it: resource → id, as JSON."""
 INSIDE = "."
 """Between the id of a program's run and the rest of the id of a run inside it."""
 
