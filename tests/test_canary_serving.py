@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 from gateway_world import HELLO, TOKEN, World, world
+from processes import whet as whet_command
+from test_server_serve import serving
 
 import whet
 from whet.models.fakes import ScriptedServer
@@ -16,6 +20,7 @@ from whet.record.store.releases import PROGRAM
 from whet.record.store.trials import TRIALS, Trials, arms_of, drawn, joined_arms
 from whet.record.tracing import flush
 from whet.record.tracing.dialects import survey
+from whet.serve import Role, tokens_of
 from whet.types import Bundle, Json, Version
 
 
@@ -178,3 +183,39 @@ def test_runs_of_a_deployed_copy_name_its_bundle_by_their_base_url(store: Store)
         assert served == [{**prompt, "desk.answer": code.id}] * 3
         (run,) = whet_runs(store, made, "deployed")
         assert run.versions["desk.answer"] == code.id
+
+
+TRACED = """import whet
+
+
+@whet.trace
+def answer(question):
+    return question.upper()
+
+
+with whet.run(subject="ann"):
+    answer("where?")
+"""
+
+
+def test_a_deployed_copy_that_calls_no_model_names_its_bundle_in_what_it_traces(tmp_path: Path) -> None:
+    code = Version(resource="desk.answer", content="def answer(question): ...\n", kind=PROGRAM)
+    prompt = Version(resource="gateway.system_prompt", content="Be brief.")
+    with Store(tmp_path / "runs.db") as store:
+        candidate = Bundle([code, prompt])
+        store.put_bundle(candidate)
+    path = tmp_path / "runs.db"
+    program = ("--", sys.executable, "-c", TRACED)
+    for deployed in ((), ("--deployed", candidate.id)):
+        done = whet_command("run", "--store", path, *deployed, *program, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    with serving(path) as (_, url, _):
+        token = tokens_of(path)[Role.WRITE]
+        done = whet_command("run", "--url", url, "--deployed", candidate.id, *program, WHET_TOKEN=token)
+        assert done.returncode == 0, done.stderr
+        done = whet_command("run", "--url", url, "--deployed", "0" * 16, *program, WHET_TOKEN=token)
+        assert done.returncode == 2
+        assert "which --deployed names" in done.stderr
+    with Store(path) as store:
+        served = [dict(run.versions) for run in store.trajectories()]
+    assert served == [{}, {"desk.answer": code.id}, {"desk.answer": code.id}]

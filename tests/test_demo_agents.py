@@ -66,6 +66,21 @@ def asked(entry: Path, folder: Path, question: str) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+def test_every_order_of_the_rule_works_with_the_examples_own_inbox(
+    repository: Path, tmp_path: Path, world: MailWorld, runs: list[Trajectory]
+) -> None:
+    write(world.mailboxes[runs[0].task.group], tmp_path / "mail")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from mail_agent import agent\nfrom mail_agent.tools import Inbox\n"
+        "for order in ('relevance', 'words', 'clues'):\n"
+        "    agent.RULE['order'] = order\n    print(agent.answer(sys.argv[3], Inbox(sys.argv[2])))\n"
+    )
+    known = next(run for run in runs if run.task.group == runs[0].task.group and run.task.answer)
+    words = (str(repository / "examples"), str(tmp_path / "mail"), known.task.instruction)
+    subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True, text=True)
+
+
 def test_the_example_runs_alone_on_a_folder_of_mails_and_is_traced_when_wired_up(
     repository: Path, tmp_path: Path, world: MailWorld, runs: list[Trajectory]
 ) -> None:

@@ -38,8 +38,8 @@ from whet.types import Feedback, digest
 PARTS = ("ci", "langgraph", "mail")
 DAYS, ROUNDS, SHUFFLED = 2, 5, 2
 """Of traffic before the first look; looks of the autopilot with a day between them, and those with shuffled thumbs."""
-SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 2_500, 600
-_LIMIT = 420.0
+SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 4_000, 600
+_LIMIT = 600.0
 """Seconds of one look, after which it is told to end; the next one goes on."""
 _SERVICE = """import json, sys
 import whet
@@ -184,8 +184,9 @@ class Team:
             trial, newest = store.state("autopilot/trial"), store.newest()
         standing = trial if trial and not trial["ended"] else None
         arms: dict[bool, list[dict[str, str]]] = {False: [], True: []}
-        for asked in self.agent.questions(self.day, self.daily):
-            draw = int(digest([standing and standing["release"], self.day, asked["person"]], 8), 16) / 16**8
+        for number, asked in enumerate(self.agent.questions(self.day, self.daily)):
+            # Each by itself, for a run without a session is a unit of its own.
+            draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
             arms[standing is not None and draw < standing["share"]].append(asked)
         # Beside each other: of a deployed trial nobody is drawn before its first run.
         with ThreadPoolExecutor() as threads:
@@ -216,7 +217,7 @@ class Team:
         options = {
             "--store": self.store, "--agent": self.code / "desk.py", "--entry": self.agent.entry,
             "--model": "adviser", "--base-url": adviser, "--mode": "act", "--deliver": "remote", "--share": SHARE,
-            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 240, "--seed": 1,
+            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 150, "--seed": 1,
             "--output": self.folder / "autopilot",
         }  # fmt: skip
         words = [str(word) for pair in options.items() for word in pair]

@@ -39,8 +39,6 @@ class WholeAgent(Protocol):
     name: str
     entry: str
     """module:function; its file lies at the root of the agent's folder."""
-    faults: Sequence[Any]
-    """What is planted; each has an `id` and spoils some questions."""
 
     def write(self, folder: Path) -> None:
         """Put the agent into a folder, with its faults."""
@@ -59,6 +57,10 @@ class WholeAgent(Protocol):
 
     def advise(self, request: ModelRequest) -> str:
         """What the model that proposes says."""
+
+    @property
+    def faults(self) -> Sequence[Any]:
+        """What is planted; each has an `id` and spoils some questions."""
 
     judge: str
     """A module whose `good(row, said)` judges an answer in the repository's own evals."""

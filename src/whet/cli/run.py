@@ -76,6 +76,7 @@ def run(
 def _behind(
     command: tuple[str, ...], url: str, name: str, token: str | None, guard: ProgramGuard, deployed: str
 ) -> int:
+    from ..record.tracing.remote import Remote
     from ..serve.gateway.launch import child_environment, run_child
     from ..serve.worker.run_token import held_run_token
 
@@ -86,7 +87,13 @@ def _behind(
     environ = {key: value for key, value in os.environ.items() if key != "WHET_STORE"} | guard.environment()
     # Asked for before the program runs and nothing of it is recorded.
     with held_run_token(url, token, name) as own:
-        own_environment = child_environment(environ, url=url, run=name, token=own, deployed=deployed)
+        try:
+            code_of = Remote(url, token).bundle(deployed) if deployed else None
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{url} gives no Bundle {deployed!r}, which --deployed names: {error}"
+            ) from error
+        own_environment = child_environment(environ, url=url, run=name, token=own, deployed=code_of)
         code = run_child(command, own_environment)
     # Standard output is the program's own.
     print(f"whet: recorded by {url} as run {name}", file=sys.stderr)
@@ -119,6 +126,7 @@ def _served(
     except StoreBusyError as busy:
         raise StoreBusyError(f"{busy} Or record through it: whet run --url URL -- ...") from busy
     with opened:
+        code_of = opened.bundle(deployed) if deployed else None
         access = Access(new_tokens())
         parts = standard(
             opened,
@@ -137,7 +145,7 @@ def _served(
                 token=access.runs.mint(name, math.inf),  # it ends with this server
                 store=os.path.abspath(store),
                 own_key=address is not None,
-                deployed=deployed,
+                deployed=code_of,
             )
             code = run_child(command, environ)
         Assembler(opened).flush()  # the program has ended: nothing more will come

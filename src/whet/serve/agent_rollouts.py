@@ -35,7 +35,7 @@ CALLS = "calls.db"
 SECONDS = 600.0
 """That one call of the agent may take."""
 _POINTED = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
-_OURS = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_TOKEN", "WHET_RUN")
+_OURS = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_TOKEN", "WHET_RUN", "WHET_DEPLOYED")
 """What would have the agent's own traces recorded as production."""
 
 

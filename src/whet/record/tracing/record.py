@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,6 +32,8 @@ STARTED = "started"
 """In a step's info, Unix time in seconds: where the process is one run of `whet run`."""
 RUN = "WHET_RUN"
 """Variable with the id of the run that a whole program is, as `whet run` sets it."""
+DEPLOYED = "WHET_DEPLOYED"
+"""Variable with the Versions that the program's code is, as `whet run --deployed` sets it: resource → id, as JSON."""
 INSIDE = "."
 """Between the id of a program's run and the rest of the id of a run inside it."""
 
@@ -75,6 +78,20 @@ def new_run(inside: str | None = None) -> str:
 def process_run() -> str | None:
     """The run that this whole process is, as `whet run` tells it; its gateway calls carry the same id."""
     return os.environ.get(RUN) or None
+
+
+@lru_cache(8)
+def _versions_in(text: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        return {}  # somebody else's variable: a program goes on without
+
+
+def deployed_versions() -> dict[str, str]:
+    """The Versions that this program's code is, where it was deployed as a candidate; empty otherwise."""
+    text = os.environ.get(DEPLOYED)
+    return dict(_versions_in(text)) if text else {}
 
 
 class CallSite:
@@ -296,7 +313,7 @@ def trajectory(note: CallNote, *, encoded: bool) -> Trajectory:
         task=Task(instruction=instruction, meta={"function": note.called.name}),
         steps=steps(note.steps, read, clock()),
         output=read(note.action),
-        versions=note.versions or {},
+        versions={**deployed_versions(), **(note.versions or {})},
         outcome=outcome(note.error),
         error=note.error,
         session=note.run.session if note.run else None,

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -82,7 +82,17 @@ class Remote:
         Raises:
             OSError, ValueError: it is unreachable, or does not answer as a whet server.
         """
-        request = urllib.request.Request(self._url + "/api/bundles/live", headers=self._headers)
+        return self.bundle("live")
+
+    def bundle(self, id: str) -> Bundle:
+        """A Bundle of the server's record.
+
+        Raises:
+            OSError, ValueError: as of `live`, or the record has none of this id.
+        """
+        request = urllib.request.Request(
+            f"{self._url}/api/bundles/{quote(id, safe='')}", headers=self._headers
+        )
         with self._opener.open(request, timeout=LIVE) as answered:
             return Bundle(msgspec.json.decode(answered.read(), type=_Recorded).versions)
 

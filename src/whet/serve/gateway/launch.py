@@ -16,7 +16,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
+import msgspec
+
 from ...errors import InputError
+from ...record.store.releases import GATEWAY
+from ...record.tracing.record import DEPLOYED
+from ...types import Bundle
 from .identity import LONGEST
 from .upstream import KEY, Upstream
 
@@ -65,7 +70,7 @@ def child_environment(
     token: str,
     store: str | None = None,
     own_key: bool = False,
-    deployed: str = "",
+    deployed: Bundle | None = None,
 ) -> dict[str, str]:
     """The environment of a program whose calls and traces go to the server at `url`.
 
@@ -74,7 +79,7 @@ def child_environment(
         store: the record's file, where it is on this machine.
         own_key: the program needs no key of its own; one that says so is set where it has none,
             because the clients do not start without.
-        deployed: id of the Bundle whose code the program is.
+        deployed: the Bundle whose code the program is.
 
     Raises:
         InputError: the run id cannot stand in a path.
@@ -83,7 +88,7 @@ def child_environment(
         raise InputError(
             f"the run id is {run[:40]!r}: give 1 to {LONGEST_RUN} printable ASCII characters, no comma"
         )
-    code = f"/deployed/{quote(deployed, safe='')}" if deployed else ""
+    code = f"/deployed/{quote(deployed.id, safe='')}" if deployed else ""
     base = f"{url}{code}/run/{quote(run, safe='')}/{quote(token, safe='')}"
     attributes = f"whet.run={quote(run, safe='')}"
     before = environ.get("OTEL_RESOURCE_ATTRIBUTES")
@@ -103,8 +108,14 @@ def child_environment(
     }
     if store is not None:
         changed["WHET_STORE"] = store
+    if deployed:
+        # For what the program traces itself: an agent that calls no model has no other way to say it.
+        own = {name: id for name, id in deployed.ids.items() if name not in GATEWAY}
+        changed[DEPLOYED] = msgspec.json.encode(own).decode()
     inherited = {
-        name: text for name, text in environ.items() if name != KEY and not name.startswith(_SIGNALS)
+        name: text
+        for name, text in environ.items()
+        if name not in (KEY, DEPLOYED) and not name.startswith(_SIGNALS)
     }
     if own_key:
         for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):

@@ -291,7 +291,7 @@ class Caller:
         base = folder / inside.relative_to(agent.repository.root)
         paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
         # A released text would stand in the place of the candidate's, and its calls would be recorded as production.
-        ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL")
+        ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_DEPLOYED")
         outside = trial_environment(os.environ)
         environment = {key: value for key, value in outside.items() if key not in ours_alone}
         environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])

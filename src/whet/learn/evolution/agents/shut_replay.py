@@ -263,7 +263,7 @@ class ShutReplay:
             self._process = None
 
 
-_OURS = frozenset({"WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_TOKEN", "WHET_RUN"})
+_OURS = frozenset({"WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_TOKEN", "WHET_RUN", "WHET_DEPLOYED"})
 """Variables by which a released text would stand in the place of the candidate's, and its calls be production."""
 
 
