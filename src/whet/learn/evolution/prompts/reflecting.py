@@ -81,6 +81,8 @@ class Reflect:
         options: see ReflectOptions.
         candidates: prompts, of a single text, that are raced before the model is asked.
         weights: id of a train row → rows that it stands for, where the train rows are no even sample; 1 if omitted.
+        keeps: name of a Score, 1 where a run keeps what has to stay and 0 where it does not; a prompt that loses more of it
+            than it keeps is given up, whatever it gains elsewhere.
 
     >>> Reflect("prompt", "score", model=model)  # doctest: +SKIP
     """
@@ -101,7 +103,9 @@ class Reflect:
         options: ReflectOptions | None = None,
         candidates: Sequence[str] = (),
         weights: Mapping[str, float] | None = None,
+        keeps: str | None = None,
     ) -> None:
+        self.keeps = keeps
         self.candidates, self.weights = tuple(candidates), dict(weights or {})
         self.resources = (resources,) if isinstance(resources, str) else tuple(resources or ())
         self.score, self.model, self.right = score, model, right
@@ -120,6 +124,7 @@ class Reflect:
             asdict(self.options),
         )
         more = [self.candidates, self.weights] if self.candidates or self.weights else []
+        more += [self.keeps] if self.keeps else []
         return digest([*asked, *more])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -219,6 +224,7 @@ class _Search:
             right=self.right,
             weights=owner.weights,
             seed=self.options.seed,
+            keeps=owner.keeps,
             on_trial=lambda prompt: self._tell("on trial", prompt) if self.pool else None,
         )
         self.start: RacedPrompt | None = None
@@ -309,7 +315,7 @@ class _Search:
                 await self.race.resume(prompt, best)
             finally:
                 self.resumed += self.meter.spent["rollouts"] - before
-            if self.race.whole(prompt):
+            if self.race.whole(prompt) or prompt.breaks(best):
                 self._enter(prompt, best)
             else:
                 self._tell("given up once more", prompt)
@@ -448,7 +454,7 @@ class _Search:
         for prompt in prompts:
             await self.race.race(prompt, parent, before, laps=1 if len(prompts) > 1 else None)
         gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
-        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL]
+        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)]
         live.sort(key=lambda prompt: -gains[prompt.number])
         if live:
             # A block whose rows stay right without it may be in the way of what is added.
@@ -467,9 +473,11 @@ class _Search:
 
     def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
         """Note how a prompt fared, for the requests that follow; one that ran on all rows may become a parent."""
-        ran, whole = self.race.ran(prompt), self.race.whole(prompt)
+        broken = prompt.breaks(parent) or prompt.breaks(self.pool[0])
+        ran, whole = self.race.ran(prompt), self.race.whole(prompt) and not broken
         new = "\n".join(added(prompt.text, parent.text)) or "(blocks dropped or moved)"
-        self.attempts.append(PromptTrial(new, prompt.gain(parent, ran), len(ran)))
+        gain = prompt.gain(parent, ran)
+        self.attempts.append(PromptTrial(new, min(gain, 0.0) if broken else gain, len(ran)))
         if whole and prompt not in self.pool:
             self.pool.append(prompt)
         self._tell("kept" if whole else "joined with others" if joined else "given up", prompt)

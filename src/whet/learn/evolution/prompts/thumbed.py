@@ -38,7 +38,7 @@ from ....repository.scan import scan
 from ....sandbox import Pool
 from ....ship.releasing import record, release
 from ....stats import gain_for
-from ....types import Budget, Bundle, Sampling, Score, Split, Trajectory, Verdict, digest
+from ....types import Budget, Bundle, Sampling, Score, Split, Task, Trajectory, Verdict, digest
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ...experiment import Experiment
 from ...improvement import Improvement
@@ -57,6 +57,8 @@ from .reflecting import Reflect, ReflectOptions
 LIKED = "liked"
 """Score of the search: the fitted reward of the people whom it sees."""
 LIKED_BY_ALL, LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
+KEPT = "liked_numbers_kept"
+"""0 where an answer says what people liked on this input with other numbers, 1 where it does not."""
 _RIGHT = 0.55
 """From this value on an answer counts as liked."""
 _PROOF = 0.35
@@ -68,6 +70,10 @@ MOST_OPEN = 3
 MARGIN = 0.05
 """That the reward of the unseen people alone may be lower after than before, at the gate."""
 _FEWEST_PAIRS = 6
+_NUMBERS_LOST = 0.35
+"""Share of the liked numbers that may be others afterwards: thumbs are wrong, and answers vary, now and then."""
+_FEWEST_NUMBERS = 8
+"""Rows of the gate with liked numbers below which nothing can be shown of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,27 @@ class ThumbReward:
         value = self._fitted(as_text(trajectory.task.initial_state["input"]), text)
         # A search that climbs by hundredths climbs on the reward's own errors.
         return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
+
+
+class KeptNumbers:
+    """A Reward: whether what people liked still has the numbers that it had; None where they liked no number."""
+
+    name = KEPT
+
+    def __init__(self, fitted: FittedReward) -> None:
+        self.version, self._fitted = fitted.version, fitted
+
+    def applies(self, task: Task) -> bool:
+        """True if people liked an answer with numbers on this input."""
+        return self._fitted.keeps(as_text(task.initial_state["input"]), "") is not None
+
+    def __call__(self, trajectory: Trajectory) -> Score | None:
+        """None, too, where the agent failed."""
+        if trajectory.error is not None:
+            return None
+        input = as_text(trajectory.task.initial_state["input"])
+        kept = self._fitted.keeps(input, trajectory.output_text)
+        return None if kept is None else Score(KEPT, float(kept), "", self.version)
 
 
 class KeptTargets(Targets):
@@ -466,7 +493,8 @@ async def improve_agent(
         options = ReflectOptions(
             rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
         )
-        reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options)
+        keeps = None if plan.rubric is not None else KEPT
+        reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options, keeps=keeps)
         improvement = await experiment.improve(
             reflect,
             bundle=start,
@@ -503,17 +531,21 @@ async def improve_agent(
     return _written(result, improvement, codec)
 
 
-def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbReward | RubricReward]:
-    """The reward of the search, that of the gate, and that of its guardrail."""
+def _rewards(
+    plan: AgentPlan, store: Store, judge: Model | None
+) -> list[ThumbReward | RubricReward | KeptNumbers]:
+    """The reward of the search, that of the gate, and those of its guardrails."""
     rows = plan.rows
     if plan.rubric is not None:
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
         return [RubricReward(name, plan.rubric, asked) for name in (LIKED, LIKED_BY_ALL)]
+    by_all = FittedReward(rows.all)
     return [
         ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
-        ThumbReward(LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(LIKED_BY_ALL, by_all),
         ThumbReward(LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+        KeptNumbers(by_all),
     ]
 
 
@@ -543,13 +575,24 @@ async def _judged(
         metric=LIKED_BY_ALL,
         alpha=plan.settings.alpha,
         regime=plan.settings.regime,
-        # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)] if plan.rubric is None else [],
+        guardrails=_guardrails(plan, experiment),
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
     before, after = (means(side).get(LIKED_BY_ALL, 0.0) for side in sides)
     return verdict, (before, after)
+
+
+def _guardrails(plan: AgentPlan, experiment: Experiment) -> list[Guardrail]:
+    """What must not get worse while people like more."""
+    if plan.rubric is not None:
+        return []
+    # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
+    guardrails = [Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)]
+    numbers = next(reward for reward in experiment.rewards if isinstance(reward, KeptNumbers))
+    if sum(numbers.applies(task) for task in plan.rows.gate) >= _FEWEST_NUMBERS:
+        guardrails.append(Guardrail(KEPT, _NUMBERS_LOST, higher_is_better=True))
+    return guardrails
 
 
 def _release(
