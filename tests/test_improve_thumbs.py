@@ -234,7 +234,7 @@ def found_on_what_was_judged(folder: Path) -> RewardFinding:
     """A finding on the Bundle that was judged, by the rewards that judged it; another Bundle goes live."""
     bundle = json.loads((folder / "whet_output" / "verdict.json").read_text())["verdict"]["candidate"]
     with Store(folder / "runs.db") as store:
-        scores = next(run.scores for run in store.trajectories() if len(run.scores) == 3)
+        scores = next(run.scores for run in store.trajectories() if len(run.scores) >= 3)
         rewards = {name: score.evaluator for name, score in scores.items()}
         (finding,) = put_findings(
             store, bundle, [RewardFinding(kind="loops", sentence="it goes round in circles")], rewards=rewards

@@ -433,7 +433,9 @@ class _Parts:
 def _parts(one: _Point, other: _Point) -> _Parts:
     words = cosine(one.answer, other.answer)
     whole = words * (0.1 + 0.9 * cosine(one.input, other.input))
-    shown = {about: cosine(vector, other.shows[about]) for about, vector in one.shows.items()} if whole else {}
+    shown = (
+        {about: cosine(vector, other.shows[about]) for about, vector in one.shows.items()} if whole else {}
+    )
     return _Parts(whole, shown, one.question == other.question and one.values == other.values, words)
 
 
@@ -455,7 +457,7 @@ _Triangle = list[list[float]]
 
 
 def _cholesky(rows: Sequence[Sequence[float]], noise: Sequence[float]) -> _Triangle:
-    """The factor of a positive definite matrix, given by its lower triangle and more for its diagonal: no numpy here."""
+    """The factor of a positive definite matrix, given by its lower triangle and more for its diagonal."""
     factor: _Triangle = []
     for i, row in enumerate(rows):
         own: list[float] = []

@@ -1,7 +1,7 @@
 """What the numbers of an answer show beside those of its question: how many, how written, how large, made from what.
 
-A reward that learns from people's thumbs cannot know which number is right.  It can see that liked answers give a number
-with two decimals, that they repeat one of the question or are the product of two, that a list of them rises.
+A reward that learns from people's thumbs cannot know which number is right.  It can see that liked answers give a
+number with two decimals, that they repeat one of the question or are the product of two, that a list of them rises.
 """
 
 from __future__ import annotations

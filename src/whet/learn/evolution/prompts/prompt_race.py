@@ -2,8 +2,9 @@
 
 A race gives a prompt up as soon as it has gained nothing or cannot win, which costs little and is often unjust: where
 answers are noisy a good rule gains nothing on its first three rows, or loses two that were right by luck.  So nothing
-is given up for good, but for one that changes what has to stay.  What all runs say of each piece of a prompt (`piece_effects.py`) tells which prompt may yet be
-better than the best, and that is resumed where its race ended, for as long as it still may be.
+is given up for good, but for one that changes what has to stay.  What all runs say of each piece of a prompt
+(`piece_effects.py`) tells which prompt may yet be better than the best, and that is resumed where its race ended, for
+as long as it still may be.
 """
 
 from __future__ import annotations
