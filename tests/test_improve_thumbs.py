@@ -420,7 +420,8 @@ def test_prompts_of_two_calls_are_improved_together(tmp_path: Path) -> None:
     source = AGENT.replace(f'SYSTEM_PROMPT = "{PROMPT}"', f'LETTERS = "{letter}"\nNOTES = "{note}"')
     source = source.replace(
         "def answer(question: str) -> str:\n    messages",
-        "def answer(question: str) -> str:\n    return asked(LETTERS, question + ' Note: ' + asked(NOTES, question))\n\n\n"
+        "def answer(question: str) -> str:\n"
+        "    return asked(LETTERS, question + ' Note: ' + asked(NOTES, question))\n\n\n"
         "def asked(system: str, question: str) -> str:\n    messages",
     ).replace('"content": SYSTEM_PROMPT', '"content": system')
     (tmp_path / "desk.py").write_text(source)
