@@ -123,3 +123,69 @@ def test_disagreement_on_one_answer_tells_how_often_thumbs_are_wrong(thumbs: lis
     }
     assert of["person-1"] > 0.3 > of["person-2"]
     assert of["somebody new"] == noise.rate
+
+
+def planner(seed: int, people: int = 60) -> list[Rated]:
+    """Thumbs on lists of numbers: right ones rise, and shares are equal; the words are the same everywhere."""
+    draw = random.Random(seed)
+    lanes = [draw.sample(range(1, 30), 4) for _ in range(16)]
+    hours = [(draw.randint(2, 5), draw.randint(10, 40)) for _ in range(16)]
+    thumbs = []
+    for person in range(people):
+        for _ in range(4):
+            number = draw.randrange(16)
+            if draw.random() < 0.5:
+                input = f"Which lanes of house {100 + number} are free?"
+                right = number % 2 == 0
+                answer = str(sorted(lanes[number]) if right else sorted(lanes[number], reverse=True))
+            else:
+                parts, share = hours[number]
+                input, right = f"Share {parts * share} hours among {parts}, please.", number % 3 != 0
+                answer = str([share] * parts if right else [parts, share])
+            thumbs.append(Rated(input, answer, right != (draw.random() < WRONG), f"person-{person}"))
+    return thumbs
+
+
+def test_lists_of_numbers_are_told_apart_by_what_their_numbers_show() -> None:
+    thumbs = planner(1)
+    agreed = agreement(thumbs)
+    assert agreed.admitted
+    assert agreed.share > 0.75
+    score = FittedReward(thumbs)
+    question = "Which lanes of house 117 are free?"
+    assert score(question, "[3, 8, 11, 25]") > score(question, "[25, 11, 8, 3]") + 0.3
+    mixed = list(thumbs)
+    for seed in range(3):
+        ups = [thumb.up for thumb in thumbs]
+        random.Random(seed).shuffle(ups)
+        mixed = [replace(thumb, up=up) for thumb, up in zip(thumbs, ups, strict=True)]
+        assert not agreement(mixed).admitted
+
+
+def test_another_number_than_the_liked_one_in_the_same_words_loses() -> None:
+    thumbs = [
+        Rated(f"How much is {cups} cups of {food}?", f'[{cups * grams}, "g"]', True, f"cook-{cook}")
+        for cook in range(4)
+        for cups in (1, 2, 3)
+        for food, grams in (("flour", 120), ("sugar", 200), ("oats", 90))
+    ]
+    thumbs += [replace(thumb, answer='[1, "cup"]', up=False, input=f"{thumb.input} Now?") for thumb in thumbs]
+    score, question = FittedReward(thumbs), "How much is 3 cups of oats?"
+    assert score(question, '[270.0, "g"]') > 0.6 > 0.4 > score(question, '[300, "g"]')
+    assert score.keeps(question, '[270.0, "g"]')
+    assert score.keeps(question, '[300, "g"]') is False
+    # Words of another kind are judged as words, and of a question that nobody rated nothing is known.
+    assert score.keeps(question, '[3, "cup"]')
+    assert score.keeps("How much is 4 cups of rice?", '[740, "g"]') is None
+
+
+def test_where_several_numbers_are_liked_none_rules_out_another() -> None:
+    question = "How many mails are there?"
+    thumbs = [
+        Rated(f"{question} Of {who}.", f"There are {number} mails.", True, f"person-{who}-{number}")
+        for who in range(12)
+        for number in (3, 14, 27)
+    ]
+    thumbs += [replace(thumb, answer="Many.", up=False) for thumb in thumbs[::2]]
+    score = FittedReward(thumbs)
+    assert score(f"{question} Of 3.", "There are 31 mails.") > 0.5

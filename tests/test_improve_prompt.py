@@ -602,3 +602,59 @@ except KeyboardInterrupt:
 def test_an_interrupt_in_a_running_loop_ends_the_work_in_its_thread() -> None:
     done = python("-W", "ignore", "-c", INTERRUPTED)
     assert done.stdout == "[True] True\n", done.stderr
+
+
+def test_a_prompt_that_loses_what_has_to_stay_is_given_up_whatever_it_gains() -> None:
+    def agent(question: str) -> str:
+        number = int(question)
+        if "hundreds" in str(rounding):
+            return "wide" if number % 4 else "changed"
+        return "kept" if number % 4 == 0 else "wide" if "wide" in str(rounding) and number % 4 > 1 else "narrow"
+
+    def liked(run: whet.Trajectory) -> float:
+        return {"kept": 1.0, "wide": 0.9, "narrow": 0.1, "changed": 0.2}[str(run.output)]
+
+    def stays(run: whet.Trajectory) -> bool | None:
+        return run.output == "kept" if int(run.task.instruction) % 4 == 0 else None
+
+    def answer(call: ModelRequest) -> str:
+        return "```\nstart\n- in hundreds\n```\n\n```\nstart\n- be wide\n```"
+
+    def improved(keeps: str | None) -> str:
+        tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+        experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[liked, stays], seed=0)
+        options = ReflectOptions(tasks=24, rounds=3)
+        reflect = Reflect(
+            "reflect_rounding", "liked", model=ScriptedModel(answer), right=0.8, options=options, keeps=keeps
+        )
+        done = asyncio.run(experiment.improve(reflect))
+        return str(done.bundle["reflect_rounding"].content)
+
+    rounding = whet.resource("reflect_rounding", default="start")
+    assert "hundreds" in improved(None)
+    assert improved("stays") == "start\n- be wide"
+
+
+def test_what_was_proposed_for_one_text_is_tried_in_the_others() -> None:
+    """The model names the rule of the other text each time, as it cannot know which call a failure comes from."""
+
+    def agent(question: str) -> str:
+        return f"{'A' if 'rule of notes' in str(notes) else 'x'}{'B' if 'rule of letters' in str(letters) else 'x'}"
+
+    def answer(call: ModelRequest) -> str:
+        asked = call.text.partition("# How its answers went")[0]
+        return "CAUSE: x\n- rule of letters" if "NOTES" in asked else "CAUSE: x\n- rule of notes"
+
+    def share(run: whet.Trajectory) -> Score:
+        return Score("share", ("A" in str(run.output)) / 2 + ("B" in str(run.output)) / 2)
+
+    notes, letters = (whet.resource(f"reflect_{name}", default=name) for name in ("NOTES", "LETTERS"))
+    tasks = [whet.Task(instruction=f"customer {n}", group=f"shop {n}") for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share])
+    reflect = Reflect(
+        ["reflect_NOTES", "reflect_LETTERS"], "share", model=ScriptedModel(answer), options=ReflectOptions(tasks=8)
+    )
+    done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=200)))
+    assert "rule of notes" in str(done.bundle["reflect_NOTES"].content)
+    assert "rule of letters" in str(done.bundle["reflect_LETTERS"].content)
+    assert done.metrics[-1]["best"] == 1.0

@@ -234,7 +234,7 @@ def found_on_what_was_judged(folder: Path) -> RewardFinding:
     """A finding on the Bundle that was judged, by the rewards that judged it; another Bundle goes live."""
     bundle = json.loads((folder / "whet_output" / "verdict.json").read_text())["verdict"]["candidate"]
     with Store(folder / "runs.db") as store:
-        scores = next(run.scores for run in store.trajectories() if len(run.scores) == 3)
+        scores = next(run.scores for run in store.trajectories() if len(run.scores) >= 3)
         rewards = {name: score.evaluator for name, score in scores.items()}
         (finding,) = put_findings(
             store, bundle, [RewardFinding(kind="loops", sentence="it goes round in circles")], rewards=rewards
@@ -412,3 +412,85 @@ def test_the_code_that_reads_a_prompt_from_a_file_is_refused_before_anything_is_
     assert "desk:SYSTEM_PROMPT is not a text but code" in err
     assert "name the file that it is read from (--prompt FILE, or FILE:KEY)" in err
     assert [server.requests for server in servers] == [[], []]
+
+
+def test_prompts_of_two_calls_are_improved_together(tmp_path: Path) -> None:
+    """A note is taken of each question, and a letter written from it; each prompt lacks a rule."""
+    letter, note = "You write the letters of a shop.", "You take notes for those who write."
+    source = AGENT.replace(f'SYSTEM_PROMPT = "{PROMPT}"', f'LETTERS = "{letter}"\nNOTES = "{note}"')
+    source = source.replace(
+        "def answer(question: str) -> str:\n    messages",
+        "def answer(question: str) -> str:\n"
+        "    return asked(LETTERS, question + ' Note: ' + asked(NOTES, question))\n\n\n"
+        "def asked(system: str, question: str) -> str:\n    messages",
+    ).replace('"content": SYSTEM_PROMPT', '"content": system')
+    (tmp_path / "desk.py").write_text(source)
+
+    def notes(system: str, question: str) -> str:
+        if "order" in question:
+            return "see its number" if RULES["order"] in system or chance_of(system, question) < 0.4 else "see it"
+        return "nothing"
+
+    def letters(system: str, asked: str) -> str:
+        question, _, noted = asked.partition(" Note: ")
+        if "order" in question:
+            number = re.findall(r"\d+", question)[0]
+            return f"Order {number} is sent." if "number" in noted else "It is on its way."
+        right = RULES["warranty"] in system or chance_of(system, question) < 0.4
+        return "The warranty is 3 years." if right else "The warranty is of course 3."
+
+    def model(request: ModelRequest) -> str:
+        system, text = (str(message["content"]) for message in request.messages)
+        return letters(system, text) if "letters" in system else notes(system, text)
+
+    def proposed(request: ModelRequest) -> str:
+        shown = "\n".join(str(message["content"]) for message in request.messages)
+        draw = random.Random(shown)
+        lacking = [RULES[kind] for kind in ("warranty", "order") if kind in shown and RULES[kind] not in shown]
+        return draw.choice(["{}", *(f"CAUSE: unclear.\n- {rule}" for rule in lacking)])
+
+    draw = random.Random(3)
+    runs, thumbs = [], []
+    for number, (person, question) in enumerate(questions(4)):
+        if "price" in question:
+            continue
+        noted = notes(note, question)
+        text = letters(letter, f"{question} Note: {noted}")
+        right = "years" in text or "Order" in text
+        sent = [(note, noted), (letter, text)]
+        steps = [
+            Step(kind="llm", observation=[{"role": "system", "text": system}], action=said)
+            for system, said in sent
+        ]
+        runs.append(
+            Trajectory(
+                id=f"run-{number}",
+                task=Task(instruction=question),
+                output=text,
+                subject=person,
+                steps=steps,
+                meta={"function": "answer"},
+            )
+        )
+        value = 1.0 if right != (draw.random() < WRONG) else -1.0
+        thumbs.append(Feedback(run=f"run-{number}", value=value))
+    with Store(tmp_path / "runs.db") as store:
+        store.put(*runs)
+        store.add_feedback(*thumbs)
+    with ScriptedServer(model) as agent, ScriptedServer(proposed) as proposer:
+        code, out, err = improve(tmp_path, (agent, proposer), "--release", "--reflections", "16")
+        assert code == 0, f"{out}\n{err}"
+    assert "other calls of its model have desk:" in out
+    report = json.loads((tmp_path / "whet_output" / "verdict.json").read_text())
+    after = {report["prompt"]: report["after"], **report["beside"]}
+    assert RULES["warranty"] in after["desk.LETTERS"]
+    assert RULES["order"] in after["desk.NOTES"]
+    with Store(tmp_path / "runs.db") as store:
+        live = store.live()
+        assert live is not None
+        assert live["gateway.system_prompt"].content == {
+            "passages": {letter: after["desk.LETTERS"], note: after["desk.NOTES"]}
+        }
+    patch = (tmp_path / "whet_output" / "agent.patch").read_text()
+    assert RULES["warranty"] in patch
+    assert RULES["order"] in patch

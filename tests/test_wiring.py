@@ -392,3 +392,43 @@ def test_a_caller_that_opens_runs_of_whet_is_not_taken_for_the_agent(tmp_path: P
     assert [(entry.path, entry.name) for entry in proposal.traced] == [("desk.py", "answer")]
     assert proposal.diff.startswith("--- a/desk.py")
     assert proposal.command.endswith("-- python ask.py"), "whoever calls the agent is the program"
+
+
+def test_an_agent_that_is_a_class_is_marked_at_its_method(tmp_path: Path) -> None:
+    agent = '''import asyncio
+
+from openai import AsyncOpenAI
+
+
+class Desk:
+    def __init__(self, client=None):
+        self.client = client or AsyncOpenAI()
+
+    async def _asked(self, messages):
+        return await self.client.chat.completions.create(model="m", messages=messages)
+
+    async def answer(self, question: str) -> str:
+        said = await self._asked([{"role": "user", "content": question}])
+        return said.choices[0].message.content
+
+
+async def main():
+    print(await Desk().answer(input("> ")))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+'''
+    (tmp_path / "desk.py").write_text(agent)
+    (entry,) = scan(tmp_path).entry_points
+    assert (entry.name, entry.parameters, entry.is_async) == ("Desk.answer", ("question",), True)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    proposal = propose(scan(tmp_path))
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=proposal.diff, text=True, check=True)
+    marked = (tmp_path / "desk.py").read_text()
+    assert '    @whet.trace(".whet/whet.db")\n    async def answer(self, question: str)' in marked
+    compile(marked, "desk.py", "exec")
+    # A function that takes the input stands above the methods that it calls.
+    above = "async def reply(question: str) -> str:\n    return await Desk().answer(question)\n"
+    (tmp_path / "desk.py").write_text(f"{agent}\n\n{above}")
+    assert "reply" in [entry.name for entry in scan(tmp_path).entry_points]

@@ -22,7 +22,7 @@ from whet.models.fakes import ScriptedServer
 
 FRAMEWORKS = ("langgraph", "crewai", "smolagents")
 FEW = ("--reflections", "8", "--agent-calls", "300")
-"""A process of the agent imports the whole framework, which takes seconds; each candidate has one."""
+"""Where time is short: each candidate has a process of its own, which imports the whole framework, and that takes seconds."""
 _AROUND = {
     "langgraph": (r"(.*)", r"(.*)"),
     "crewai": (
@@ -64,11 +64,14 @@ def answers(
     return said
 
 
-def try_framework(framework: str, python: Path, folder: Path, seed: int) -> tuple[Trial, dict[str, bool]]:
+def try_framework(
+    framework: str, python: Path, folder: Path, seed: int, *, options: Sequence[str] = ()
+) -> tuple[Trial, dict[str, bool]]:
     """Record, rate, improve, release; run under what is live, and after the rollback.
 
     Args:
         python: of an environment with the framework and whet.
+        options: of `whet improve`; by its own it searches as long as without a framework.
     """
     world = World.read(WORLD, agent=f"agent_{framework}")
     newcomer = Newcomer(world, folder, seed, python)
@@ -81,7 +84,7 @@ def try_framework(framework: str, python: Path, folder: Path, seed: int) -> tupl
             lambda request: str(world.model.advise(request, seed)), models=("adviser",)
         ) as adviser,
     ):
-        trial = improve_rated(newcomer, agent, adviser, options=FEW)
+        trial = improve_rated(newcomer, agent, adviser, options=options)
     source = (folder / "desk.py").read_text(encoding="utf-8")
     lines = {
         "promoted": trial.promoted,

@@ -58,7 +58,7 @@ class Shell:
         return [self.python, *words[1:]] if words[0] == "python" else list(words)
 
     def type(
-        self, *words: str, variables: Mapping[str, str] | None = None, seconds: float = 600
+        self, *words: str, variables: Mapping[str, str] | None = None, seconds: float = 1_800
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end."""
         self.commands += 1

@@ -20,11 +20,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from operator import mul
 
 from ..stats import ClusterMean, Interval
 from ..types import digest
+from .numbers import LARGE, MADE, WRITTEN, number_marks, spaced, values
 from .vectors import Vector, cosine, rarity, unit_vector
 
 MOST = 500
@@ -39,6 +40,20 @@ _NOISE_WEIGHT = 10.0
 _PERSON_WEIGHT = 8.0
 """Thumbs that a person's own error rate needs to weigh as much as everybody's."""
 _LEAST_NOISE, _MOST_NOISE = 0.02, 0.45
+_READINGS = ((), (WRITTEN,), (MADE,), (LARGE,), (WRITTEN, MADE, LARGE))
+"""What of an answer's numbers a kernel reads."""
+_SHOWN, _WHICH = 0.7, 0.1
+"""Shares of the covariance, where numbers are read: of what they show, and of which they are."""
+_TELLING = 2.0
+"""Natural logarithms by which thumbs have to be likelier before numbers are read in a prediction."""
+_RULED_OUT = 5.0
+"""Natural logarithms by which thumbs have to be less likely before a kernel bounds nothing."""
+_ONE_RIGHT, _OFTEN = 4.0, 1.0
+"""Beta prior of how often at most one of two answers that differ in their numbers is right: yes, no."""
+_LIKED = 0.75
+"""Probability of being right from which on an answer's numbers are liked ones."""
+_COMPARED = 8
+"""Answers to one input that are compared with each other for it."""
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
 _ITEM = re.compile(r"(?:^|\s)(?:\d+[.)]|[-*•])\s")
 
@@ -161,59 +176,166 @@ class FittedReward:
         self._features = _Features(self._cells)
         self._points = [self._features.of(cell.input, cell.answer) for cell in self._cells]
         self._prior = 2 * self.base - 1
-        gram = [[0.0] * len(self._points) for _ in self._points]
-        for i, point in enumerate(self._points):
-            for j in range(i + 1):
-                gram[i][j] = gram[j][i] = _kernel(point, self._points[j])
-            gram[i][i] += self._cells[i].variance
-        self._inverse = _inverted(gram)
         residuals = [cell.mean - self._prior for cell in self._cells]
-        self._weights = [_dot(row, residuals) for row in self._inverse]
+        self._readings = self._read(residuals)
+        self._rivals = _Rivals(self._cells, self.base)
         self.version = digest([[cell.input, cell.answer, cell.mean] for cell in self._cells], 12)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """True if the thumbs show that it matters what the numbers of an answer are."""
+        return bool(self._readings[0].reads)
+
+    def _read(self, residuals: Sequence[float]) -> list[_Reading]:
+        """The kernels that the thumbs do not rule out, the one that predicts first."""
+        parts = [
+            [_parts(point, other) for other in self._points[: i + 1]] for i, point in enumerate(self._points)
+        ]
+        noise = [cell.variance for cell in self._cells]
+        told = {}
+        for reads in _READINGS if any(point.values for point in self._points) else _READINGS[:1]:
+            factor = _cholesky([[_mixed(part, reads) for part in row] for row in parts], noise)
+            told[reads] = _evidence(factor, residuals) - _TELLING * bool(reads), factor
+        order = sorted(told, key=lambda reads: -told[reads][0])
+        likeliest = told[order[0]][0]
+        left = [reads for reads in order if told[reads][0] > likeliest - _RULED_OUT]
+        return [_Reading.of(reads, told[reads][1], residuals) for reads in left]
+
+    def _near(self, point: _Point) -> list[_Parts]:
+        return [_parts(point, other) for other in self._points]
+
+    def _predicted(self, reading: _Reading, point: _Point, near: Sequence[_Parts]) -> tuple[float, float]:
+        """Mean and standard deviation."""
+        mixed = [_mixed(parts, reading.reads) for parts in near]
+        spent = _dot(mixed, [_dot(row, mixed) for row in reading.inverse])
+        own = _mixed(_parts(point, point), reading.reads)
+        return self._prior + _dot(mixed, reading.weights), math.sqrt(max(0.0, own - spent))
 
     def predict(self, input: str, answer: str) -> tuple[float, float]:
         """Mean and standard deviation of "right" on the scale from −1 to 1."""
         point = self._features.of(input, answer)
-        near = [_kernel(point, other) for other in self._points]
-        mean = self._prior + _dot(near, self._weights)
-        spent = _dot(near, [_dot(row, near) for row in self._inverse])
-        return mean, math.sqrt(max(0.0, _kernel(point, point) - spent))
+        return self._predicted(self._readings[0], point, self._near(point))
 
     def __call__(self, input: str, answer: str) -> float:
         """The probability that the answer is right, as a lower bound, in [0, 1]."""
-        mean, spread = self.predict(input, answer)
-        return min(1.0, max(0.0, (1 + mean - _PESSIMISM * spread) / 2))
+        point = self._features.of(input, answer)
+        near = self._near(point)
+        bound = self._rivals.most(input, answer)
+        for reading in self._readings:
+            mean, spread = self._predicted(reading, point, near)
+            bound = min(bound, (1 + mean - _PESSIMISM * spread) / 2)
+        return min(1.0, max(0.0, bound))
 
     def liked(self, mean: float) -> float:
         """The probability of a thumb up, whose giver may err, for a mean as `predict` gives it."""
         right = min(1.0, max(0.0, (1 + mean) / 2))
         return right * (1 - self.noise.rate) + (1 - right) * self.noise.rate
 
+    def keeps(self, input: str, answer: str) -> bool | None:
+        """False if it says what people liked here with other numbers; None where they liked no number."""
+        return self._rivals.keeps(input, answer)
+
     def without(self, input: str) -> Callable[[str], float]:
         """Answer → mean for this input, as if nobody had rated any answer to it."""
         left_out = [i for i, cell in enumerate(self._cells) if cell.input == input]
-        weights = self._weights
+        reading = self._readings[0]
+        weights, inverse = reading.weights, reading.inverse
         if left_out:
             # The inverse without some rows, by its blocks: A_rr − A_rf A_ff⁻¹ A_fr, times the residuals.
-            block = _inverted([[self._inverse[i][j] for j in left_out] for i in left_out])
+            rows = [[inverse[i][j] for j in left_out[: n + 1]] for n, i in enumerate(left_out)]
+            block = _inverse(_cholesky(rows, [0.0] * len(rows)))
             moved = [_dot(row, [weights[i] for i in left_out]) for row in block]
             weights = [
                 weight - sum(row[i] * move for i, move in zip(left_out, moved, strict=True))
-                for weight, row in zip(weights, self._inverse, strict=True)
+                for weight, row in zip(weights, inverse, strict=True)
             ]
 
         def mean(answer: str) -> float:
-            point = self._features.of(input, answer)
-            return self._prior + _dot([_kernel(point, other) for other in self._points], weights)
+            near = self._near(self._features.of(input, answer))
+            return self._prior + _dot([_mixed(parts, reading.reads) for parts in near], weights)
 
         return mean
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A kernel, by what it reads of numbers, fitted."""
+
+    reads: tuple[str, ...]
+    inverse: Sequence[Sequence[float]]
+    weights: Sequence[float]
+
+    @classmethod
+    def of(cls, reads: tuple[str, ...], factor: _Triangle, residuals: Sequence[float]) -> _Reading:
+        inverse = _inverse(factor)
+        return cls(reads, inverse, [_dot(row, residuals) for row in inverse])
+
+
+class _Rivals:
+    """Of two answers in the same words with other numbers at most one is right, if the record does not show else."""
+
+    def __init__(self, cells: Sequence[_Cell], base: float) -> None:
+        self._right: dict[tuple[str, ...], dict[tuple[float, ...], float]] = defaultdict(dict)
+        """Input and words → numbers → probability that an answer with them is right."""
+        for cell in cells:
+            odds = base / (1 - base) * (1 + cell.mean) / max(1e-9, 1 - cell.mean)
+            if numbers := values(cell.answer):
+                own = self._right[_worded(cell.input, cell.answer)]
+                own[numbers] = max(own.get(numbers, 0.0), odds / (1 + odds))
+        self._liked = {key[0] for key, own in self._right.items() if max(own.values()) >= _LIKED}
+        pairs = [
+            (one > 0.5) + (other > 0.5)
+            for own in self._right.values()
+            for one, other in combinations(list(own.values())[:_COMPARED], 2)
+        ]
+        self._one = (_ONE_RIGHT + pairs.count(1)) / (_ONE_RIGHT + _OFTEN + pairs.count(1) + pairs.count(2))
+        """How often at most one of two is right, where one is."""
+
+    def most(self, input: str, answer: str) -> float:
+        """The highest probability that an answer may have beside what is known of others to this input."""
+        own = self._right.get(_worded(input, answer), {})
+        numbers = values(answer)
+        rival = max((right for other, right in own.items() if other != numbers), default=0.0)
+        # Liked itself, it is as right as people say.
+        return max(own.get(numbers, 0.0), 1 - self._one * rival)
+
+    def keeps(self, input: str, answer: str) -> bool | None:
+        """False if it is worded like liked answers and has other numbers; None where none with numbers is liked."""
+        if _asked(input) not in self._liked:
+            return None
+        own = self._right.get(_worded(input, answer), {})
+        liked = [numbers for numbers, right in own.items() if right >= _LIKED]
+        return not liked or values(answer) in liked
+
+
+def _worded(input: str, answer: str) -> tuple[str, ...]:
+    """What is asked and the words of the answer, whatever the case; without its numbers."""
+    words = {word for word in _words(answer) if word[0].isalpha()}
+    return (_asked(input), *sorted(words))
+
+
+def _asked(input: str) -> str:
+    """The same for the same question, whatever its case and spacing."""
+    return " ".join(_words(input))
 
 
 _INPUTS, _ANSWERS = 0, 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """An input and an answer, as vectors of length 1."""
+
+    input: Vector
+    answer: Vector
+    shows: Mapping[str, Vector]
+    """What the answer's numbers show, by what it is about."""
+    question: str
+    values: tuple[float, ...]
+
+
 class _Features:
-    """Input and answer as two sparse vectors of length 1.
+    """Input, answer, and what its numbers show, as sparse vectors of length 1.
 
     A word that only one input or the answers to it hold is like any other such word: it says nothing of the rest,
     and a new answer is full of them.  So numbered steps are like numbered steps, whatever they are about.
@@ -224,20 +346,34 @@ class _Features:
         answers: dict[str, set[str]] = defaultdict(set)
         for cell in cells:
             answers[cell.input].update(_answer_words(cell.input, cell.answer))
-        self._common = [_shared(inputs.values()), _shared(answers.values())]
+        self._common = [_shared(each.values()) for each in (inputs, answers)]
         self._rarity: list[dict[str, float]] = [{}, {}]
         self._rarity = [
             rarity([set(self._counted(_INPUTS, _input_words(input))) for input in inputs]),
             rarity([set(self._answer(cell.input, cell.answer)) for cell in cells]),
         ]
         self._known: dict[str, Vector] = {}
+        shown = [self._marks(cell.input, cell.answer) for cell in cells]
+        self._telling = {about: rarity([set(marks[about]) for marks in shown]) for about in _READINGS[-1]}
 
-    def of(self, input: str, answer: str) -> tuple[Vector, Vector]:
+    def of(self, input: str, answer: str) -> _Point:
         if input not in self._known:
             self._known[input] = unit_vector(
                 self._counted(_INPUTS, _input_words(input)), self._rarity[_INPUTS]
             )
-        return self._known[input], unit_vector(self._answer(input, answer), self._rarity[_ANSWERS])
+        return _Point(
+            self._known[input],
+            unit_vector(self._answer(input, answer), self._rarity[_ANSWERS]),
+            {
+                about: unit_vector(marks, self._telling[about])
+                for about, marks in self._marks(input, answer).items()
+            },
+            _asked(input),
+            values(answer),
+        )
+
+    def _marks(self, input: str, answer: str) -> dict[str, Counter[str]]:
+        return {about: Counter(shown or ["none"]) for about, shown in number_marks(input, answer).items()}
 
     def _answer(self, input: str, answer: str) -> Counter[str]:
         """Words and pairs of words with the answer's form: its length, a list, what it repeats of the input."""
@@ -261,7 +397,7 @@ def _shared(documents: Iterable[set[str]]) -> set[str]:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+    return _WORD.findall(spaced(text).casefold())
 
 
 def _input_words(text: str) -> list[str]:
@@ -281,10 +417,34 @@ def _answer_words(input: str, text: str) -> list[str]:
     return words
 
 
-def _kernel(one: tuple[Vector, Vector], other: tuple[Vector, Vector]) -> float:
-    """Covariance of two judgements: mostly of like answers to like inputs, a little of like answers to any."""
-    inputs, answers = cosine(one[0], other[0]), cosine(one[1], other[1])
-    return answers * (0.1 + 0.9 * inputs)
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """How alike two judged answers are."""
+
+    whole: float
+    """Mostly like answers to like inputs, a little like answers to any."""
+    shown: Mapping[str, float]
+    """What their numbers show."""
+    same: bool
+    """The same numbers to the same input."""
+    words: float
+
+
+def _parts(one: _Point, other: _Point) -> _Parts:
+    words = cosine(one.answer, other.answer)
+    whole = words * (0.1 + 0.9 * cosine(one.input, other.input))
+    shown = (
+        {about: cosine(vector, other.shows[about]) for about, vector in one.shows.items()} if whole else {}
+    )
+    return _Parts(whole, shown, one.question == other.question and one.values == other.values, words)
+
+
+def _mixed(parts: _Parts, reads: Sequence[str]) -> float:
+    """Covariance of two judgements."""
+    if not reads or not parts.whole:
+        return parts.whole
+    shown = sum(parts.shown[about] for about in reads) / len(reads)
+    return (1 - _SHOWN - _WHICH + _SHOWN * shown) * parts.whole + _WHICH * parts.words * parts.same
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -292,20 +452,47 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return total
 
 
-def _inverted(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The inverse of a symmetric positive definite matrix, by Gauss and Jordan: there is no numpy here."""
-    size = len(matrix)
-    rows = [[*row, *([0.0] * i), 1.0, *([0.0] * (size - i - 1))] for i, row in enumerate(matrix)]
-    for column in range(size):
-        # Positive definite: the diagonal is the pivot.
-        pivot = rows[column]
-        scale = 1 / pivot[column]
-        rows[column] = pivot = [value * scale for value in pivot]
-        for index, row in enumerate(rows):
-            factor = row[column]
-            if factor and index != column:
-                rows[index] = [value - factor * above for value, above in zip(row, pivot, strict=True)]
-    return [row[size:] for row in rows]
+_Triangle = list[list[float]]
+"""A lower triangular matrix: row i has i + 1 values."""
+
+
+def _cholesky(rows: Sequence[Sequence[float]], noise: Sequence[float]) -> _Triangle:
+    """The factor of a positive definite matrix, given by its lower triangle and more for its diagonal."""
+    factor: _Triangle = []
+    for i, row in enumerate(rows):
+        own: list[float] = []
+        for j in range(i):
+            above = factor[j]
+            own.append((row[j] - _dot(own, above)) / above[j])
+        own.append(math.sqrt(max(1e-12, row[i] + noise[i] - _dot(own, own))))
+        factor.append(own)
+    return factor
+
+
+def _evidence(factor: _Triangle, residuals: Sequence[float]) -> float:
+    """Logarithm of how likely the residuals are under a kernel, but for what is the same under all of them."""
+    solved: list[float] = []
+    for row, value in zip(factor, residuals, strict=True):
+        solved.append((value - _dot(row, solved)) / row[-1])
+    return -_dot(solved, solved) / 2 - sum(math.log(row[-1]) for row in factor)
+
+
+def _inverse(factor: _Triangle) -> list[list[float]]:
+    """The inverse of the matrix whose Cholesky factor this is."""
+    size = len(factor)
+    # Columns of the factor's inverse, from the diagonal down.
+    columns: list[list[float]] = []
+    for j in range(size):
+        column = [1 / factor[j][j]]
+        for i in range(j + 1, size):
+            row = factor[i]
+            column.append(-_dot(row[j:i], column) / row[i])
+        columns.append(column)
+    whole = [[0.0] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i + 1):
+            whole[i][j] = whole[j][i] = _dot(columns[i], columns[j][i - j :])
+    return whole
 
 
 FEWEST = 40

@@ -92,7 +92,8 @@ class Traits:
     loop: float
     """Share of the moves that only repeat a round."""
     support: float | None
-    """Share of the answer's words that the question or something the agent saw has; None where it saw nothing."""
+    """Share of the answer's words that the question or something the agent saw has; None where it saw nothing, or of an
+    answer that is numbers alone."""
     tampering: str = ""
     masked: bool = False
     """A machine ended it: it says nothing of the policy."""
@@ -133,7 +134,8 @@ def _support(run: Trajectory, text: str) -> float | None:
         seen |= _content(_plain(step.observation))
         if step.kind == "tool":
             seen |= _content(_plain(step.action))
-    if not words or not seen:
+    # Numbers alone may be computed from what was seen, and stand nowhere in it.
+    if not seen or all(word.isdigit() for word in words):
         return None
     return len(words & (seen | _content(run.task.instruction))) / len(words)
 

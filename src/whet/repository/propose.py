@@ -123,7 +123,8 @@ def _patch(scan: Scan, traced: tuple[EntryPoint, ...]) -> str:
     written = Repository(scan.root).written(path)
     source = SourceText(plain(written))
     changes: list[tuple[Span, str]] = [
-        (source.lines(entry.line, entry.line - 1), f'@whet.trace("{STORE}")\n') for entry in traced
+        (source.lines(entry.line, entry.line - 1), f'{" " * entry.indent}@whet.trace("{STORE}")\n')
+        for entry in traced
     ]
     line = _import_line(source)
     changes.append((source.lines(line, line - 1), "import whet\n"))

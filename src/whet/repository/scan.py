@@ -51,14 +51,17 @@ _SHORTEST = 20
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """A function that stands above all that runs the agent: one call is one run."""
+    """A function or method that stands above all that runs the agent: one call is one run."""
 
     path: str
     name: str
+    """Of a method with its class: `Desk.answer`."""
     line: int
     """Of the `def`: what stands above it, a route's decorator for instance, must get the traced function."""
     parameters: tuple[str, ...]
     is_async: bool = False
+    indent: int = 0
+    """Columns before the `def`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +285,45 @@ class _Reader:
         tops = {name for name in runs if not any(name in calls[caller] for caller in runs - {name})}
         for top in sorted(tops, key=lambda name: self._functions[name].lineno):
             below = [] if self._parameters(top) else sorted(calls[top] & runs - {top})
-            for name in [name for name in below if self._parameters(name)] or [top]:
-                node = self._functions[name]
-                is_async = isinstance(node, ast.AsyncFunctionDef)
-                entry = EntryPoint(self._path, name, node.lineno, self._parameters(name), is_async)
-                if entry not in self._scan.entry_points:
-                    self._scan.entry_points.append(entry)
+            below = [name for name in below if self._parameters(name)]
+            if (
+                not below
+                and not self._parameters(top)
+                and self._add_methods(_methods_called(self._functions[top]))
+            ):
+                continue
+            for name in below or [top]:
+                self._add_entry(name, self._functions[name])
+        if not tops:
+            self._add_methods(set(methods))
+
+    def _add_entry(self, name: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        is_async = isinstance(node, ast.AsyncFunctionDef)
+        given = tuple(each.name for each in parameters(node.args) if each.name not in ("self", "cls"))
+        entry = EntryPoint(self._path, name, node.lineno, given, is_async, node.col_offset)
+        if entry not in self._scan.entry_points:
+            self._scan.entry_points.append(entry)
+
+    def _add_methods(self, called: set[str]) -> bool:
+        """Add the methods of these names that call a model and that no other such method of their class calls."""
+        found = False
+        asking = self._asking_methods()
+        for owner in self._body:
+            if not isinstance(owner, ast.ClassDef):
+                continue
+            own = {
+                node.name: node
+                for node in owner.body
+                if isinstance(node, FunctionNode) and node.name in asking
+            }
+            inner = {each for name, node in own.items() for each in _methods_called(node) - {name}}
+            for name, node in own.items():
+                if name in called - inner and not (name.startswith("_") and name != "__call__"):
+                    given = [each.name for each in parameters(node.args) if each.name not in ("self", "cls")]
+                    if given:
+                        self._add_entry(f"{owner.name}.{name}", node)
+                        found = True
+        return found
 
     def _asking_methods(self) -> set[str]:
         """Names of methods of this module's classes that call a model, directly or through others of them."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from ....errors import InputError
 from ....python_text import module_of
@@ -17,6 +18,8 @@ from ....repository.syntax import definitions
 from ....types import Json, Trajectory
 from ..editing.slots import rendered_in
 
+MOST_BESIDE = 2
+"""Prompts of other calls that change with the chosen one: each takes a share of the search."""
 PASSAGE = 20
 """Characters of a prompt below which it may stand in a system prompt by chance."""
 
@@ -63,6 +66,8 @@ class ChosenPrompt:
     others: Sequence[str]
     """Those that stay."""
     sentences: Sequence[str] = ()
+    beside: Sequence[str] = ()
+    """Those that other calls of the agent's model have, which may change as well."""
 
 
 def prompt_of(
@@ -111,6 +116,7 @@ def prompt_of(
 
     name = max(texts, key=standing)
     chosen = texts[name]
+    beside = _beside(name, texts, list(used), key=standing)
     twins = [
         each
         for each in texts
@@ -136,7 +142,24 @@ def prompt_of(
         )
     if twins:
         sentences.append(f"the same text stands in {', '.join(twins)}, which stays: the source reads {name}")
-    return ChosenPrompt(name, [each for each in texts if each != name and each not in twins], sentences)
+    stay = [each for each in texts if each not in (name, *twins, *beside)]
+    return ChosenPrompt(name, stay, sentences, [each for each in beside if each not in twins])
+
+
+def _beside(
+    name: str, texts: Mapping[str, PromptLiteral], used: Sequence[str], *, key: Callable[[str], Any]
+) -> list[str]:
+    """One text for each kind of call that does not have the chosen one: what stands there, no other text can say.
+
+    Of several that make up one prompt one is enough.
+    """
+    calls = {each: {sent for sent in used if stands_in(sent, text.text)} for each, text in texts.items()}
+    covered, beside = set(calls[name]), list[str]()
+    for each in sorted(texts, key=key, reverse=True):
+        if calls[each] and covered.isdisjoint(calls[each]) and len(beside) < MOST_BESIDE:
+            beside.append(each)
+            covered |= calls[each]
+    return beside
 
 
 def called(prompt: PromptLiteral) -> str:

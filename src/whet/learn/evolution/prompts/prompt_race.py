@@ -2,8 +2,9 @@
 
 A race gives a prompt up as soon as it has gained nothing or cannot win, which costs little and is often unjust: where
 answers are noisy a good rule gains nothing on its first three rows, or loses two that were right by luck.  So nothing
-is given up for good.  What all runs say of each piece of a prompt (`piece_effects.py`) tells which prompt may yet be
-better than the best, and that is resumed where its race ended, for as long as it still may be.
+is given up for good, but for one that changes what has to stay.  What all runs say of each piece of a prompt
+(`piece_effects.py`) tells which prompt may yet be better than the best, and that is resumed where its race ended, for
+as long as it still may be.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .piece_effects import PieceEffects
 from .reflection import added
 
 EQUAL = 1e-9
+_LOST = 2
+"""Rows that lose what has to stay, beyond those that keep it, from which on a prompt breaks it."""
 WORTH_A_LAP = 0.3
 """Probability of being better than the best from which on a prompt that was given up gets further rows."""
 
@@ -46,6 +49,17 @@ class RacedPrompt:
     """Row → value; a row that a machine failed on is in `runs` only."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Row → rows that it stands for, where that is not one."""
+    kept: dict[str, float] = field(default_factory=dict)
+    """Row → how far it keeps what has to stay there; of rows where something has."""
+
+    def breaks(self, parent: RacedPrompt) -> bool:
+        """True if it loses more of what the parent keeps than it keeps, by so many rows that this is no chance.
+
+        A gain on other rows does not make up for it: what becomes wrong where it is known to be is not right elsewhere.
+        """
+        before = [id for id, kept in parent.kept.items() if kept and id in self.kept]
+        kept = sum(self.kept[id] for id in before)
+        return len(before) - 2 * kept >= _LOST
 
     def mean(self, rows: Iterable[Task]) -> float:
         """Of its values on these rows; 0 where it has none."""
@@ -74,6 +88,7 @@ class PromptRace:
         score: name of the Score, in [0, 1].
         right: from this value on a row counts as right.
         weights: row → rows that it stands for, where that is not one.
+        keeps: name of a Score of what has to stay; None for none.
         on_trial: told of a prompt before it is run on rows.
     """
 
@@ -90,11 +105,12 @@ class PromptRace:
         right: float,
         weights: Mapping[str, float],
         seed: int,
+        keeps: str | None = None,
         on_trial: Callable[[RacedPrompt], None],
     ) -> None:
         self._version, self._base, self._context, self._meter = version, base, context, meter
         self._first, self._score, self._right, self._weights = first, score, right, weights
-        self._seed, self._on_trial = seed, on_trial
+        self._seed, self._keeps, self._on_trial = seed, keeps, on_trial
         self.rows = list(rows)
         self.known: dict[str, RacedPrompt] = {}
         """Text → prompt, of all that there were."""
@@ -167,6 +183,9 @@ class PromptRace:
                 value = 0.0  # an answer that nothing could judge is not better than one that was judged
             if value is not None:
                 prompt.values[group.task.id] = value
+            kept = value_of(run, self._keeps) if self._keeps is not None else None
+            if kept is not None:
+                prompt.kept[group.task.id] = kept
 
     async def race(
         self,
@@ -189,6 +208,8 @@ class PromptRace:
                 if prompt.gain(parent, [*order[:at], *able]) < bar:
                     return
             await self.extend(prompt, rows)
+            if prompt.breaks(parent):
+                return
             at, lap = min(len(order), at + lap), 2 * lap
             ran, left = order[:at], order[at:]
             gain = prompt.gain(parent, ran)
@@ -207,6 +228,8 @@ class PromptRace:
         order = [row for row in self._order(prompt, best) if row.id not in prompt.runs]
         while order and self.promising(prompt.text, best):
             await self.extend(prompt, order[:lap])
+            if prompt.breaks(best):
+                return
             order, lap = order[lap:], 2 * lap
 
     def promising(self, text: str, best: RacedPrompt) -> bool:

@@ -40,6 +40,8 @@ from .reflection import PromptTrial, RowMemory, added, pruned, read, request, wi
 
 _DRAWS = 10
 """Draws from the belief about a prompt's pieces, of which the first that may be better than the best is run."""
+_AGAIN = 2
+"""Times the rows that have to be left as runs for a text to be tried with the rules that came later."""
 _VAIN = 3
 """Second looks in vain, once the model is asked no more, after which the search ends."""
 
@@ -81,6 +83,8 @@ class Reflect:
         options: see ReflectOptions.
         candidates: prompts, of a single text, that are raced before the model is asked.
         weights: id of a train row → rows that it stands for, where the train rows are no even sample; 1 if omitted.
+        keeps: name of a Score, 1 where a run keeps what has to stay and 0 where it does not; a prompt that loses more
+            of it than it keeps is given up, whatever it gains elsewhere.
 
     >>> Reflect("prompt", "score", model=model)  # doctest: +SKIP
     """
@@ -101,7 +105,9 @@ class Reflect:
         options: ReflectOptions | None = None,
         candidates: Sequence[str] = (),
         weights: Mapping[str, float] | None = None,
+        keeps: str | None = None,
     ) -> None:
+        self.keeps = keeps
         self.candidates, self.weights = tuple(candidates), dict(weights or {})
         self.resources = (resources,) if isinstance(resources, str) else tuple(resources or ())
         self.score, self.model, self.right = score, model, right
@@ -120,6 +126,7 @@ class Reflect:
             asdict(self.options),
         )
         more = [self.candidates, self.weights] if self.candidates or self.weights else []
+        more += [self.keeps] if self.keeps else []
         return digest([*asked, *more])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
@@ -134,11 +141,24 @@ class Reflect:
             )
         versions = self._versions(bundle)
         self.causes, updates = [], list[Update]()
-        for place, version in enumerate(versions):
+        rules = dict[str, None]()
+        # What a model proposes for one text may belong into another: the first ones hear at the end what it said later.
+        again = versions[:-1]
+        for place, version in enumerate([*versions, *again]):
             left = context.meter.left("rollouts")
+            asks = place < len(versions)
             # An equal share of what is left, so that the last text can be tried as well.
-            share = None if left is None else int(left / (len(versions) - place))
-            search = _Search(self, self.model, bundle, context, version, share)
+            share = (
+                None
+                if left is None
+                else int(left / (len(versions) + len(again) / 2 - place) if asks else left)
+            )
+            version = bundle.get(version.resource, version)
+            if not asks and (
+                not rules or (share is not None and share < _AGAIN * min(len(context.train), 40))
+            ):
+                break
+            search = _Search(self, self.model, bundle, context, version, share, rules=list(rules), asks=asks)
             try:
                 await search.run()
             except BudgetExceeded:
@@ -150,6 +170,9 @@ class Reflect:
             self.causes += search.causes
             updates.append(search.update())
             bundle = updates[-1].bundle
+            rules |= dict.fromkeys(search.proposed)
+            held = str(bundle[version.resource].content) if version.resource in bundle else ""
+            rules = {rule: None for rule in rules if rule not in held}
         metrics = {name: sum(update.metrics[name] for update in updates) for name in updates[0].metrics}
         # Scores are no sums: of several texts those of the first as it stood, and of the last as it is.
         metrics |= {"start": updates[0].metrics["start"], "best": updates[-1].metrics["best"]}
@@ -198,11 +221,15 @@ class _Search:
         context: Context,
         version: Version,
         share: int | None,
+        *,
+        rules: Sequence[str] = (),
+        asks: bool = True,
     ) -> None:
         if not context.train:
             raise TrainingRefused("reflect: no training rows to run candidates on")
         self.options, self.score, self.right = owner.options, owner.score, owner.right
         self.candidates, self.context, self.version = owner.candidates, context, version
+        self.rules, self.rounds = rules, self.options.rounds if asks else 0
         self.meter = Meter(Budget(rollouts=share))
         """Of this text's share of the runs."""
         self.model = RecordedModel(model, context.log)
@@ -219,6 +246,7 @@ class _Search:
             right=self.right,
             weights=owner.weights,
             seed=self.options.seed,
+            keeps=owner.keeps,
             on_trial=lambda prompt: self._tell("on trial", prompt) if self.pool else None,
         )
         self.start: RacedPrompt | None = None
@@ -236,6 +264,11 @@ class _Search:
     @property
     def rows(self) -> Sequence[Task]:
         return self.race.rows
+
+    @property
+    def proposed(self) -> list[str]:
+        """Rules that somebody proposed to add."""
+        return [rule for new, gone in self.race.pieces if not gone for rule in new]
 
     def _affordable(self) -> list[Task]:
         """Rows that the start and a few candidates can be run on: with more of them fewer could be tried."""
@@ -261,9 +294,13 @@ class _Search:
         texts = [text for candidate in self.candidates if (text := self._pruned(candidate, self.start))]
         if texts:
             await self._raced([self.race.proposal(text, self.start) for text in texts], self.start)
+        more = [self._pruned(with_rules(self.best.text, [rule]), self.best) for rule in self.rules]
+        if any(more):
+            best = self.best
+            await self._raced([self.race.proposal(text, best) for text in more if text], best)
         idle = 0
         limits = self.options
-        while self.asked < limits.rounds and idle < limits.patience and await self._wanting():
+        while self.asked < self.rounds and idle < limits.patience and await self._wanting():
             parent = self._parent(idle)
             better = await self._reflected(parent)
             idle = 0 if better else idle + 1
@@ -288,7 +325,7 @@ class _Search:
         if not self.options.second_looks:
             return False
         assert self.start is not None
-        to_come = min(self.options.rounds - self.asked, self.options.patience - idle)
+        to_come = min(self.rounds - self.asked, self.options.patience - idle)
         others = self.meter.spent["rollouts"] - self.resumed
         left = self.meter.left("rollouts")
         if left is None or self.resumed > others:
@@ -309,7 +346,7 @@ class _Search:
                 await self.race.resume(prompt, best)
             finally:
                 self.resumed += self.meter.spent["rollouts"] - before
-            if self.race.whole(prompt):
+            if self.race.whole(prompt) or prompt.breaks(best):
                 self._enter(prompt, best)
             else:
                 self._tell("given up once more", prompt)
@@ -448,7 +485,7 @@ class _Search:
         for prompt in prompts:
             await self.race.race(prompt, parent, before, laps=1 if len(prompts) > 1 else None)
         gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
-        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL]
+        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)]
         live.sort(key=lambda prompt: -gains[prompt.number])
         if live:
             # A block whose rows stay right without it may be in the way of what is added.
@@ -467,9 +504,11 @@ class _Search:
 
     def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
         """Note how a prompt fared, for the requests that follow; one that ran on all rows may become a parent."""
-        ran, whole = self.race.ran(prompt), self.race.whole(prompt)
+        broken = prompt.breaks(parent) or prompt.breaks(self.pool[0])
+        ran, whole = self.race.ran(prompt), self.race.whole(prompt) and not broken
         new = "\n".join(added(prompt.text, parent.text)) or "(blocks dropped or moved)"
-        self.attempts.append(PromptTrial(new, prompt.gain(parent, ran), len(ran)))
+        gain = prompt.gain(parent, ran)
+        self.attempts.append(PromptTrial(new, min(gain, 0.0) if broken else gain, len(ran)))
         if whole and prompt not in self.pool:
             self.pool.append(prompt)
         self._tell("kept" if whole else "joined with others" if joined else "given up", prompt)

@@ -11,7 +11,7 @@ The agent runs as its owner runs it, with its network, in a copy of its folder (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from ....repository.scan import scan
 from ....sandbox import Pool
 from ....ship.releasing import record, release
 from ....stats import gain_for
-from ....types import Budget, Bundle, Sampling, Score, Split, Trajectory, Verdict, digest
+from ....types import Budget, Bundle, Sampling, Score, Split, Task, Trajectory, Verdict, digest
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ...experiment import Experiment
 from ...improvement import Improvement
@@ -50,13 +50,15 @@ from ..agents.holding import OpenCandidate
 from ..agents.live_prompt import LivePrompts, passages_between
 from ..agents.networked import Networked
 from ..agents.outside import Targets
-from ..agents.pieces import patch
+from ..agents.pieces import Piece, patch
 from ..search.settings import folder_in_git
 from .reflecting import Reflect, ReflectOptions
 
 LIKED = "liked"
 """Score of the search: the fitted reward of the people whom it sees."""
 LIKED_BY_ALL, LIKED_BY_OTHERS = "liked_by_all", "liked_by_others"
+KEPT = "liked_numbers_kept"
+"""0 where an answer says what people liked on this input with other numbers, 1 where it does not."""
 _RIGHT = 0.55
 """From this value on an answer counts as liked."""
 _PROOF = 0.35
@@ -68,6 +70,10 @@ MOST_OPEN = 3
 MARGIN = 0.05
 """That the reward of the unseen people alone may be lower after than before, at the gate."""
 _FEWEST_PAIRS = 6
+_NUMBERS_LOST = 0.35
+"""Share of the liked numbers that may be others afterwards: thumbs are wrong, and answers vary, now and then."""
+_FEWEST_NUMBERS = 8
+"""Rows of the gate with liked numbers below which nothing can be shown of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +117,27 @@ class ThumbReward:
         return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
 
 
+class KeptNumbers:
+    """A Reward: whether what people liked still has the numbers that it had; None where they liked no number."""
+
+    name = KEPT
+
+    def __init__(self, fitted: FittedReward) -> None:
+        self.version, self._fitted = fitted.version, fitted
+
+    def applies(self, task: Task) -> bool:
+        """True if people liked an answer with numbers on this input."""
+        return self._fitted.keeps(as_text(task.initial_state["input"]), "") is not None
+
+    def __call__(self, trajectory: Trajectory) -> Score | None:
+        """None, too, where the agent failed."""
+        if trajectory.error is not None:
+            return None
+        input = as_text(trajectory.task.initial_state["input"])
+        kept = self._fitted.keeps(input, trajectory.output_text)
+        return None if kept is None else Score(KEPT, float(kept), "", self.version)
+
+
 class KeptTargets(Targets):
     """Targets whose last candidates stay open from one lap of a race to the next."""
 
@@ -137,6 +164,16 @@ class KeptTargets(Targets):
 
 
 @dataclass(frozen=True, slots=True)
+class TextBeside:
+    """A prompt that other calls of the agent's model have than those with the one that the plan is of."""
+
+    piece: Piece
+    resource: str
+    served: str
+    """As it stands: what is live, else what the file says."""
+
+
+@dataclass(frozen=True, slots=True)
 class AgentPlan:
     """What will be done, before anything is spent."""
 
@@ -158,6 +195,13 @@ class AgentPlan:
     """Those that have it with something in its places, where none has it as it is written."""
     served: str = ""
     """The released prompt that the gateway serves in the place of the one in the file; "" where there is none."""
+    beside: Sequence[TextBeside] = ()
+    """Prompts of the agent's other calls."""
+
+    @property
+    def resources(self) -> Sequence[str]:
+        """What changes, as the Bundle calls it; the prompt first."""
+        return [self.resource, *(each.resource for each in self.beside)]
 
     @property
     def text(self) -> str:
@@ -187,7 +231,16 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     used = Counter(released.source(text) for run in runs for text in set(system_prompts(run)))
     chosen = prompt_of(settings.prompt, module, found, used, released.source)
     name = chosen.name
-    agent = RepositoryAgent(root, [name], entry, network=True)
+    agent = RepositoryAgent(root, [name, *chosen.beside], entry, network=True)
+    sent = [
+        each
+        for each, piece in zip(chosen.beside, agent.pieces[1:], strict=True)
+        # Released as passages, texts must stand in the calls as they are written.
+        if not piece.code
+        and (not settings.release or any(holds(prompt, released.source(piece.text)) for prompt in used))
+    ]
+    if len(sent) < len(chosen.beside):
+        agent = RepositoryAgent(root, [name, *sent], entry, network=True)
     assert agent.entry is not None
     if agent.pieces[0].code:
         raise InputError(
@@ -213,6 +266,10 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     passage = any(holds(prompt, source) for prompt in used)
     rendered = () if alone or passage else tuple(prompt for prompt in used if stands_in(prompt, source))
     served = released.served(text, alone=alone)
+    beside = [
+        TextBeside(piece, _called(piece), released.served(piece.text, alone=False))
+        for piece in agent.pieces[1:]
+    ]
     mark = agent.pieces[0].mark
     own = mark.name if mark.how == "file" else f"{module}.{mark.qualname}"
     resource = GATEWAY_PROMPT if alone else own
@@ -221,9 +278,11 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     if agreed is None or agreed.admitted:
         rubric = None  # people's own thumbs are nearer to what they like than a judge who reads a rubric
     refused = _refusal(evidence, rows, agreed, settings, rubric)
+    others = [*chosen.others, *(each for each in chosen.beside if each not in sent)]
     sentences = [
         f"{name} can change ({len(text):,} characters); {entry} answers under it"
-        + (f"; not changed: {', '.join(chosen.others)}" if chosen.others else ""),
+        + (f"; not changed: {', '.join(others)}" if others else ""),
+        *([_shared(sent)] if sent else []),
         *chosen.sentences,
         *([released.sentence(served)] if served != text else []),
         evidence.sentence,
@@ -248,6 +307,7 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         passage,
         rendered,
         served if served != text else "",
+        beside,
     )
     if not refused:
         people = len({task.group for task in rows.gate})
@@ -256,6 +316,17 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         if settings.release and resource != GATEWAY_PROMPT and not passage and not rendered:
             plan = replace(plan, refused=_unreleasable(used))
     return plan
+
+
+def _called(piece: Piece) -> str:
+    """What a text is called in a Bundle."""
+    mark = piece.mark
+    dotted = ".".join(Path(mark.path).with_suffix("").parts).removeprefix("src.")
+    return mark.name if mark.how == "file" else f"{dotted}.{mark.qualname}"
+
+
+def _shared(names: Sequence[str]) -> str:
+    return f"other calls of its model have {' and '.join(names)}, which can change as well, for a share of the calls"
 
 
 def _refusal(
@@ -347,6 +418,8 @@ class ImprovedAgent:
 
     plan: AgentPlan
     after: str
+    beside: Mapping[str, str]
+    """The prompts of other calls, as they are then."""
     proven: bool
     reason: str
     dev: tuple[float, float]
@@ -396,6 +469,7 @@ class ImprovedAgent:
             "promote": self.proven,
             "before": self.plan.text,
             "after": self.after,
+            "beside": dict(self.beside),
             "reason": self.reason,
             "causes": list(self.causes),
             "agreement": None if self.plan.agreed is None else self.plan.agreed.share,
@@ -435,7 +509,8 @@ async def improve_agent(
     settings.output.mkdir(parents=True, exist_ok=True)
     piece = plan.agent.pieces[0]
     kind = "prompt" if plan.resource == GATEWAY_PROMPT else PROGRAM
-    codec = ProgramCodec(plan.agent.start, {piece.part: plan.resource}, {piece.part: kind})
+    names = {piece.part: plan.resource, **{each.piece.part: each.resource for each in plan.beside}}
+    codec = ProgramCodec(plan.agent.start, names, {piece.part: kind})
     # Texts alone evolve, so nothing runs in this pool.
     network = Networked(plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output])
     assert plan.agent.entry is not None
@@ -446,7 +521,13 @@ async def improve_agent(
         stack.push_async_callback(env.close)
         rewards = _rewards(plan, store, judge)
         identity = digest(
-            [plan.text, [task.id for task in rows.tasks], [each.version for each in rewards]], 12
+            [
+                plan.text,
+                *(each.served for each in plan.beside),
+                [task.id for task in rows.tasks],
+                [each.version for each in rewards],
+            ],
+            12,
         )
         experiment = Experiment(
             env=env,
@@ -462,11 +543,14 @@ async def improve_agent(
         start = codec.baseline
         if plan.served:
             start = start.put(replace(start[plan.resource], content=plan.served, id=""))
+        for each in plan.beside:
+            if each.served != each.piece.text:
+                start = start.put(replace(start[each.resource], content=each.served, id=""))
         await answers_at_all(experiment, start)
-        options = ReflectOptions(
-            rounds=settings.reflections, patience=settings.reflections, seed=settings.seed, tasks=40, first=4
-        )
-        reflect = Reflect(plan.resource, LIKED, model=model, right=_RIGHT, options=options)
+        rounds = max(1, settings.reflections // len(plan.resources))
+        options = ReflectOptions(rounds=rounds, patience=rounds, seed=settings.seed, tasks=40, first=4)
+        keeps = None if plan.rubric is not None else KEPT
+        reflect = Reflect(plan.resources, LIKED, model=model, right=_RIGHT, options=options, keeps=keeps)
         improvement = await experiment.improve(
             reflect,
             bundle=start,
@@ -487,6 +571,7 @@ async def improve_agent(
     result = ImprovedAgent(
         plan=plan,
         after=str(improvement.bundle[plan.resource].content),
+        beside={each.resource: str(improvement.bundle[each.resource].content) for each in plan.beside},
         proven=proven,
         withheld=withheld(findings) if findings and verdict is not None and verdict.promote else unserved,
         reason=improvement.reason,
@@ -503,17 +588,21 @@ async def improve_agent(
     return _written(result, improvement, codec)
 
 
-def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[ThumbReward | RubricReward]:
-    """The reward of the search, that of the gate, and that of its guardrail."""
+def _rewards(
+    plan: AgentPlan, store: Store, judge: Model | None
+) -> list[ThumbReward | RubricReward | KeptNumbers]:
+    """The reward of the search, that of the gate, and those of its guardrails."""
     rows = plan.rows
     if plan.rubric is not None:
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
         return [RubricReward(name, plan.rubric, asked) for name in (LIKED, LIKED_BY_ALL)]
+    by_all = FittedReward(rows.all)
     return [
         ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
-        ThumbReward(LIKED_BY_ALL, FittedReward(rows.all)),
+        ThumbReward(LIKED_BY_ALL, by_all),
         ThumbReward(LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+        KeptNumbers(by_all),
     ]
 
 
@@ -543,13 +632,24 @@ async def _judged(
         metric=LIKED_BY_ALL,
         alpha=plan.settings.alpha,
         regime=plan.settings.regime,
-        # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
-        guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)] if plan.rubric is None else [],
+        guardrails=_guardrails(plan, experiment),
         label="the agent as it is",
     )
     sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
     before, after = (means(side).get(LIKED_BY_ALL, 0.0) for side in sides)
     return verdict, (before, after)
+
+
+def _guardrails(plan: AgentPlan, experiment: Experiment) -> list[Guardrail]:
+    """What must not get worse while people like more."""
+    if plan.rubric is not None:
+        return []
+    # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
+    guardrails = [Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)]
+    numbers = next(reward for reward in experiment.rewards if isinstance(reward, KeptNumbers))
+    if sum(numbers.applies(task) for task in plan.rows.gate) >= _FEWEST_NUMBERS:
+        guardrails.append(Guardrail(KEPT, _NUMBERS_LOST, higher_is_better=True))
+    return guardrails
 
 
 def _release(
@@ -567,10 +667,13 @@ def _release(
     old, new = plan.agent.pieces[0].text, str(improvement.bundle[plan.resource].content)
     try:
         passages = passages_between(old, new, plan.rendered) if plan.rendered else {old: new}
+        passages |= {each.piece.text: str(improvement.bundle[each.resource].content) for each in plan.beside}
+        passages = {before: after for before, after in passages.items() if before != after}
     except InputError as error:
         return f"it is not live, for the gateway sees what was filled in, and {error}: apply the patch to the source"
     bundle = Bundle([LivePrompts.of(store).with_passages(passages)])
-    note = f"{plan.resource} was judged; it goes live as a passage of the system prompt, at the gateway"
+    judged = " and ".join(plan.resources)
+    note = f"{judged} was judged; it goes live as a passage of the system prompt, at the gateway"
     verdict = replace(verdict, candidate=bundle.id, reasons=(*verdict.reasons, note))
     release(store, bundle, record(store, verdict, [bundle], experiment=experiment.name), reason=reason)
     return ""
