@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from processes import python
 from processes import whet as whet_command
 
 import whet
@@ -203,6 +204,44 @@ def test_an_agent_is_improved_by_a_panel(folder: Path, server: ScriptedServer) -
     assert code == 0, out
     assert "PROMOTE: shown to be better than the agent as it is" in out, out
     assert re.search(r'\+  "good": ([6-9]|\d\d)', out)
+
+
+TRAFFIC = """\
+import whet
+from shop import reply
+
+with whet.Store("runs.db") as store:
+    traced = whet.trace(store)(reply)
+    for number in range(1000, 1200):
+        with whet.run(subject=f"p{number}"):
+            traced(f"How long is the warranty of rake {number}?")
+"""
+
+
+def test_a_shadow_is_judged_by_a_panel_which_promotes_nothing_where_it_was_not_calibrated(
+    folder: Path, server: ScriptedServer
+) -> None:
+    assert audit(folder, server)[0] == 0
+    (folder / "traffic.py").write_text(TRAFFIC)
+    assert python("traffic.py", folder=folder).returncode == 0
+
+    def judged(**contents: object) -> str:
+        release = ("release", bundle(folder, **contents), "--to", "shadow", "--store", "runs.db", "--json")
+        assert whet_command(*release, folder=folder).returncode == 0
+        with whet.Store(folder / "runs.db") as store:
+            trial = store.release_log()[-1].trial
+        replay = ("replay", "shop:reply", "--store", "runs.db", "--trial", trial)
+        done = whet_command(*replay, folder=folder)
+        assert "200 runs replayed under the candidate" in done.stdout, done.stdout + done.stderr
+        code, out = command(folder, server, "verdict", "--shadow", trial, "--reward", "cards/panel.json")
+        assert code == 0, out
+        return out
+
+    assert judged(share={"good": 9}).startswith("KEEP: shadow ")
+    assert judged(share={"good": 3}, manner="").startswith("DROP: ")
+    sung = judged(share={"good": 9}, manner=" (sung)")
+    assert sung.startswith("DROP: ")
+    assert "panel takes its scores back: on" in sung
 
 
 def test_what_is_no_panel_of_single_answers_is_said(folder: Path, server: ScriptedServer) -> None:

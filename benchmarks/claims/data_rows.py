@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,10 @@ def json_rows(path: Path, complaint: Callable[[Row], str] = lambda row: "") -> l
     rows: list[Row | None] = []
     wrong: list[str] = []
     try:
-        body = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        body = path.read_bytes()
+        # By its content: a file that was unpacked and kept its name is as good.
+        body = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+    except (OSError, EOFError, zlib.error) as error:
         raise AbsentData(f"{path}: {error}") from error
     for number, line in enumerate(body.decode("utf-8", "replace").splitlines(), 1):
         if not line.strip():
