@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import zlib
@@ -48,6 +49,26 @@ def json_rows(path: Path, complaint: Callable[[Row], str] = lambda row: "") -> l
     if wrong:
         print(f"{path}: {len(wrong)} of {len(rows)} rows left out, {wrong[0]}", flush=True)
     return rows
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table; what is no text in it is replaced.
+
+    Raises:
+        AbsentData: there is no such file, or it is no table.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            return [
+                {
+                    name: value
+                    for name, value in row.items()
+                    if isinstance(name, str) and isinstance(value, str)
+                }
+                for row in csv.DictReader(file)
+            ]
+    except (OSError, csv.Error) as error:
+        raise AbsentData(f"{path}: {error}") from error
 
 
 def lacks(*names: str) -> Callable[[Row], str]:
