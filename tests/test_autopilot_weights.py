@@ -196,7 +196,9 @@ def test_weights_are_judged_by_a_panel_which_promotes_nothing_that_its_labels_do
             "audit", "rubric.md", "--labels", "labels.jsonl", *models, *asked, *recorded, folder=folder
         )
         assert audited.returncode == (labels == "shuffled"), audited.stdout + audited.stderr
-        steps = piloted(folder, "--proofs", "4", *asked, reward="cards/panel.json", mode="suggest")
+        much = "sft --epochs 12" if labels == "people's" else "sft --epochs 1"
+        words = ("--proofs", "4", *asked)
+        steps = piloted(folder, *words, reward="cards/panel.json", mode="suggest", train=much)
     trained, judged = (row.sentence for row in steps if row.issue == "weights:policy")
     assert trained.startswith("trained policy by sft on")
     if labels == "shuffled":

@@ -283,8 +283,8 @@ def _answer_words(input: str, text: str) -> list[str]:
 
 def _kernel(one: tuple[Vector, Vector], other: tuple[Vector, Vector]) -> float:
     """Covariance of two judgements: mostly of like answers to like inputs, a little of like answers to any."""
-    inputs, answers = cosine(one[0], other[0]), cosine(one[1], other[1])
-    return answers * (0.1 + 0.9 * inputs)
+    answers = cosine(one[1], other[1])
+    return answers * (0.1 + 0.9 * cosine(one[0], other[0])) if answers else 0.0
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -293,19 +293,31 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _inverted(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The inverse of a symmetric positive definite matrix, by Gauss and Jordan: there is no numpy here."""
+    """The inverse of a symmetric positive definite matrix, by Cholesky: there is no numpy here.
+
+    All of it are sums of products of whole rows, which Python takes an eighth of the time for that eliminating with the
+    rows takes.
+    """
     size = len(matrix)
-    rows = [[*row, *([0.0] * i), 1.0, *([0.0] * (size - i - 1))] for i, row in enumerate(matrix)]
-    for column in range(size):
-        # Positive definite: the diagonal is the pivot.
-        pivot = rows[column]
-        scale = 1 / pivot[column]
-        rows[column] = pivot = [value * scale for value in pivot]
-        for index, row in enumerate(rows):
-            factor = row[column]
-            if factor and index != column:
-                rows[index] = [value - factor * above for value, above in zip(row, pivot, strict=True)]
-    return [row[size:] for row in rows]
+    lower: list[list[float]] = []
+    for row in matrix:
+        own: list[float] = []
+        for column, above in enumerate(lower):
+            own.append((row[column] - _dot(own, above)) / above[column])
+        own.append(math.sqrt(row[len(own)] - _dot(own, own)))
+        lower.append(own)
+    # The columns of the factor's inverse, each from its diagonal down.
+    columns: list[list[float]] = []
+    for first in range(size):
+        column = [1 / lower[first][first]]
+        for at in range(first + 1, size):
+            column.append(-_dot(lower[at][first:at], column) / lower[at][at])
+        columns.append(column)
+    inverse = [[0.0] * size for _ in range(size)]
+    for at, column in enumerate(columns):
+        for other in range(at + 1):
+            inverse[at][other] = inverse[other][at] = _dot(column, columns[other][at - other :])
+    return inverse
 
 
 FEWEST = 40
