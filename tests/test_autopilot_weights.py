@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import python, until
+from processes import python, until, whet
 
 pytest.importorskip("torch")
 
@@ -18,9 +22,11 @@ from test_weights_journey import AGENT, SIZE
 from whet.autopilot.journal import JournalRow, read
 from whet.autopilot.night import Night, NightBudget
 from whet.learn.training.local import fresh
+from whet.models.base import ModelRequest
+from whet.models.fakes import ScriptedServer
 from whet.record.store import Stage, Store
 from whet.serve.trials import TrialWatcher
-from whet.types import Feedback, Trajectory
+from whet.types import Feedback, Trajectory, digest
 
 REWARDS = '''
 import hashlib
@@ -153,6 +159,52 @@ def test_rewards_by_chance_ship_no_weights_and_no_more_is_asked_than_the_budget_
     assert "weights not proven on unseen questions" in judged.sentence
     with Store(folder / "runs.db") as store:
         assert store.release_log() == []
+
+
+JUDGES = ("careful", "plain", "quick", "small")
+
+
+def judging(model: str) -> Callable[[ModelRequest], str]:
+    def answer(request: ModelRequest) -> str:
+        """Right on all but one of sixteen answers."""
+        shown = json.loads(re.findall(r"<data-[0-9a-f]+>\s*(\{.*\})\s*</data", request.text)[0])
+        number, said = int(shown["question"]), str(shown["answer"]).split()[0].lower()
+        errs = int(digest([model, number, said], 4), 16) % 16 == 0
+        good = said == ("yes" if number % 2 else "no")
+        return f"SCORE: {9 if good is not errs else 2}"
+
+    return answer
+
+
+@pytest.mark.parametrize("labels", ["people's", "shuffled"])
+def test_weights_are_judged_by_a_panel_which_promotes_nothing_that_its_labels_do_not_bear_out(
+    folder: Path, labels: str
+) -> None:
+    rng = random.Random(4)
+    rows = []
+    for number in range(5000, 5300):
+        said = rng.choice(("yes", "no"))
+        good = rng.random() < 0.5 if labels == "shuffled" else said == ("yes" if number % 2 else "no")
+        rows.append({"id": number, "input": str(number), "output": said, "label": 1 if good else -1})
+    (folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rubric.md").write_text("A good answer says whether the number is odd.")
+    with ScriptedServer(by_model={name: judging(name) for name in JUDGES}) as server:
+        models = [word for name in JUDGES for word in ("--model", name)]
+        asked = ("--base-url", server.base_url)
+        recorded = ("--store", "runs.db", "--output", "cards")
+        audited = whet(
+            "audit", "rubric.md", "--labels", "labels.jsonl", *models, *asked, *recorded, folder=folder
+        )
+        assert audited.returncode == (labels == "shuffled"), audited.stdout + audited.stderr
+        much = "sft --epochs 12" if labels == "people's" else "sft --epochs 1"
+        words = ("--proofs", "4", *asked)
+        steps = piloted(folder, *words, reward="cards/panel.json", mode="suggest", train=much)
+    trained, judged = (row.sentence for row in steps if row.issue == "weights:policy")
+    assert trained.startswith("trained policy by sft on")
+    if labels == "shuffled":
+        assert "may steer and not promote" in judged, judged
+    else:
+        assert judged.startswith("weights proven on unseen questions"), judged
 
 
 def test_without_the_extra_the_journal_says_so_once_and_it_is_not_tried_again(folder: Path) -> None:

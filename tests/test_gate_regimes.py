@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from commands import whet
 
 from whet.cli import app
 from whet.errors import GateError
@@ -203,8 +204,36 @@ def test_the_command_declares_the_regime_and_prints_both(
         assert printed.startswith(first)
         assert "exchangeable" in printed
         assert "new-group" in printed
-    # A recorded verdict counts where the next half is judged.
-    app([*words, "--json"], result_action="return_value")
-    (tmp_path / "before.json").write_text(capsys.readouterr().out, encoding="utf-8")
-    app([*words, "--earlier", str(tmp_path / "before.json")], result_action="return_value")
-    assert "Merged of 2 Verdicts" in capsys.readouterr().out
+
+
+def test_a_recorded_verdict_counts_where_other_tasks_are_judged_and_never_twice(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    rows = [
+        {"task": f"t{number}", "success": [rng.random() < 0.5, rng.random() < 0.6]} for number in range(400)
+    ]
+
+    def judged(name: str, tasks: range, *more: str) -> tuple[int, str]:
+        for side, file in enumerate(("a", "b")):
+            own = [{**rows[number], "success": rows[number]["success"][side]} for number in tasks]
+            (tmp_path / f"{file}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(own))
+        done = whet("verdict", "a.jsonl", "b.jsonl", "--json", *more, folder=tmp_path)
+        (tmp_path / name).write_text(done.stdout)
+        return done.returncode, done.stdout + done.stderr
+
+    first, _ = judged("first.json", range(150))
+    second, told = judged("second.json", range(150, 300), "--earlier", "first.json")
+    assert (first, second) == (0, 0), told
+    assert "Merged of 2 Verdicts" in told
+    # The same tasks again, whole or in part, behind the first or behind what was merged, prove nothing more.
+    for name, tasks in (("first.json", range(150)), ("second.json", range(100, 260))):
+        code, told = judged("again.json", tasks, "--earlier", name)
+        assert code == 2, told
+        assert "no task counts twice: give the new tasks alone" in told
+    code, told = judged("third.json", range(300, 400), "--earlier", "second.json", "--earlier", "first.json")
+    assert (code, "150 of 300 tasks of" in told or "150 of 150 tasks of" in told) == (2, True), told
+    # One from before verdicts said which tasks they judged is believed, and that is said.
+    old = msgspec.json.decode((tmp_path / "first.json").read_bytes())
+    del old["tasks"]
+    (tmp_path / "old.json").write_bytes(msgspec.json.encode(old))
+    code, told = judged("again.json", range(150), "--earlier", "old.json")
+    assert (code, "old.json does not say which tasks it judged" in told) == (0, True), told

@@ -6,12 +6,15 @@ import asyncio
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from commands import whet as whet_here
+from processes import python
 from processes import whet as whet_command
 
 import whet
@@ -54,7 +57,7 @@ def judging(model: str) -> Callable[[ModelRequest], str]:
     return answer
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> Iterator[ScriptedServer]:
     with ScriptedServer(by_model={name: judging(name) for name in JUDGES}) as running:
         yield running
@@ -86,7 +89,7 @@ def audit(folder: Path, server: ScriptedServer, *models: str, store: str = "runs
     named = [word for model in models or tuple(JUDGES) for word in ("--model", model)]
     with whet.Store(folder / store):
         pass
-    done = whet_command(
+    done = whet_here(
         "audit", "rubric.md", "--labels", "labels.jsonl", *named, "--base-url", server.base_url, "--store", store,
         "--output", "cards", folder=folder,
     )  # fmt: skip
@@ -106,6 +109,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory, server: ScriptedServer) -> tuple[Path, str]:
+    """A record with a panel of people's labels and its card, and what the command said."""
+    folder = tmp_path_factory.mktemp("audited")
+    (folder / "rubric.md").write_text(RUBRIC)
+    label(folder / "labels.jsonl")
+    code, out = audit(folder, server)
+    assert code == 0, out
+    return folder, out
+
+
+@pytest.fixture
+def judged(folder: Path, audited: tuple[Path, str]) -> Path:
+    """The agent's folder with that record."""
+    shutil.copytree(audited[0], folder, dirs_exist_ok=True)
+    return folder
+
+
 def bundle(folder: Path, **contents: object) -> str:
     made = whet.Bundle([whet.Version(resource=name, content=content) for name, content in contents.items()])
     with whet.Store(folder / "runs.db") as store:
@@ -119,10 +140,9 @@ def command(folder: Path, server: ScriptedServer, *words: str) -> tuple[int, str
 
 
 def test_a_panel_is_fitted_on_labels_and_decides_at_the_gate_where_it_is_sure(
-    folder: Path, server: ScriptedServer
+    judged: Path, server: ScriptedServer, audited: tuple[Path, str]
 ) -> None:
-    code, out = audit(folder, server)
-    assert code == 0, out
+    folder, out = judged, audited[1]
     told = re.search(r"alone, any answer: sure of (\d+)% of 300 answers, right on (\S+) of these", out)
     assert told is not None, out
     assert int(told[1]) > 50
@@ -169,7 +189,9 @@ def test_a_panel_is_fitted_on_labels_and_decides_at_the_gate_where_it_is_sure(
         assert len(sure) > 30
 
 
-def test_a_panel_of_shuffled_labels_steers_and_never_promotes(folder: Path, server: ScriptedServer) -> None:
+def test_a_panel_of_shuffled_labels_steers_and_never_promotes(
+    folder: Path, server: ScriptedServer, audited: tuple[Path, str]
+) -> None:
     label(folder / "labels.jsonl", shuffled=True)
     code, out = audit(folder, server)
     assert code == 1, out
@@ -179,30 +201,68 @@ def test_a_panel_of_shuffled_labels_steers_and_never_promotes(folder: Path, serv
     code, out = command(folder, server, "gate", "none", better, *gate)
     assert (code, "panel may steer and not promote" in out) == (2, True), out
     panel = ("--reward", "cards/panel.json")
-    code, out = command(folder, server, "baseline", "shop:reply", *panel, "--data", "tasks.jsonl")
+    few = (folder / "tasks.jsonl").read_text().splitlines(keepends=True)[:60]
+    (folder / "few.jsonl").write_text("".join(few))
+    code, out = command(folder, server, "baseline", "shop:reply", *panel, "--data", "few.jsonl")
     assert code == 0, out
     with whet.Store(folder / "runs.db") as store:
         scores = [run.scores["panel"] for run in store.trajectories()]
         assert all(score.uncalibrated and score.value is not None for score in scores)
     # The panel itself, without its card in the record that a gate reads, may not promote either.
-    (folder / "labels.jsonl").unlink()
-    label(folder / "labels.jsonl")
-    assert audit(folder, server, store="other.db")[0] == 0
+    shutil.copytree(audited[0] / "cards", folder / "cards", dirs_exist_ok=True)
     code, out = command(folder, server, "gate", "none", better, *gate)
     assert re.search(
         r"is a panel without a reliability card in \S+runs\.db: it may steer, and promotes nothing", out
     )
 
 
-def test_an_agent_is_improved_by_a_panel(folder: Path, server: ScriptedServer) -> None:
-    assert audit(folder, server)[0] == 0
+def test_an_agent_is_improved_by_a_panel(judged: Path, server: ScriptedServer) -> None:
     code, out = command(
-        folder, server, "improve", "shop:reply", "--reward", "cards/panel.json", "--data", "tasks.jsonl",
+        judged, server, "improve", "shop:reply", "--reward", "cards/panel.json", "--data", "tasks.jsonl",
         "--with", "evolve", "--rollouts", "600",
     )  # fmt: skip
     assert code == 0, out
     assert "PROMOTE: shown to be better than the agent as it is" in out, out
     assert re.search(r'\+  "good": ([6-9]|\d\d)', out)
+
+
+TRAFFIC = """\
+import whet
+from shop import reply
+
+with whet.Store("runs.db") as store:
+    traced = whet.trace(store)(reply)
+    for number in range(1000, 1120):
+        with whet.run(subject=f"p{number}"):
+            traced(f"How long is the warranty of rake {number}?")
+"""
+
+
+def test_a_shadow_is_judged_by_a_panel_which_promotes_nothing_where_it_was_not_calibrated(
+    judged: Path, server: ScriptedServer
+) -> None:
+    folder = judged
+    (folder / "traffic.py").write_text(TRAFFIC)
+    assert python("traffic.py", folder=folder).returncode == 0
+
+    def verdict(**contents: object) -> str:
+        release = ("release", bundle(folder, **contents), "--to", "shadow", "--store", "runs.db", "--json")
+        assert whet_here(*release, folder=folder).returncode == 0
+        with whet.Store(folder / "runs.db") as store:
+            trial = store.release_log()[-1].trial
+        replay = ("replay", "shop:reply", "--store", "runs.db", "--trial", trial)
+        done = whet_command(*replay, folder=folder)
+        assert "120 runs replayed under the candidate" in done.stdout, done.stdout + done.stderr
+        told = ("verdict", "--shadow", trial, "--reward", "cards/panel.json", "--store", "runs.db")
+        done = whet_here(*told, "--base-url", server.base_url, folder=folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert verdict(share={"good": 9}).startswith("KEEP: shadow ")
+    assert verdict(share={"good": 3}, manner="").startswith("DROP: ")
+    sung = verdict(share={"good": 9}, manner=" (sung)")
+    assert sung.startswith("DROP: ")
+    assert "panel takes its scores back: on" in sung
 
 
 def test_what_is_no_panel_of_single_answers_is_said(folder: Path, server: ScriptedServer) -> None:

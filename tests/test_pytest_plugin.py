@@ -38,10 +38,21 @@ def test_expected():
 """
 
 
-def run(folder: Path, *words: str, prompt: str = "add") -> tuple[int, str]:
+def run(folder: Path, *words: str, prompt: str = "add", root: str = "--rootdir=.") -> tuple[int, str]:
     """pytest on those tests, with this plug-in and xdist alone: others that are installed cost seconds each time."""
     (folder / "test_sums.py").write_text(TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "--rootdir=.", "-p", "xdist", "-p", MODULE, *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "xdist",
+        "-p",
+        MODULE,
+        *([root] if root else ()),
+        *words,
+    ]
     environ = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST")}
     environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     ended = subprocess.run(
@@ -90,6 +101,20 @@ def test_tests_that_were_not_selected_are_left_out_and_said_and_a_missing_baseli
     code, said = run(tmp_path, "--whet-baseline", "none.jsonl")
     assert (code, "there is no file at" in said) == (4, True)
     assert "Traceback" not in said
+
+
+def test_a_baseline_that_lies_above_the_tests_is_of_the_same_tests(tmp_path: Path) -> None:
+    # Without settings pytest takes the folder above for its root as soon as the file there exists.
+    (tmp_path / "evals").mkdir()
+    run(tmp_path / "evals", "--whet-record", "../before.jsonl", ".", root="")
+    _, said = run(tmp_path / "evals", "--whet-baseline", "../before.jsonl", ".", prompt="check", root="")
+    assert "KEEP: this run is shown to be better than" in said, said
+    assert "test_sums.py::test_stated" in recorded(tmp_path / "before.jsonl")
+    other = (tmp_path / "before.jsonl").read_text().replace("test_sums", "test_others")
+    (tmp_path / "before.jsonl").write_text(other)
+    _, said = run(tmp_path / "evals", "--whet-baseline", "../before.jsonl", ".", root="")
+    assert "none of the 42 tests of this run is in" in said
+    assert "record and compare from the same folder" in said
 
 
 def test_without_its_options_it_imports_nothing_of_whet_and_says_nothing(tmp_path: Path) -> None:

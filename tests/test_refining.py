@@ -72,6 +72,35 @@ def test_a_fifth_of_wrong_labels_is_found_and_repaired_and_no_right_one_where_al
     assert not found(refine(untouched, seed=seed), "mislabelled")
 
 
+def test_the_form_of_a_text_tells_of_its_label_where_its_words_do_not():
+    rng = random.Random(3)
+    parts = [part for own in PARTS.values() for part in own]
+    shapes = {
+        "form": "Order: {0}\nAsked: {1}\n(No. {2})",
+        "mail": "the {1} is odd, so is the {0}... ({2})",
+        "chat": "{0}?? {1}!! {2}",
+    }
+
+    def table(shaped):
+        rows, wrong = [], set()
+        for place in range(240):
+            label = rng.choice(sorted(shapes))
+            words = (*rng.sample(parts, 2), rng.randrange(10_000))
+            text = shapes[label if shaped else rng.choice(sorted(shapes))].format(*words)
+            if rng.random() < 0.2:
+                wrong.add(place)
+                label = rng.choice([other for other in shapes if other != label])
+            rows.append(row(text, expected=label))
+        return rows, wrong
+
+    rows, wrong = table(True)
+    called = found(refine(rows), "mislabelled")
+    assert len(called & wrong) >= 0.9 * len(wrong)
+    assert len(called & wrong) >= 0.9 * len(called)
+    rows, _ = table(False)
+    assert not found(refine(rows), "mislabelled"), "forms that say nothing"
+
+
 def test_labels_that_the_texts_say_nothing_of_are_not_called_wrong():
     rng = random.Random(0)
     rows = [row(text, expected=rng.choice(sorted(PARTS))) for text, _ in questions(180, 0)]

@@ -15,6 +15,7 @@ from whet.errors import GateError, InputError
 from whet.prove.answers import answer
 from whet.prove.formats import inspect_log
 from whet.prove.formats.outcomes import ReadAs, read_sides
+from whet.prove.guardrails import Guardrail
 from whet.prove.verdict import verdict
 
 
@@ -211,6 +212,20 @@ def test_a_number_that_is_not_one_is_a_missing_score(tmp_path: Path) -> None:
     path.write_text('{"task": 1, "score": NaN}\n{"task": 2, "score": 1}\n')
     (read,) = read_sides([path], ReadAs())
     assert [result.scores["success"] for result in read.results] == [None, 1.0]
+
+
+def test_a_guardrail_without_a_number_is_said_beside_the_columns_that_there_are(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"task": f"t{n}", "success": n % 2, "seconds": None} for n in range(40)]
+    unknown = lines(tmp_path / "unknown.jsonl", rows)
+    known = lines(tmp_path / "known.jsonl", [{**row, "seconds": 1.5} for row in rows])
+    rail = [Guardrail("seconds", 0.1, higher_is_better=False, relative=True)]
+    with pytest.raises(
+        InputError, match=r"unknown\.jsonl has no number in 'seconds' of any of its 40 results"
+    ):
+        verdict(known, unknown, guardrails=rail)
+    with pytest.raises(InputError, match=r"says nothing of 'secs', .* it has success, task, seconds$"):
+        verdict(known, known, guardrails=[Guardrail("secs", 0.1, higher_is_better=False)])
+    assert verdict(known, known, guardrails=rail, margin=0.3).guardrails == {"seconds": True}
 
 
 def test_rows_in_memory_are_compared_like_files() -> None:

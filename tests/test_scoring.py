@@ -104,6 +104,9 @@ def test_the_command_scores_the_record_and_the_report_shows_it(
     assert "score exact" in command(capsys, "report", "--store", path).stdout
     fresh = json_of(capsys, "report", "--store", path, "--reward", "f1", "--score", "f1", "--json")
     assert fresh["report"]["successes"] == 30
+    told = command(capsys, "score", "--store", path, "--reward", "schema", "--reward", "exact").stdout
+    assert "schema 1: no run could be judged, 40 not judged (the task has no JSON Schema; give one" in told
+    assert "not judged" not in told.splitlines()[1]
     refused = command(capsys, "score", "--store", path)
     assert refused.returncode
     assert "--reward" in refused.stderr

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from whet.learn.training.local import adopted, fresh
 from whet.learn.training.model import ModelOptions
 from whet.learn.training.remote import RemoteModels
 from whet.learn.training.vocabulary import Vocabulary
+from whet.models.fakes import ScriptedServer
 from whet.record.env import rollout
 from whet.record.store import Store
 from whet.serve.agent_rollouts import AgentRolloutPlan, agent_rollouts
@@ -104,6 +106,48 @@ def test_an_agent_that_was_not_changed_learns_from_a_reward_and_its_gain_is_prov
     assert [step.tokens is not None for step in run.steps] == [False, True]
     # The model calls were kept only until they were steps, and weights only until the engine had them.
     assert sorted(path.name for path in Path("out/engine").iterdir()) == ["engine.log"]
+
+
+def test_a_panel_judges_what_an_agent_does_as_it_learns(workplace):
+    def judging(request):
+        shown = json.loads(re.findall(r"<data-[0-9a-f]+>\s*(\{.*\})\s*</data", request.text)[0])
+        right = str(shown["answer"]).split()[0] == str((int(shown["question"]) + 1) % 4)
+        return f"SCORE: {9 if right else 2}"
+
+    rows = []
+    for number in range(200):
+        said = (number * 7 // 4) % 4
+        label = 1 if said == (number + 1) % 4 else -1
+        rows.append({"id": number, "input": str(number % 4), "output": str(said), "label": label})
+    Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("rubric.md").write_text("The next digit is right.")
+    with Store("cards.db"):
+        pass
+    with ScriptedServer(by_model=dict.fromkeys(("one", "two", "three"), judging)) as server:
+        models = [word for name in ("one", "two", "three") for word in ("--model", name)]
+        asked = ("--base-url", server.base_url)
+        given = ("--labels", "labels.jsonl", "--store", "cards.db", "--output", "cards")
+        assert app(["audit", "rubric.md", *models, *asked, *given], result_action="return_value") == 0
+        words = [
+            *AS_IT_IS,
+            *asked,
+            "--judge-store",
+            "cards.db",
+            "--steps",
+            "1",
+            "--no-gate",
+            "--output",
+            "out",
+        ]
+        words[words.index("digit_rewards:right")] = "cards/panel.json"
+        train(*words)
+    with Store("out/runs.db") as store:
+        runs = list(store.trajectories())
+    assert len(runs) >= 64
+    for run in runs:
+        told = run.scores["panel"]
+        assert not told.uncalibrated
+        assert told.value == (run.output == str((int(run.task.instruction) + 1) % 4)), told
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,10 @@ def json_rows(path: Path, complaint: Callable[[Row], str] = lambda row: "") -> l
     rows: list[Row | None] = []
     wrong: list[str] = []
     try:
-        body = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        body = path.read_bytes()
+        # By its content: a file that was unpacked and kept its name is as good.
+        body = gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body
+    except (OSError, EOFError, zlib.error) as error:
         raise AbsentData(f"{path}: {error}") from error
     for number, line in enumerate(body.decode("utf-8", "replace").splitlines(), 1):
         if not line.strip():
@@ -45,6 +49,26 @@ def json_rows(path: Path, complaint: Callable[[Row], str] = lambda row: "") -> l
     if wrong:
         print(f"{path}: {len(wrong)} of {len(rows)} rows left out, {wrong[0]}", flush=True)
     return rows
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table; what is no text in it is replaced.
+
+    Raises:
+        AbsentData: there is no such file, or it is no table.
+    """
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            return [
+                {
+                    name: value
+                    for name, value in row.items()
+                    if isinstance(name, str) and isinstance(value, str)
+                }
+                for row in csv.DictReader(file)
+            ]
+    except (OSError, csv.Error) as error:
+        raise AbsentData(f"{path}: {error}") from error
 
 
 def lacks(*names: str) -> Callable[[Row], str]:

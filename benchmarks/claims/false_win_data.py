@@ -11,7 +11,6 @@ one family, and of six whose answers belong to other questions.
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from data_rows import AbsentData, json_rows, lacks
+from data_rows import AbsentData, csv_rows, json_rows, lacks
 from linear_texts import accuracy
 from newcomers_shell import Noted
 
@@ -63,9 +62,8 @@ def subjects(data: Path, seed: int) -> Pairs:
     chosen = random.Random(seed).sample(files, min(SUBJECTS, len(files)))
     pairs = []
     for path in chosen:
-        with path.open(encoding="utf-8", newline="") as file:
-            asked = [(line.get("prompt") or "").partition("\nA.")[0] for line in csv.DictReader(file)]
-            asked = [question for question in asked if question.strip()]
+        asked = [line.get("prompt", "").partition("\nA.")[0] for line in csv_rows(path)]
+        asked = [question for question in asked if question.strip()]
         pairs += [
             (question, path.stem) for question in random.Random(seed).sample(asked, min(EACH, len(asked)))
         ]
@@ -234,17 +232,22 @@ def number(text: str) -> str:
 def by_agents(data: Path) -> list[Noted]:
     """Answers of GSM8K, a fifth of them exchanged, beside what models answered."""
     path = data / "gsm8k" / "example_model_solutions.jsonl"
-    solved = [row for row in json_rows(path, lacks("question", "ground_truth")) if row is not None]
+    solved = [
+        row
+        for row in json_rows(path, lacks("question", "ground_truth"))
+        if row is not None and isinstance(row["question"], str) and isinstance(row["ground_truth"], str)
+    ]
     right = {one["question"]: number(one["ground_truth"]) for one in solved}
     old = {
-        one["question"]: [(name, number(of["solution"])) for name, of in one.items() if isinstance(of, dict)]
+        one["question"]: [
+            (name, number(of["solution"]))
+            for name, of in one.items()
+            if isinstance(of, dict) and isinstance(of.get("solution"), str)
+        ]
         for one in solved
     }
     responses = data / "routellm" / "gsm8k_responses.csv"
-    if not responses.is_file():
-        raise AbsentData(f"there is no {responses}")
-    with responses.open(encoding="utf-8", newline="") as file:
-        recorded = {line["prompt"]: line for line in csv.DictReader(file) if line.get("prompt")}
+    recorded = {line["prompt"]: line for line in csv_rows(responses) if line.get("prompt")}
     ends = "_response"
     six = {
         question: [

@@ -87,7 +87,9 @@ def _sets(folder: Path) -> Sets:
 
 
 def _complaint(pair: Mapping[str, object]) -> str:
-    return "" if pair.get("label") in (1, 2) else f"the label is {pair.get('label')!r}, and not 1 or 2"
+    return (
+        "" if pair.get("label") in (1, 2) else f"the label is {repr(pair.get('label'))[:60]}, and not 1 or 2"
+    )
 
 
 def _vote(winner: object) -> float | None:

@@ -112,7 +112,8 @@ def asked_twice(data: Path, *, held_out: bool, seed: int = 0) -> Iterator[Move]:
     rows = [
         row
         for row in rows
-        if isinstance(row, dict) and all(row.get(name) for name in ("db", "gold", "query"))
+        if isinstance(row, dict)
+        and all(row.get(name) and isinstance(row[name], str) for name in ("db", "gold", "query"))
     ]
     wordings: dict[tuple[str, str], list[str]] = defaultdict(list)
     for row in rows:
@@ -138,7 +139,11 @@ def conversation_questions(data: Path) -> Iterator[tuple[str, str, str]]:
     """A question about a conversation, its answer, and another question about the same."""
     for path in sorted((data / "conversations").glob("*.questions.jsonl")):
         read = json_rows(path, lacks("question"))
-        rows = [row for row in read if row is not None and row.get("answer") is not None]
+        rows = [
+            row
+            for row in read
+            if row is not None and row.get("answer") is not None and isinstance(row["question"], str)
+        ]
         for row, after in zip(rows[::2], rows[1::2], strict=False):
             yield row["question"], str(row["answer"]), after["question"]
 
@@ -146,6 +151,8 @@ def conversation_questions(data: Path) -> Iterator[tuple[str, str, str]]:
 def moves(data: Path, seed: int = 0) -> list[Move]:
     """All that were not used to choose anything."""
     triples = list(conversation_questions(data))
+    if not triples:
+        raise AbsentData(f"{data / 'conversations'} holds no two answered questions about one conversation")
     rng = random.Random(f"moves:{seed}")
     listed = [*asked_twice(data, held_out=True, seed=seed)]
     listed += [

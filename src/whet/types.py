@@ -541,6 +541,8 @@ class Verdict:
     blocks: Mapping[str, str] = field(default_factory=dict)
     """What forbids a release whatever the numbers say → the sentence with what would clear it: `unproven judge`,
     `judge outside its labels`, `unsafe score`, `co-resident score`, `other Versions`."""
+    tasks: tuple[str, ...] = ()
+    """Of a Verdict on files: digests of the tasks that were judged, so that none counts twice."""
 
     @property
     def id(self) -> str:
@@ -553,7 +555,7 @@ class Verdict:
         return digest(content)
 
 
-_BEFORE: dict[str, Json] = {
+_BEFORE: dict[str, object] = {
     "regime": "new-group",
     "regimes": {},
     "sound": True,
@@ -563,5 +565,6 @@ _BEFORE: dict[str, Json] = {
     "metric": "",
     "evaluator": "",
     "blocks": {},
+    "tasks": (),
 }
 """Fields that a Verdict did not have, as they read in one from before."""

@@ -55,7 +55,9 @@ class WeightOptions:
     entry: str = ""
     """The agent's function, as module:function."""
     reward: str = ""
-    """Judges runs and answers, as module:function; without it or the entry, weights are left alone."""
+    """Judges runs and answers: module:function, or a judge's file; without it or the entry, weights are left alone."""
+    base_url: str | None = None
+    """Where such a judge is asked."""
     train: str = "sft"
     """Method of `whet train` and its options."""
     output: Path = Path("whet_autopilot")
@@ -140,7 +142,9 @@ class WeightJob:
                     file.write(encode(replace(run, feedback=feedback[run.id])) + b"\n")
         to_jsonl(folder / "unseen.jsonl", judged_on)
         method, *words = shlex.split(options.train)
-        judged_by = ("--reward-function", options.reward, "--resource", version.resource)
+        judged_by = ("--reward-function", options.reward, *self._asked(), "--resource", version.resource)
+        if options.base_url is not None:
+            judged_by = (*judged_by, "--judge-store", str(Path(self.store.path).resolve()))
         base = ("--data", folder / "runs.jsonl", "--model", path, "--output", folder / "trained")
         await run_command(self.options.root, "train", method, *base, *judged_by, *words, "--json")
         return Stepped(
@@ -156,7 +160,8 @@ class WeightJob:
         printed = await run_command(
             self.options.root,
             *("gate", folder / "trained", "--entry", self.options.entry, "--store", record),
-            *("--reward", self.options.reward, "--data", folder / "unseen.jsonl", "--alpha", f"{alpha:.12g}"),
+            *("--reward", self.options.reward, *self._asked()),
+            *("--data", folder / "unseen.jsonl", "--alpha", f"{alpha:.12g}"),
             "--json",
         )
         verdict = msgspec.json.decode(printed.splitlines()[-1])
@@ -221,6 +226,9 @@ class WeightJob:
             )
         sentence = "weights are a canary: whet serve makes them live, or takes them back, by what people say"
         return Stepped(sentence, {**work, "stage": "waiting"}, {"bundle": work["bundle"]})
+
+    def _asked(self) -> tuple[str, ...]:
+        return () if self.options.base_url is None else ("--base-url", self.options.base_url)
 
     def _name(self) -> str:
         """Of the resource."""

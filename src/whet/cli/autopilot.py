@@ -25,6 +25,7 @@ from .app import (
     print_json,
     refuse_half_a_model,
 )
+from .named import is_judge
 
 if TYPE_CHECKING:
     from ..autopilot.journal import JournalRow
@@ -86,8 +87,9 @@ class PilotFlags:
     agent's git repository, with the outcome files and the command that repeats the verdict; remote pushes it and opens
     a pull request."""
     reward: str | None = None
-    """Judges the runs and answers of an agent whose model has weights of its own, as module:function. With it and an
-    entry new weights are trained from the record, proven on questions that no training sees, and released."""
+    """Judges the runs and answers of an agent whose model has weights of its own: module:function, or a judge that a
+    card in the record admits, asked at the base URL, such as a panel (cards/panel.json). With it and an entry new
+    weights are trained from the record, proven on questions that no training sees, and released."""
     train: str = "sft"
     """Method of whet train for these weights, with its options, as one text: "sft --epochs 12"."""
     wait: float | None = None
@@ -100,6 +102,25 @@ class PilotFlags:
 
 
 AS_IT_COMES = PilotFlags()
+
+
+def refuse_half_a_pilot(how: PilotFlags) -> None:
+    """Refuse a model without its endpoint, or an endpoint at which nothing is asked.
+
+    Raises:
+        InputError: one of the two is missing.
+    """
+    if how.model is None and is_judge(how.reward or ""):
+        if how.base_url is None:
+            raise InputError(f"{how.reward} is a judge, which is asked: give its base URL, too")
+        return
+    refuse_half_a_model(how.model, how.base_url)
+
+
+def _wherever(reward: str) -> str:
+    """The reward as it is named in any folder."""
+    file, colon, judge = reward.partition(":")
+    return f"{Path(file).resolve()}{colon}{judge}" if is_judge(reward) and Path(file).is_file() else reward
 
 
 def _words(options: PilotFlags | NightLimits) -> list[str]:
@@ -165,7 +186,7 @@ def autopilot(
             return 0
         if agent is None:
             raise InputError("no agent was named: give --agent FILE, or --journal to look back")
-        refuse_half_a_model(how.model, how.base_url)
+        refuse_half_a_pilot(how)
         return _run(_autopilot(opened, agent_file(agent, how.entry), how, json=json), how)
 
 
@@ -198,7 +219,8 @@ def _autopilot(store: Store, agent: Path, how: PilotFlags, *, json: bool) -> Aut
     weights = WeightOptions(
         root=agent.resolve().parent,
         entry=how.entry or "",
-        reward=how.reward or "",
+        reward=_wherever(how.reward or ""),
+        base_url=how.base_url if is_judge(how.reward or "") else None,
         train=how.train,
         output=how.output.resolve(),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Annotated, Any, get_type_hints
 
@@ -51,17 +52,38 @@ def flattened(options: Any, path: tuple[str, ...] = ()) -> dict[str, Option]:
     return flat
 
 
+@lru_cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Qualified name → the class, of the classes that stand in a module's source, functions' own left out.
+
+    `inspect.getsource` reads and parses the whole file for each class that it is asked for.
+    """
+    try:
+        tree = module_of(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, KeyError, SyntaxError):
+        return {}
+    found: dict[str, ast.ClassDef] = {}
+    inside: list[tuple[str, ast.AST]] = [("", tree)]
+    while inside:
+        name, node = inside.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[name + child.name] = child
+                inside.append((f"{name}{child.name}.", child))
+            elif isinstance(child, ast.If | ast.Try):
+                inside.append((name, child))
+    return found
+
+
 def _docstrings(kind: type) -> dict[str, str]:
     """Field → the string that stands under it in the source."""
     docstrings: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if not is_dataclass(owner):
             continue
-        try:
-            body = module_of(textwrap.dedent(inspect.getsource(owner))).body[0]
-        except (OSError, TypeError):  # a plug-in may come without its source
+        body = _classes(owner.__module__).get(owner.__qualname__)
+        if body is None:  # a plug-in may come without its source
             continue
-        assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if (
                 isinstance(field, ast.AnnAssign)

@@ -193,8 +193,10 @@ def read_by_panel(path: Path, options: JudgeAudit) -> int:
 
     assert options.panel is not None
     try:
-        panel = msgspec.json.decode(existing(options.panel).read_bytes(), type=Panel)
-    except msgspec.DecodeError as error:
+        panel = msgspec.json.decode(options.panel.read_bytes(), type=Panel)
+    except OSError as error:
+        raise InputError(f"cannot read the panel {options.panel}: {error.strerror or error}") from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise InputError(f"{options.panel} is no panel that whet audit wrote: {error}") from error
     ballots = unlabelled_ballots([line for _, _, line in numbered(path)])
     readings = panel.read(ballots)

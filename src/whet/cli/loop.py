@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import Print, command
+from .app import BaseUrl, JudgeModel, Print, command
 from .shadow import verdict_on_shadow
 
 OUTPUT = Path("whet-demo")
@@ -78,6 +78,8 @@ def verdict(
     shadow: str | None = None,
     store: Annotated[Path | None, Parameter(env_var="WHET_STORE", help="With --shadow: the record.")] = None,
     reward: tuple[str, ...] = (),
+    judge_model: JudgeModel = None,
+    base_url: BaseUrl = None,
     metric: str = "",
     range: tuple[float, float] | None = None,
     group: str = "",
@@ -114,7 +116,8 @@ def verdict(
         Instead of files: a shadow on trial, compared with what people were answered; the verdict is recorded, and whet
         release --to canary can stand on it.
     reward
-        With --shadow: what judges both, a built-in reward or module:function; the first one decides. May be repeated.
+        With --shadow: what judges both, a built-in reward, module:function, or a judge that a card in the record
+        admits: a rubric's file, a panel's. The first one decides. May be repeated.
     metric
         The score that decides, by its name in the files; needed where they have several.
     range
@@ -164,7 +167,9 @@ def verdict(
     if shadow is None and (a is None or b is None):
         raise InputError("give two files of results, of the baseline and of the candidate; or --shadow TRIAL")
     if shadow is not None:
-        decision = verdict_on_shadow(shadow, store, reward, margin=margin)
+        decision = verdict_on_shadow(
+            shadow, store, reward, margin=margin, base_url=base_url, judge_model=judge_model
+        )
         answered = answers.answer(decision, candidate=f"shadow {shadow}")
         print(answers.as_json(decision, answered) if json else answers.told(decision, answered))
         return 0

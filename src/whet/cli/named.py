@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..judge.panel import Panel
     from ..models import Model
     from ..record.store import Store
-    from ..types import Trajectory
+    from ..types import Score, Trajectory
 
 RUBRIC = "rubric"
 """Name of the reward that reads the record's rubric."""
@@ -42,6 +42,11 @@ def named(name: str) -> Callable[..., Any]:
     """
     from ..serve.worker.agent import load
 
+    if is_judge(name):
+        raise InputError(
+            f"{name} is a judge, which is asked: score the record by it (whet score --store RECORD --reward {name} "
+            "--base-url URL), and give --score with the name that it prints"
+        )
     function: Any = load(name)
     if not callable(function):
         raise InputError(f"{name!r} is a {type(function).__name__}, not a function")
@@ -206,6 +211,78 @@ async def _imported(name: str, store: Store, base_url: str | None, stack: AsyncE
     return ImportedGrader(spec, model=model, pool=pool, card=card)
 
 
+def is_judge(name: str) -> bool:
+    """True for the name of what is asked: a file of a rubric, a panel or judges, or one that reads statements."""
+    return is_rubric(name) or is_grader_file(name) or name in (RUBRIC, *ASKED)
+
+
+class AskedJudge:
+    """A judge by its name as a reward that asks in the event loop of its first run, and steers without a card, too.
+
+    Args:
+        name: of a judge (`is_judge`).
+        record: holds its cards, and keeps what it answered; None forgets both at the end.
+        base_url: where it is asked.
+        judge_model: whom `grounded` and `factual` ask, and a rubric without a card.
+
+    Raises:
+        InputError: there is none of that name, or nothing says which model is asked where.
+    """
+
+    is_async = True
+
+    def __init__(
+        self, name: str, record: Path | None, base_url: str | None, judge_model: str | None = None
+    ) -> None:
+        from contextlib import AsyncExitStack
+
+        from ..judge import name_of, version_of
+        from ..record.store import Store
+        from .app import existing
+
+        self._stack = AsyncExitStack()
+        self._opened: asyncio.Future[Reward] | None = None
+        self._reward: Reward | None = None
+        store = Store(":memory:" if record is None else existing(record))
+        self._stack.enter_context(store)
+
+        async def opened(stack: AsyncExitStack) -> Reward:
+            (reward,) = await opened_rewards(
+                [name], store, base_url, stack, judge_model=judge_model, steers=True
+            )
+            return reward
+
+        async def described() -> tuple[str, str]:
+            async with AsyncExitStack() as stack:
+                reward = await opened(stack)
+                return name_of(reward), version_of(reward)
+
+        self._open = opened
+        try:
+            self.name, self.version = asyncio.run(described())
+        except BaseException:
+            store.close()
+            raise
+
+    async def __call__(self, trajectory: Trajectory) -> Score:
+        from ..judge import ascore
+
+        if self._opened is None:
+            self._opened = asyncio.ensure_future(self._open(self._stack))
+        self._reward = await self._opened
+        return await ascore(self._reward, trajectory)
+
+    def withdrawn(self, runs: Sequence[Trajectory]) -> str:
+        """As of `whet.judge.base.withdrawn`."""
+        from ..judge.base import withdrawn
+
+        return "" if self._reward is None else withdrawn(self._reward, runs)
+
+    async def aclose(self) -> None:
+        """Close what was opened, in the loop that it belongs to."""
+        await self._stack.aclose()
+
+
 def is_rubric(name: str) -> bool:
     """True for the name of a file that holds a rubric."""
     return Path(name).suffix.lower() in RUBRICS
@@ -282,25 +359,40 @@ def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:
         )
 
 
-def judged(trajectories: Sequence[Trajectory], name: str) -> tuple[list[Trajectory], str, str]:
+def judged(
+    trajectories: Sequence[Trajectory], name: str, judge: AskedJudge | None = None
+) -> tuple[list[Trajectory], str, str]:
     """The trajectories scored by a reward, the score's name, and the reward's version.
+
+    Args:
+        judge: of that name, in the place of a function.
 
     Raises:
         InputError: there is no such function, or it could judge none of them.
     """
     from ..judge import ajudged, name_of, version_of
+    from ..judge.base import withdrawn
     from ..judge.ranking import ranked
 
-    reward = named(name)
+    reward = named(name) if judge is None else judge
 
     async def judge_all() -> list[Trajectory]:
+        try:
+            first = await judge_each()
+            # What takes scores back once it has seen all has none left for these runs when it is asked again.
+            return await judge_each() if withdrawn(reward, first) else first
+        finally:
+            if judge is not None:
+                await judge.aclose()
+
+    async def judge_each() -> list[Trajectory]:
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def judge(trajectory: Trajectory) -> Trajectory:
+        async def judged_alone(trajectory: Trajectory) -> Trajectory:
             async with slots:
                 return await ajudged(trajectory, reward)
 
-        return await ranked(await asyncio.gather(*map(judge, trajectories)), [reward])
+        return await ranked(await asyncio.gather(*map(judged_alone, trajectories)), [reward])
 
     # One loop for all: the client of a reward that asks a model belongs to the loop of its first call.
     scored = asyncio.run(judge_all())

@@ -86,7 +86,8 @@ def sentence(count: ScoreCount) -> str:
     version = f" {count.version[:40]}" if count.version else " (no version)"
     parts = [f"{count.reward}{version}: {mean}{runs}"]
     if count.missing:
-        parts.append(f"{count.missing:,} not judged")
+        said = max(count.unjudged, key=count.unjudged.__getitem__, default="")
+        parts.append(f"{count.missing:,} not judged" + (f" ({said})" if said and not count.why else ""))
     for earlier, number in count.earlier.items():
         if number:
             parts.append(f"{counted(number, 'score')} of version {earlier or '(none)'} replaced")

@@ -31,9 +31,8 @@ from .app import (
     command,
     counted,
     needed_token,
-    refuse_half_a_model,
 )
-from .autopilot import AS_IT_COMES, PilotFlags, agent_file
+from .autopilot import AS_IT_COMES, PilotFlags, agent_file, refuse_half_a_pilot
 from .permitted import ProgramGuard
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ def _pilot_words(store: Path, agent: Path, pilot: PilotFlags) -> list[str]:
         raise InputError(
             "--autopilot is a process of its own, which needs a record in a file: give --store FILE"
         )
-    refuse_half_a_model(pilot.model, pilot.base_url)
+    refuse_half_a_pilot(pilot)
     file = agent_file(agent, pilot.entry)
     waiting = pilot if pilot.wait is not None else replace(pilot, wait=60.0)
     return [f"--agent={file}", *waiting.words()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError, MissingExtra
 from .app import counted, existing, named_store
-from .named import named_rewards
+from .named import opened_rewards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -179,11 +179,24 @@ def told(store: Store, trial: str, counts: Counter[str]) -> list[str]:
     return [*lines, findings.sentence]
 
 
-def verdict_on_shadow(trial: str, store: Path | None, reward: tuple[str, ...], *, margin: float) -> Verdict:
+def verdict_on_shadow(
+    trial: str,
+    store: Path | None,
+    reward: tuple[str, ...],
+    *,
+    margin: float,
+    base_url: str | None,
+    judge_model: str | None,
+) -> Verdict:
     """The Verdict on a trial's shadows, which is recorded."""
     from ..prove.shadow import shadow_verdict, trial_of
     from ..record.store import Store
 
-    with Store(existing(named_store(store))) as opened:
+    async def judged(opened: Store) -> Verdict:
         release = trial_of(opened, trial)
-        return asyncio.run(shadow_verdict(opened, release, named_rewards(reward), margin=margin))
+        async with AsyncExitStack() as stack:
+            rewards = await opened_rewards(reward, opened, base_url, stack, judge_model=judge_model)
+            return await shadow_verdict(opened, release, rewards, margin=margin)
+
+    with Store(existing(named_store(store))) as opened:
+        return asyncio.run(judged(opened))

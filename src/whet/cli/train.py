@@ -133,6 +133,7 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
+    "A judge as the reward": ("base_url", "judge_model", "judge_store"),
     "On a GPU": ("device", "dtype", "recompute", "four_bit", "plan", "plan_for"),
     "In an environment, or by an agent": (
         *("env", "agent", "agent_processes", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
@@ -355,7 +356,7 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
         )
         learned = one_limit(options) if common.asynchronous else options
         run = running.run(job, lambda: make(learned), resume=common.resume)
-        trained = asyncio.run(closing(run, models, env))
+        trained = asyncio.run(closing(run, models, env, training.reward))
     if not first:
         return 0
     if common.store is not None:
@@ -414,7 +415,7 @@ def _world(
         tasks=None if common.tasks_file is None else from_jsonl(common.tasks_file),
         episodes=common.episodes,
         policy=None if common.policy is None else named(common.policy),
-        rewards=[] if common.reward_function is None else [named(common.reward_function)],
+        rewards=[] if training.reward is None else [training.reward],
         system=common.system,
         answer_tokens=common.answer_tokens,
         gate=common.gate,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InputError
-from .named import named
+from .named import AskedJudge, named
 from .train_input import TrainArguments
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def acting(common: TrainArguments, options: Any, models: RemoteModels | None) ->
         yield rollouts
 
 
-async def closing(work: Awaitable[T], models: RemoteModels | None, env: Any) -> T:
-    """The work's result, and the connections to the engine and to agents closed, in the loop that they belong to."""
+async def closing(work: Awaitable[T], models: RemoteModels | None, env: Any, reward: Any) -> T:
+    """The work's result, and what it asked (engine, agents, judges) closed in the loop that it belongs to."""
     try:
         return await work
     finally:
@@ -98,6 +98,8 @@ async def closing(work: Awaitable[T], models: RemoteModels | None, env: Any) -> 
             await models.server.aclose()
         if (end := getattr(env, "end", None)) is not None:
             end()
+        if isinstance(reward, AskedJudge):
+            await reward.aclose()
 
 
 def beside(models: RemoteModels, options: Any) -> PipelineOptions:

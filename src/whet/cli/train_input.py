@@ -13,8 +13,8 @@ from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from ..types import Outcome, Score, Split
-from .app import Print, counted, existing
-from .named import judged, named, refuse_two_rewards
+from .app import BaseUrl, Print, counted, existing
+from .named import AskedJudge, is_judge, judged, named, refuse_two_rewards
 
 if TYPE_CHECKING:
     from ..learn.training.compute import ComputeOptions
@@ -66,8 +66,15 @@ class TrainArguments:
     """Folder or name of a causal language model, or the output folder of another whet train; tiny makes a small new
     one."""
     reward_function: str | None = None
-    """Reward that judges the runs, as module:function; whet.judge:rated takes the last value that people gave. If
-    omitted, the recorded rewards."""
+    """Reward that judges the runs, as module:function; whet.judge:rated takes the last value that people gave. Or a
+    judge, asked at --base-url: a panel (cards/panel.json), a rubric (.md, .txt), another product's (.json). If omitted,
+    the recorded rewards."""
+    base_url: BaseUrl = None
+    judge_model: str | None = None
+    """The model that a rubric without a reliability card asks."""
+    judge_store: Path | None = None
+    """The record that holds a judge's card and keeps its answers. If omitted, --store. A judge without a card steers
+    by the chance that an answer is good."""
     lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
     device: str = "auto"
@@ -130,6 +137,13 @@ class TrainArguments:
     """The agent sends token ids and never messages: skip the check that recorded answers survive the model's tokenizer
     and chat template."""
     json: Print = False
+
+    def judge(self) -> AskedJudge | None:
+        """What judges the runs, where it has to be asked."""
+        name = self.reward_function
+        if name is None or not is_judge(name):
+            return None
+        return AskedJudge(name, self.judge_store or self.store, self.base_url, self.judge_model)
 
     @property
     def fresh(self) -> bool:
@@ -224,6 +238,8 @@ class TrainingInput:
     rewarded: Sequence[str]
     """The reward function and its version; a resumed run must have the same."""
     preferences: Sequence[Any] = ()
+    reward: Any = None
+    """Of a method that samples: what judges each rollout."""
 
 
 def asked(name: str, method: Method, options: Any, common: TrainArguments) -> TrainingInput:
@@ -250,7 +266,7 @@ def asked(name: str, method: Method, options: Any, common: TrainArguments) -> Tr
         return TrainingInput(options, trajectories, labels, [], preferences)
     if not method.plugin and "score" not in _names(options):
         raise InputError(f"{name} takes no reward function: it learns a reward, from labels or pairs")
-    trajectories, score, version = judged(trajectories, common.reward_function)
+    trajectories, score, version = judged(trajectories, common.reward_function, common.judge())
     options = _learning_from(options, score, trajectories)
     return TrainingInput(options, trajectories, labels, [common.reward_function, version], preferences)
 
@@ -283,12 +299,12 @@ def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
         return TrainingInput(options, [], None, [])
     from ..judge import name_of, version_of
 
-    reward = named(common.reward_function)
+    reward = common.judge() or named(common.reward_function)
     chosen = _learning_from(options, name_of(reward), [])
     # Of an agent only the reward says what went well: its outcomes are its failures.
     if "success" in _names(chosen) and common.agent is None:
         chosen = replace(chosen, success="success")
-    return TrainingInput(chosen, [], None, [common.reward_function, version_of(reward)])
+    return TrainingInput(chosen, [], None, [common.reward_function, version_of(reward)], reward=reward)
 
 
 def _to_learn_from(trajectories: Sequence[Any]) -> Sequence[Any]:

@@ -384,11 +384,17 @@ def recorded_verdicts(
         if not isinstance(winners, list) or len(winners) != len(of_set):
             raise InputError(
                 f"verdicts of {line.get('judge')!r}: {len(winners) if isinstance(winners, list) else 'no'} winners for "
-                f"{len(of_set)} labelled pairs"
+                f"{len(of_set)} labelled pairs{_stray(line, sets)}"
             )
         for item, winner in zip(of_set, winners, strict=True):
             _enter(own, item.id, {"winner": winner})
     return by_judge
+
+
+def _stray(line: Mapping[str, Any], sets: Mapping[str, Sequence[LabelledItem]]) -> str:
+    """Why the winners of a set were read as those of all pairs; "" where they were not."""
+    name = str(line.get("set", ""))
+    return "" if not name or name in sets else f", none of which has the kind (or set) {name!r}"
 
 
 def unlabelled_ballots(rows: Sequence[Mapping[str, Any]]) -> list[Ballot]:

@@ -432,7 +432,7 @@ class _Parts:
 
 def _parts(one: _Point, other: _Point) -> _Parts:
     words = cosine(one.answer, other.answer)
-    whole = words * (0.1 + 0.9 * cosine(one.input, other.input))
+    whole = words * (0.1 + 0.9 * cosine(one.input, other.input)) if words else 0.0
     shown = (
         {about: cosine(vector, other.shows[about]) for about, vector in one.shows.items()} if whole else {}
     )
@@ -478,7 +478,7 @@ def _evidence(factor: _Triangle, residuals: Sequence[float]) -> float:
 
 
 def _inverse(factor: _Triangle) -> list[list[float]]:
-    """The inverse of the matrix whose Cholesky factor this is."""
+    """The inverse of the matrix whose Cholesky factor this is: sums of products of whole rows, as there is no numpy."""
     size = len(factor)
     # Columns of the factor's inverse, from the diagonal down.
     columns: list[list[float]] = []

@@ -52,6 +52,8 @@ TELLS = 0.25
 TIMES = 2.5
 """From how many times as much, or as little, a length or a number of turns has changed."""
 _TEXT = 2000
+_SHOWN = 60
+"""Letters of an answer that a finding shows."""
 _UNKNOWN = re.compile(
     r"^\W*(?:i (?:do not|don't|cannot|can't|am not able|'m not)|unknown|unsure|no answer|none|n/?a)\b",
     re.IGNORECASE,
@@ -317,7 +319,8 @@ def _one_answer(sides: _Sides) -> Iterator[RewardFinding]:
     due = top(rights)[1] if len(rights) >= FEWEST else 0.0
     if share >= max(0.4, before + 0.25, due + 0.25):
         guilty = [run.id for run in sides.new if run.answer == text]
-        sentence = f"{share:.0%} of the answers to different tasks are one: {text!r:.60}"
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        sentence = f"{share:.0%} of the answers to different tasks are one: {shown!r}"
         yield RewardFinding(kind="one answer", sentence=sentence, runs=guilty)
 
 

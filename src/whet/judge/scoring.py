@@ -27,6 +27,9 @@ AT_ONCE = 16
 """Runs that a reward which waits for something, such as a model, judges together."""
 
 
+_REASONS = 20
+"""Different reasons of a reward that are counted: some name the run, and a record has many."""
+
 _Rescored: TypeAlias = tuple[Trajectory, Trajectory]
 """A run as it was recorded, and with its scores of now."""
 
@@ -48,6 +51,8 @@ class ScoreCount:
     """Other versions → runs that had a score of theirs."""
     why: str = ""
     """Of a panel that took scores back: why; "" of any other."""
+    unjudged: Counter[str] = field(default_factory=Counter)
+    """What it said of runs that it could not judge → how many of them; no more than a few different ones."""
 
     @property
     def mean(self) -> float | None:
@@ -65,6 +70,8 @@ class ScoreCount:
         value = 0.0 if now.broke else now.value
         if value is None:
             self.missing += 1
+            if now.reason in self.unjudged or len(self.unjudged) < _REASONS:
+                self.unjudged[now.reason] += 1
         else:
             self.scored, self.total = self.scored + 1, self.total + value
 

@@ -36,4 +36,4 @@ def cosine(one: Vector, other: Vector) -> float:
     """Similarity of two vectors of length 1, from 0 to 1 where no weight is negative."""
     if len(other) < len(one):
         one, other = other, one
-    return sum(value * other[word] for word, value in one.items() if word in other)
+    return sum([value * other[word] for word, value in one.items() if word in other])

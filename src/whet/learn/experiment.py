@@ -17,10 +17,11 @@ from pathlib import Path
 from ..errors import GateError, InputError
 from ..judge import Reward, admit, name_of
 from ..judge.agent_env import Calls
-from ..judge.base import version_of, withdrawn
+from ..judge.base import version_of
 from ..judge.hacking import REWARD, Traits, detect, gold_before, traits
 from ..judge.replay import abridged
 from ..models.budget import Meter
+from ..prove.gate import as_far_as_judges_reach
 from ..prove.guardrails import Guardrail, directed
 from ..prove.outcome_rows import outcomes_of
 from ..prove.results import only_errors, refuse_broken
@@ -589,7 +590,8 @@ class Experiment:
             [group for group in judged[id] if group.task.id not in chose]
             for id in (against.id, verdict.candidate)
         )
-        verdict = self._as_far_as_judges_reach(verdict, [*old, *new])
+        runs = [run for group in (*old, *new) for run in group.trajectories]
+        verdict = as_far_as_judges_reach(verdict, self.rewards, runs)
         return record(
             self.store,
             verdict,
@@ -599,18 +601,6 @@ class Experiment:
             rewards=self.rewards,
             outcomes=outcomes_of(verdict, old, new, metric, rails) if self.store is not None else None,
         )
-
-    def _as_far_as_judges_reach(self, verdict: Verdict, groups: Sequence[Group]) -> Verdict:
-        """The Verdict, which promotes nothing by a judge that takes its scores of these runs back."""
-        decide = {verdict.metric, *verdict.guardrails}
-        runs = [run for group in groups for run in group.trajectories]
-        for reward in self.rewards:
-            why = withdrawn(reward, runs) if name_of(reward) in decide else ""
-            if why:
-                blocks = {**verdict.blocks, "judge outside its labels": f"{name_of(reward)} {why}"}
-                reasons = (*verdict.reasons, f"{name_of(reward)} takes its scores back: {why}")
-                verdict = replace(verdict, promote=False, sound=False, blocks=blocks, reasons=reasons)
-        return verdict
 
     def _traits_of(self, bundle: str, excluded: Collection[str]) -> list[Traits]:
         return [

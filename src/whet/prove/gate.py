@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from ..errors import GateError
+from ..judge.base import Reward, name_of, withdrawn
 from ..stats import BettingProcess, pairs_needed
-from ..types import Sampling, Verdict
+from ..types import Sampling, Trajectory, Verdict
 from .guardrails import MAX_EXCLUDED, Guardrail, pairs_in_words
 from .power import after_passing, bar
 from .regimes import SAMPLINGS, RegimeEvidence, both_regimes
@@ -75,6 +77,20 @@ def compare(
     for pair in pairs(baseline, candidate, unpaired=unpaired):
         comparison.add(pair)
     return comparison.verdict()
+
+
+def as_far_as_judges_reach(
+    verdict: Verdict, rewards: Sequence[Reward], runs: Sequence[Trajectory]
+) -> Verdict:
+    """The Verdict, which promotes nothing by a judge that takes its scores of these runs back."""
+    decide = {verdict.metric, *verdict.guardrails}
+    for reward in rewards:
+        why = withdrawn(reward, runs) if name_of(reward) in decide else ""
+        if why:
+            blocks = {**verdict.blocks, "judge outside its labels": f"{name_of(reward)} {why}"}
+            reasons = (*verdict.reasons, f"{name_of(reward)} takes its scores back: {why}")
+            verdict = replace(verdict, promote=False, sound=False, blocks=blocks, reasons=reasons)
+    return verdict
 
 
 class Comparison:

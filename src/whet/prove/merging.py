@@ -77,6 +77,7 @@ def merged(verdicts: Sequence[Verdict], *, alpha: float = 0.05, same_tasks: bool
         blocks={kind: why for verdict in verdicts for kind, why in verdict.blocks.items()},
         guardrails=held,
         regimes=regimes,
+        tasks=tuple(sorted({task for verdict in verdicts for task in verdict.tasks})),
         reasons=(reason, both_regimes(regimes, last.regime), *(f"  {words}" for words in last.reasons)),
     )
 

@@ -58,9 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The workers of xdist run tests and report to the controller, which alone has all results.
     if not hasattr(config, "workerinput"):
         margin = config.getoption("--whet-margin")
-        config.pluginmanager.register(
-            _Results(config.invocation_params.dir, record, baseline, margin), "whet-results"
-        )
+        config.pluginmanager.register(_Results(config, record, baseline, margin), "whet-results")
 
 
 @pytest.fixture
@@ -98,7 +96,14 @@ class _Stating:
 class _Results:
     """The results of this run, where all reports come together."""
 
-    def __init__(self, folder: Path, record: str | None, baseline: str | None, margin: float) -> None:
+    def __init__(
+        self, config: pytest.Config, record: str | None, baseline: str | None, margin: float
+    ) -> None:
+        folder = config.invocation_params.dir
+        # Without a file of settings pytest takes for its root what all existing paths of the command line share, that
+        # of the baseline among them: the names of tests would begin elsewhere than in the run that it was written by.
+        guessed = config.inipath is None and config.getoption("rootdir") is None
+        self._root, self._from = config.rootpath, folder if guessed else config.rootpath
         self._record = folder / record if record else None
         self._baseline = folder / baseline if baseline else None
         self._margin = margin
@@ -113,12 +118,17 @@ class _Results:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # One that is expected to fail and does is reported as skipped, too.
         if report.skipped and not hasattr(report, "wasxfail"):
-            self._skipped.add(report.nodeid)
+            self._skipped.add(self._name(report))
         elif report.when == "call":
             stated = getattr(report, _CARRIED, {})
-            self._rows.append({"task": report.nodeid, "success": float(report.passed), **stated})
+            self._rows.append({"task": self._name(report), "success": float(report.passed), **stated})
         elif report.when == "setup" and report.failed:
-            self._rows.append({"task": report.nodeid, "outcome": "infrastructure_error"})
+            self._rows.append({"task": self._name(report), "outcome": "infrastructure_error"})
+
+    def _name(self, report: pytest.TestReport) -> str:
+        """The id of a test, whose path begins in the folder that pytest was called in, or where the settings lie."""
+        path, colons, name = report.nodeid.partition("::")
+        return Path(os.path.relpath(self._root / path, self._from)).as_posix() + colons + name
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._record is None or session.config.getoption("--collect-only"):
@@ -158,6 +168,7 @@ class _Results:
 
     def _verdict(self, baseline: Path) -> Verdict:
         """On the tests that both runs had; one that only this run skipped counts against it."""
+        from ..errors import InputError
         from .formats.outcomes import ReadAs, of_rows, read_sides
         from .verdict import compare_outcomes
 
@@ -168,6 +179,11 @@ class _Results:
         notes = list(new.notes)
         if fresh := ran - known - self._skipped:
             notes.append(f"{len(fresh)} tests of this run have no baseline: left out.")
+        if known and not ran & known:
+            raise InputError(
+                f"none of the {len(ran)} tests of this run is in {baseline}, which has {min(known)!r} where this run "
+                f"has {min(ran, default='none')!r}: record and compare from the same folder"
+            )
         if unrun := known - ran:
             notes.append(f"{len(unrun)} tests of the baseline were not selected now: left out.")
         return compare_outcomes(

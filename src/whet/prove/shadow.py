@@ -21,7 +21,7 @@ from ..record.store.bundles import EMPTY
 from ..record.store.trials import SHADOW, shadow_experiment
 from ..record.tracing.dialects.reading import LLM
 from ..types import Trajectory, Verdict
-from .gate import compare
+from .gate import as_far_as_judges_reach, compare
 
 _TOGETHER = 16
 """Runs that are judged at once."""
@@ -210,6 +210,7 @@ async def shadow_verdict(
         against="what was live",
         watched=True,
     )
+    verdict = as_far_as_judges_reach(verdict, rewards, [*before, *after])
     verdict = replace(verdict, candidate=release.candidate, baseline=release.base or EMPTY.id)
     store.put_verdict(verdict, experiment=shadow_experiment(release.trial))
     return verdict

@@ -20,7 +20,7 @@ import msgspec
 
 from ..errors import GateError, InputError
 from ..stats import ClusterMean
-from ..types import Json, Sampling, Verdict
+from ..types import Json, Sampling, Verdict, digest
 from .formats.outcomes import Outcomes, ReadAs, of_rows, read_sides
 from .gate import compare
 from .guardrails import Guardrail, pairs_in_words
@@ -29,6 +29,8 @@ from .results import PairedResults, Side, TaskResult, pairs
 from .selection import best_of
 
 PathLike: TypeAlias = Path | str
+_DIGITS = 10
+"""Of a task's digest: two of ten thousand tasks have the same one with a chance of 1 in 20,000."""
 _KINDS = {"new-group": "clustered by group", "exchangeable": "of exchangeable tasks"}
 Results: TypeAlias = PathLike | Sequence[Mapping[str, Json]]
 """A file, or rows of one's own as they would stand in one."""
@@ -93,13 +95,21 @@ def verdict(
     if earlier:
         if guardrails:
             raise InputError("guardrails are judged on the pairs at hand: give them without earlier verdicts")
-        merged_with = merged([*map(_earlier, earlier), result])
+        merged_with = merged(_apart([(str(path), _earlier(path)) for path in earlier], result))
         lost = [note for note in result.reasons if note in (*old.notes, *new.notes)]
-        result = replace(merged_with, reasons=(*merged_with.reasons, *lost))
+        unsaid = [
+            f"{path} does not say which tasks it judged: that they are others is your word."
+            for path in earlier
+            if not _earlier(path).tasks
+        ]
+        result = replace(merged_with, reasons=(*merged_with.reasons, *unsaid, *lost))
     if suite is None:
         return result
     before, after = _sides(suite, replace(how, guards=()), None)
-    both, _ = _both(before, after, unpaired=False)
+    try:
+        both, _ = _both(before, after, unpaired=False)
+    except GateError as error:
+        raise GateError(f"the suite: {error}") from error
     guard = guarded(
         result,
         [pair.baseline for pair in both],
@@ -115,6 +125,24 @@ def _earlier(path: PathLike) -> Verdict:
         return msgspec.json.decode(Path(path).read_bytes(), type=Verdict)
     except (OSError, msgspec.MsgspecError, UnicodeError) as error:
         raise InputError(f"{path} holds no verdict of whet verdict --json: {error}") from error
+
+
+def _apart(before: Sequence[tuple[str, Verdict]], now: Verdict) -> list[Verdict]:
+    """The Verdicts, of which no two judged the same task: else evidence would count twice.
+
+    Raises:
+        InputError: two of them did.
+    """
+    named = [*before, ("these files", now)]
+    for number, (name, one) in enumerate(named):
+        for other, two in named[:number]:
+            if both := set(one.tasks) & set(two.tasks):
+                raise InputError(
+                    f"{len(both)} of {len(set(one.tasks))} tasks of {name} are behind {other} too, and no task counts "
+                    "twice: give the new tasks alone, or all results at once without --earlier (--watched where you "
+                    "look again as they grow)"
+                )
+    return [verdict for _, verdict in named]
 
 
 def _sides(sources: Sequence[Results], how: ReadAs, variants: tuple[str, str] | None) -> list[Outcomes]:
@@ -183,6 +211,7 @@ def compare_outcomes(
         regime=regime,
         watched=watched,
     )
+    result = replace(result, tasks=tuple(sorted({digest(pair.task, _DIGITS) for pair in both})))
     if any(guardrail.metric == "cost" for guardrail in guardrails):
         return replace(result, reasons=(*result.reasons, *notes, *old.notes, *new.notes))
     return replace(result, reasons=(*result.reasons, *_cost(both), *notes, *old.notes, *new.notes))

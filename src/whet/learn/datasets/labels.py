@@ -1,10 +1,10 @@
 """Wrong labels, found by a model that never saw the rows that it doubts.
 
-Kernel ridge regression of the labels on words, pairs of words and runs of two to five letters: what it says of a row
-when that row is left out has a closed form (Rasmussen and Williams 2006, section 5.4.2), so every row is doubted by all
-of the others.  How sharp its probabilities are and how many labels are wrong is then read off the rows together, as the
-temperature and the rate under which the labels as they stand are likeliest.  Further rounds weigh each row by the
-chance that its label is right.
+Kernel ridge regression of the labels on words, pairs of words, runs of two to five letters and the form of the text:
+what it says of a row when that row is left out has a closed form (Rasmussen and Williams 2006, section 5.4.2), so every
+row is doubted by all of the others.  How sharp its probabilities are and how many labels are wrong is then read off the
+rows together, as the temperature and the rate under which the labels as they stand are likeliest.  Further rounds weigh
+each row by the chance that its label is right.
 
 Confident learning (Northcutt et al. 2021, arXiv 1911.00068) has the same aim, and thresholds for each class in the
 place of the likelihood.  Here wrong labels are taken to be any other one, alike: a class that is often mistaken for
@@ -22,6 +22,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...errors import MissingExtra
+from .near import normalised
 
 try:
     import numpy as np
@@ -44,7 +45,10 @@ _MOST_WRONG = 0.6
 _LEAST_WRONG = 1e-3
 """A rate of 0 would make one surprising row impossible."""
 _WORD = re.compile(r"\w+")
+_MARK = re.compile(r"[^\W\d_]+|\d+|\s+|.", re.DOTALL)
 _RUNS = (2, 3, 4, 5)
+_SHORT = 3
+"""Letters up to which a word of the form is itself: articles, prepositions."""
 
 Array = Any
 
@@ -73,7 +77,7 @@ def doubted(texts: Sequence[str], labels: Sequence[int], *, seed: int = 0) -> La
     """Doubt the labels of rows.
 
     Args:
-        texts: without copies, for a copy of a wrong label would confirm it.
+        texts: as they are written, and without copies, for a copy of a wrong label would confirm it.
         labels: of each text, from 0, each of them at least once.
         seed: of the parts that many rows are dealt into.
     """
@@ -139,9 +143,11 @@ def softmax(scores: Array) -> Array:
 
 
 def likeness(texts: Sequence[str]) -> Array:
-    """How alike each two texts are, 0 to 1: the mean over their words, pairs of words, and runs of letters."""
+    """How alike each two texts are, 0 to 1: the mean over their words, pairs of words, runs of letters, and form."""
+    plain = [normalised(text) for text in texts]
     ways: list[Callable[[str], Iterable[str]]] = [_words, _pairs, _letters]
-    return sum(_cosines([Counter(way(text)) for text in texts]) for way in ways) / len(ways)
+    alike = sum(_cosines([Counter(way(text)) for text in plain]) for way in ways)
+    return (alike + _cosines([Counter(_form(text)) for text in texts])) / (len(ways) + 1)
 
 
 def _cosines(counted: Sequence[Counter[str]]) -> Array:
@@ -175,6 +181,27 @@ def _cosines(counted: Sequence[Counter[str]]) -> Array:
 
 def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
+
+
+def _form(text: str) -> list[str]:
+    """How a text is written: capitals, digits, marks and short words in their order, its beginning, and its length."""
+    marks = [_mark(piece) for piece in _MARK.findall(text)]
+    marks = [mark for mark in marks if mark != " "]
+    runs = ["|".join(marks[at : at + size]) for size in (1, 2, 3) for at in range(len(marks) - size + 1)]
+    beginnings = ["<" + "|".join(marks[:size]) for size in (1, 2, 3)]
+    return [*runs, *beginnings, *[f"length {int(2 * math.log2(1 + len(text)))}"] * 3]
+
+
+def _mark(piece: str) -> str:
+    if piece[0].isalpha():
+        if piece[0].isupper():
+            return "X" if len(piece) > 1 and piece.isupper() else "Xx"
+        return piece if len(piece) <= _SHORT else "x"
+    if piece[0].isdigit():
+        return "9" * min(len(piece), 4)
+    if piece.isspace():
+        return "\n" if "\n" in piece else " "
+    return piece
 
 
 def _pairs(text: str) -> list[str]:

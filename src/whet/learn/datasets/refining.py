@@ -116,7 +116,7 @@ def refine(
         answer: task.answer for task, answer in zip(rows, search.answers, strict=True) if answer is not None
     }
     _by_agents(search, rows, answers or {}, by_text)
-    rate, note = _by_labels(search, by_text, seed)
+    rate, note = _by_labels(search, inputs, by_text, seed)
     kept, doubts = [], []
     for place, task in enumerate(rows):
         doubt = search.doubts.get(place)
@@ -222,7 +222,9 @@ def _spelled(answers: Sequence[tuple[str, str]], comparable: str) -> str:
     return next(answer for _, answer in answers if normalised(answer) == comparable)
 
 
-def _by_labels(search: _Search, by_text: Mapping[str, Json], seed: int) -> tuple[float | None, str]:
+def _by_labels(
+    search: _Search, inputs: Sequence[str], by_text: Mapping[str, Json], seed: int
+) -> tuple[float | None, str]:
     """Doubt labels by a classifier, where they are few and each has many rows."""
     standing = search.standing()
     counts = Counter(search.answers[row] for row in standing)
@@ -236,7 +238,7 @@ def _by_labels(search: _Search, by_text: Mapping[str, Json], seed: int) -> tuple
     from .labels import MOST_CALLED, doubted
 
     numbers = {label: number for number, label in enumerate(labels)}
-    texts = [search.texts[row] for row in standing]
+    texts = [inputs[row] for row in standing]
     found = doubted(texts, [numbers[search.answers[row] or ""] for row in standing], seed=seed)
     for place in found.called:
         row, instead = standing[place], labels[found.instead[place]]

@@ -172,7 +172,12 @@ def _outcomes(path: Path, reading: Reading, metric: str, how: ReadAs) -> Outcome
         scores[row.task].append(value if value is None else _scaled(value, how.range))
     for guard in how.guards:
         if all(_guarded(row, guard) is None for row, _ in usable):
-            held = ", ".join(map(str, [*_metrics(reading), *usable[0][0].fields][:_SHOWN])) if usable else ""
+            fields = dict.fromkeys([*_metrics(reading), *(usable[0][0].fields if usable else ())])
+            if guard in fields:
+                raise InputError(
+                    f"{path} has no number in {guard!r} of any of its {len(usable)} results, and it must not get worse"
+                )
+            held = ", ".join([*map(str, fields)][:_SHOWN])
             raise InputError(f"{path} says nothing of {guard!r}, which must not get worse: it has {held}")
     results = [_result(path, task, rows, scores[task], metric, how) for task, rows in by_task.items()]
     notes = _notes(path, reading, metric, by_task)
