@@ -235,10 +235,11 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
         if about == what and done >= at:
             raise Stopped
 
-    with Store(options.output / "whet.db") as store, pytest.raises(Stopped):
+    with Store(options.output / "whet.db") as store:
         job = MailJob(options, store, name="demo-1", progress=watch)
         keep_loaded()  # as the command does
-        await run_job(job)
+        with pytest.raises(Stopped):
+            await run_job(job)
 
 
 def test_a_job_stopped_between_and_within_stages_comes_to_the_result_of_two_processes_in_one(
