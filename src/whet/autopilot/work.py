@@ -24,6 +24,7 @@ from ..record.store.issues import AgentIssue, Component
 from ..ship.issues.finding import NEWEST
 from ..ship.issues.marks import ENDED, ERROR
 from ..ship.issues.weak_part import unreached
+from ..stats import wilson
 from ..types import Bundle, Json, Trajectory, Version, digest
 from .evidence import liked_of
 from .night import Night
@@ -153,15 +154,20 @@ class Workshop:
         since = [run for run in part.runs(self.runs(self.night.now)) if run.started > began[0]]
         since.sort(key=lambda run: run.started)
         newest = [liked for run in since if (liked := liked_of(run)) is not None]
-        # In all of them, the newer half, the newest quarter: what comes back late is lost among the good ones before.
-        shares, counted = list[float](), newest
-        while len(counted) >= _ENOUGH:
-            shares.append(counted.count(False) / len(counted))
-            counted = counted[len(counted) // 2 :]
         before = told.count(False) / max(1, len(told))
-        if not shares or max(shares) >= before - work["effect"] / 2:
+        half_way = before - work["effect"] / 2
+        share = newest.count(False) / max(1, len(newest))
+        if len(newest) < _ENOUGH or share >= half_way:
             return ""
-        return f"{shares[0]:.0%} of {len(newest)} are disliked in its own part of the traffic, {before:.0%} before"
+        # The newer half, the newest quarter and so on: what comes back late is lost among the good ones before.
+        counted = newest
+        while len(counted) >= _ENOUGH:
+            if wilson(counted.count(False), len(counted))[0] >= half_way:
+                return ""
+            counted = counted[len(counted) // 2 :]
+        return (
+            f"{share:.0%} of {len(newest)} are disliked in its own part of the traffic, {before:.0%} before"
+        )
 
     def shipped(self, *, but: str = "") -> list[dict[str, Any]]:
         """The work on repairs that are live, in the order in which they went live.
