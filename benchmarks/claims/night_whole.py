@@ -375,6 +375,8 @@ def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS
             noted.append(_prompt_checks(folder / "prompt"))
             continue
         python = environment("langgraph", folder) if part == "langgraph" else Path(sys.executable)
+        # As the workflow's first step does, for the evals.
+        subprocess.run([python, "-m", "pip", "install", "-q", "pytest"], check=True, capture_output=True)
         for seed in seeds:
             for shuffled in (False, True):
                 agent: WholeAgent = (

@@ -115,7 +115,7 @@ class Workflow:
     def put(self, folder: Path, asked: Sequence[Mapping[str, str]], agent: WholeAgent) -> None:
         """Put it into a repository, with evals that it runs."""
         self._write(folder, _documented("name: "))
-        (folder / "requirements.txt").write_text("", encoding="utf-8")
+        (folder / "requirements.txt").write_text("pytest\n", encoding="utf-8")
         (folder / "evals").mkdir()
         (folder / "evals" / "test_desk.py").write_text(_EVALS, encoding="utf-8")
         (folder / "conftest.py").write_text("", encoding="utf-8")
