@@ -609,7 +609,9 @@ def test_a_prompt_that_loses_what_has_to_stay_is_given_up_whatever_it_gains() ->
         number = int(question)
         if "hundreds" in str(rounding):
             return "wide" if number % 4 else "changed"
-        return "kept" if number % 4 == 0 else "wide" if "wide" in str(rounding) and number % 4 > 1 else "narrow"
+        return (
+            "kept" if number % 4 == 0 else "wide" if "wide" in str(rounding) and number % 4 > 1 else "narrow"
+        )
 
     def liked(run: whet.Trajectory) -> float:
         return {"kept": 1.0, "wide": 0.9, "narrow": 0.1, "changed": 0.2}[str(run.output)]
@@ -652,7 +654,10 @@ def test_what_was_proposed_for_one_text_is_tried_in_the_others() -> None:
     tasks = [whet.Task(instruction=f"customer {n}", group=f"shop {n}") for n in range(60)]
     experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share])
     reflect = Reflect(
-        ["reflect_NOTES", "reflect_LETTERS"], "share", model=ScriptedModel(answer), options=ReflectOptions(tasks=8)
+        ["reflect_NOTES", "reflect_LETTERS"],
+        "share",
+        model=ScriptedModel(answer),
+        options=ReflectOptions(tasks=8),
     )
     done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=200)))
     assert "rule of notes" in str(done.bundle["reflect_NOTES"].content)

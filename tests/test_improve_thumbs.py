@@ -428,7 +428,11 @@ def test_prompts_of_two_calls_are_improved_together(tmp_path: Path) -> None:
 
     def notes(system: str, question: str) -> str:
         if "order" in question:
-            return "see its number" if RULES["order"] in system or chance_of(system, question) < 0.4 else "see it"
+            return (
+                "see its number"
+                if RULES["order"] in system or chance_of(system, question) < 0.4
+                else "see it"
+            )
         return "nothing"
 
     def letters(system: str, asked: str) -> str:
@@ -446,7 +450,9 @@ def test_prompts_of_two_calls_are_improved_together(tmp_path: Path) -> None:
     def proposed(request: ModelRequest) -> str:
         shown = "\n".join(str(message["content"]) for message in request.messages)
         draw = random.Random(shown)
-        lacking = [RULES[kind] for kind in ("warranty", "order") if kind in shown and RULES[kind] not in shown]
+        lacking = [
+            RULES[kind] for kind in ("warranty", "order") if kind in shown and RULES[kind] not in shown
+        ]
         return draw.choice(["{}", *(f"CAUSE: unclear.\n- {rule}" for rule in lacking)])
 
     draw = random.Random(3)

@@ -395,7 +395,7 @@ def test_a_caller_that_opens_runs_of_whet_is_not_taken_for_the_agent(tmp_path: P
 
 
 def test_an_agent_that_is_a_class_is_marked_at_its_method(tmp_path: Path) -> None:
-    agent = '''import asyncio
+    agent = """import asyncio
 
 from openai import AsyncOpenAI
 
@@ -418,7 +418,7 @@ async def main():
 
 if __name__ == "__main__":
     asyncio.run(main())
-'''
+"""
     (tmp_path / "desk.py").write_text(agent)
     (entry,) = scan(tmp_path).entry_points
     assert (entry.name, entry.parameters, entry.is_async) == ("Desk.answer", ("question",), True)
