@@ -20,7 +20,7 @@ import whet
 from whet.judge.fitted import FittedReward
 from whet.learn.datasets.thumbs import RatedRun, ThumbEvidence, thumb_rows
 from whet.learn.evolution.prompts.reflecting import Reflect, ReflectOptions
-from whet.learn.evolution.prompts.thumbed import LIKED, ThumbReward
+from whet.learn.evolution.prompts.thumbed import KEPT, LIKED, KeptNumbers, ThumbReward
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.budget import Meter
@@ -59,7 +59,8 @@ def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, flo
     # As `plan_agent` divides them: of the calls 35 in 100 prove.
     evidence = ThumbEvidence(runs, len(runs), unnamed=False)
     rows = thumb_rows(evidence, "desk:answer", most=int(0.35 * calls / 2), seed=seed)
-    reward = ThumbReward(LIKED, FittedReward(rows.search), coarse=True)
+    fitted = FittedReward(rows.search)
+    reward, numbers = ThumbReward(LIKED, fitted, coarse=True), KeptNumbers(fitted)
     meter = Meter(whet.Budget(rollouts=calls - 2 * rows.gate_inputs))
 
     async def rollout(
@@ -70,14 +71,16 @@ def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, flo
         for task in tasks:
             output = answered(str(bundle["prompt"].content), task.instruction, seed)
             run = whet.Trajectory(task=task, output=output, outcome=whet.Outcome.SUCCESS)
-            groups.append(whet.Group(task, [replace(run, scores={LIKED: reward(run)})]))
+            kept = numbers(run)
+            scores = {LIKED: reward(run)} if kept is None else {LIKED: reward(run), KEPT: kept}
+            groups.append(whet.Group(task, [replace(run, scores=scores)]))
         return groups
 
     train = [task for task in rows.tasks if task.split is whet.types.Split.TRAIN]
     context = whet.Context(rollout=rollout, train=train, meter=meter)
     options = ReflectOptions(rounds=reflections, patience=reflections, seed=seed, tasks=40, first=4)
     adviser = ScriptedModel(lambda request: world.advise(request, seed))
-    reflect = Reflect("prompt", LIKED, model=adviser, right=0.55, options=options)
+    reflect = Reflect("prompt", LIKED, model=adviser, right=0.55, options=options, keeps=KEPT)
     start = whet.Bundle([whet.Version(resource="prompt", content=PROMPT, kind="prompt")])
     update = asyncio.run(reflect.step(start, [], context))
     return right(PROMPT, seed), right(str(update.bundle["prompt"].content), seed), meter.spent["rollouts"]

@@ -22,7 +22,7 @@ from whet.models.fakes import ScriptedServer
 
 FRAMEWORKS = ("langgraph", "crewai", "smolagents")
 FEW = ("--reflections", "8", "--agent-calls", "300")
-"""Where time is short: each candidate has a process of its own, which imports the whole framework for seconds."""
+"""Where time is short: each candidate has a process that imports the whole framework, which takes seconds."""
 _AROUND = {
     "langgraph": (r"(.*)", r"(.*)"),
     "crewai": (
