@@ -302,8 +302,8 @@ def _inverted(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
     lower: list[list[float]] = []
     for row in matrix:
         own: list[float] = []
-        for column, above in enumerate(lower):
-            own.append((row[column] - _dot(own, above)) / above[column])
+        for at, above in enumerate(lower):
+            own.append((row[at] - _dot(own, above)) / above[at])
         own.append(math.sqrt(row[len(own)] - _dot(own, own)))
         lower.append(own)
     # The columns of the factor's inverse, each from its diagonal down.
