@@ -23,7 +23,7 @@ pytest.importorskip("lightgbm")
 from whet import Store
 from whet.errors import InputError, NotFoundError
 from whet.stats import ClusterMean
-from whet.worlds.demo.job import SMALL, JobOptions, MailJob, keep_loaded
+from whet.worlds.demo.job import SMALL, JobOptions, MailJob
 from whet.worlds.demo.main import ask, run_demo
 from whet.worlds.demo.proof import run_job
 from whet.worlds.demo.report import in_words
@@ -235,11 +235,8 @@ async def run_until(options: JobOptions, what: str, at: int) -> None:
         if about == what and done >= at:
             raise Stopped
 
-    with Store(options.output / "whet.db") as store:
-        job = MailJob(options, store, name="demo-1", progress=watch)
-        keep_loaded()  # as the command does
-        with pytest.raises(Stopped):
-            await run_job(job)
+    with Store(options.output / "whet.db") as store, pytest.raises(Stopped):
+        await run_job(MailJob(options, store, name="demo-1", progress=watch))
 
 
 def test_a_job_stopped_between_and_within_stages_comes_to_the_result_of_two_processes_in_one(

@@ -26,9 +26,9 @@ for read in (lambda: {name: len(own) for name, own in _sets(data / "recorded_jud
 """
 
 
-def read(data: Path) -> str:
+def read(data: Path, program: str = READ) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(data)],
+        [sys.executable, "-c", program, str(data)],
         cwd=REPOSITORY / "benchmarks" / "claims",
         capture_output=True,
         text=True,
@@ -73,3 +73,37 @@ def test_absent_sets_are_a_sentence(tmp_path: Path) -> None:
     assert out.count("absent: ") == 2
     assert "holds 0 sets of pairs with verdicts, and two are needed" in out
     assert "holds 0 agents that were run on the same 0 tasks" in out
+
+
+TABLES = """
+import sys
+from pathlib import Path
+from data_rows import AbsentData, csv_rows
+from false_win_signals import moves
+
+data = Path(sys.argv[1])
+print(csv_rows(data / "noise.csv"))
+for read in (lambda: csv_rows(data / "none.csv"), lambda: moves(data)):
+    try:
+        print("read", read())
+    except AbsentData as error:
+        print("absent:", error)
+"""
+
+
+def test_what_is_no_text_packed_badly_or_without_questions_is_a_sentence_too(tmp_path: Path) -> None:
+    rows: list[object] = [{"id": f"odd_{n}", "success": n % 2} for n in range(80)]
+    for agent in range(9):
+        lines(tmp_path / "recorded_agents" / "runs" / f"a{agent}.jsonl.gz", rows)
+    assert "read (9, 80)" in read(tmp_path), "unpacked under the old name"
+    (tmp_path / "recorded_agents" / "runs" / "a3.jsonl.gz").write_bytes(b"\x1f\x8b\x08\x00" + b"broken" * 20)
+    assert "a3.jsonl.gz: " in [line for line in read(tmp_path).splitlines() if "absent: /" in line][-1]
+    (tmp_path / "noise.csv").write_bytes(b"prompt,label\nwhy \xa2\xff,x\nhow,y,z,1\n")
+    asked = [{"db": "d", "gold": "SELECT 1", "query": "one?"}, {"db": "d", "gold": 7, "query": "two?"}]
+    (tmp_path / "intercode_sql").mkdir()
+    (tmp_path / "intercode_sql" / "ic_spider_dev.json").write_text(json.dumps(asked))
+    lines(tmp_path / "conversations" / "c.questions.jsonl", [{"question": ["?"], "answer": "x"}, "{"])
+    out = read(tmp_path, TABLES)
+    assert "'label': 'x'}, {'prompt': 'how', 'label': 'y'}]" in out
+    assert "none.csv: " in out
+    assert "holds no two answered questions about one conversation" in out
