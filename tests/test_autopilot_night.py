@@ -10,6 +10,7 @@ import pytest
 from whet.autopilot.evidence import LiveArms
 from whet.autopilot.journal import Journal, read
 from whet.autopilot.night import Night, NightBudget, alone, start, stop
+from whet.autopilot.pilot import find_due
 from whet.autopilot.slices import PartOfTraffic
 from whet.autopilot.work import beyond_repair
 from whet.errors import BudgetExceeded, StoreBusyError
@@ -118,6 +119,14 @@ def test_words_that_stand_in_for_each_other_mark_out_a_part() -> None:
     assert [sum(map(part.holds, each)) for each in (wrong, prices, rest)] == [120, 120, 0]
     misled = PartOfTraffic.of(wrong[:20], [*prices, *rest], share=0.0)
     assert all(map(misled.holds, wrong[:20])), "a share that is wrong leaves the issue its own questions"
+
+
+def test_issues_are_looked_for_again_by_growth_and_in_a_large_record_by_count() -> None:
+    assert find_due(1, 0)
+    assert not find_due(124, 100)
+    assert find_due(125, 100)
+    assert not find_due(104_999, 100_000)
+    assert find_due(105_000, 100_000), "a repair that relapses would go on for days"
 
 
 def test_a_question_with_less_is_another_one() -> None:

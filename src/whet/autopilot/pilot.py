@@ -43,6 +43,8 @@ _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven")
 """Stages of work that another issue of the same questions waits for."""
 _FRESH = 1.25
 """Times as many runs as when an issue was last tried, before it is tried again."""
+_MOST_UNSEEN = 5_000
+"""Runs and thumbs since issues were last looked for: in a large record a repair that relapses would go on for days."""
 
 
 class Mode(StrEnum):
@@ -167,7 +169,7 @@ class Autopilot:
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
         if self._trials.standing() and (runs_at_last.get("look") != runs or self._trials.ended_by()):
             return "look", None, {"runs": runs}
-        if not runs_at_last.get("find") or runs >= _FRESH * runs_at_last["find"]:
+        if find_due(runs, runs_at_last.get("find", 0)):
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         for issue, work in works:
@@ -455,6 +457,15 @@ class Autopilot:
     def _standing(self) -> str:
         limits = self.night.budget
         return f"{self.options.mode.value}; spent {self.night.spent_in_words}, at most {limits.gates} proofs"
+
+
+def find_due(now: int, before: int) -> bool:
+    """True if there are enough runs and thumbs since the last look for issues.
+
+    Args:
+        before: how many there were then; 0 where nobody has looked.
+    """
+    return not before or now >= min(_FRESH * before, before + _MOST_UNSEEN)
 
 
 def _repair(issue: AgentIssue) -> str:

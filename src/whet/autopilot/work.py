@@ -247,6 +247,10 @@ class Workshop:
         if plan.source != work["source"] and not work.get("others"):
             again = {**work, "stage": "found"}
             return Stepped("the source has changed since it was diagnosed, so it is diagnosed anew", again)
+        if plan.refused:  # what it was diagnosed by has left the newest runs meanwhile
+            return Stepped(
+                f"nothing to do yet: {plan.refused}", {**work, "stage": "waiting", "reason": plan.refused}
+            )
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
             if work.get("others"):
                 stepped = await self._next(work, repair)
