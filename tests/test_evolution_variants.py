@@ -48,6 +48,16 @@ def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the
     assert pool.best() == [advice, mended, sales], "`hasty` was run on too few rows to say anything"
 
 
+def test_a_variant_that_leaves_most_disliked_answers_is_no_repair() -> None:
+    """A model slips on other rows under any other prompt; on a trial beside others it would get what they earn."""
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(10)])
+    answered(pool, START, [("sorry", 0.0)] * 10)
+    answered(pool, variant(route="sales"), [("fifty", 0.9)] * 2 + [("sorry", 0.0)] * 8)
+    assert pool.best() == []
+    answered(pool, variant(convert="b / a"), [("3 litres", 0.5)] * 3 + [("sorry", 0.0)] * 7)
+    assert pool.best() == [variant(convert="b / a")]
+
+
 def test_of_variants_that_gain_the_same_the_one_that_others_agree_with_goes_first() -> None:
     """A limit of words: one more word changes every answer, and from some limit on none changes any more."""
     pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])

@@ -24,6 +24,9 @@ _MENDED, _UNTOUCHED = 0.4, -0.05
 """Mean score on disliked rows, and least mean gain on liked ones, of a variant that may well be the repair."""
 _MENDED_ROWS = 6
 """Disliked rows that it was run on."""
+_LEAST_MOVED = 0.25
+"""Share of the disliked answers that a variant has to change: one that leaves them is no repair, and beside others on a
+trial it would be taken for what they did."""
 _ABOUT = 0.05
 """Gains that are taken for the same."""
 _SHRINK = 4.0
@@ -102,7 +105,9 @@ class VariantPool:
         better = [
             tried
             for tried in self._tried.values()
-            if tried.bundle.id != self._start.id and self.gain(tried.bundle) > _LEAST_GAIN
+            if tried.bundle.id != self._start.id
+            and self.gain(tried.bundle) > _LEAST_GAIN
+            and self._moved(tried) >= _LEAST_MOVED
         ]
         better.sort(key=lambda tried: -self.gain(tried.bundle))
         pieces: dict[tuple[str, ...], list[_Tried]] = {}
@@ -112,6 +117,16 @@ class VariantPool:
         for turn in zip_longest(*(self._ordered(variants) for variants in pieces.values())):
             chosen += [each for each in turn if each and not any(_alike(each, other) for other in chosen)]
         return [tried.bundle for tried in chosen][:MOST_KEPT]
+
+    def _moved(self, tried: _Tried) -> float:
+        """Share of the disliked answers that it has others for, and better ones."""
+        before = self._tried[self._start.id]
+        low = [task for task in tried.values if before.values.get(task, 1.0) < 0.5]
+        moved = [
+            tried.answers[task] != before.answers[task] and tried.values[task] > before.values[task]
+            for task in low
+        ]
+        return sum(moved) / max(1, len(low))
 
     def _ordered(self, variants: list[_Tried]) -> list[_Tried]:
         """Variants of one piece, once for each way of answering, in the order in which they are to be tried."""
