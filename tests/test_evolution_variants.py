@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.autopilot.trial import AgentSource, entries_merged, mark_of
+from whet.autopilot.trial import AgentSource, entries_merged, lines_merged, mark_of
 from whet.judge.fitted import Rated
 from whet.learn.evolution.agents.agent import RepositoryAgent
 from whet.learn.evolution.repair.planning import source_of
@@ -85,6 +85,21 @@ def test_facts_that_two_repairs_take_out_of_the_same_lists_are_both_gone() -> No
     }  # fmt: skip
     other = json.dumps({**old, "ben": "nobody"}, indent=1) + "\n"
     assert entries_merged(json.dumps({**old, "ben": []}, indent=1) + "\n", before, other) is None
+
+
+def test_rows_beside_each_other_that_two_repairs_change_stand_as_changed_and_once() -> None:
+    old = "article,price,weight\nhose,1605,7\ntrimmer,103,\npump,113,2\nauger,2145,7\n"
+    prices = old.replace("1605", "160").replace("2145", "214")
+    weights = old.replace("103,\n", "103,5\n")
+    both = "article,price,weight\nhose,160,7\ntrimmer,103,5\npump,113,2\nauger,214,7\n"
+    assert lines_merged(prices, old, weights) == lines_merged(weights, old, prices) == both
+    assert lines_merged(both, old, weights) == both, "what stands already is not put in again"
+    assert lines_merged(prices, old, old.replace("1605", "16")) is None
+    prompt = "Be kind.\nUse the tools."
+    assert lines_merged(f"{prompt}\nName the month.", prompt, f"{prompt}\nName the animal.") == (
+        f"{prompt}\nName the month.\nName the animal."
+    )
+    assert lines_merged(f"{prompt}\nName it.", prompt, f"{prompt}\nName it.") == f"{prompt}\nName it."
 
 
 def run_of(answer: str) -> Trajectory:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..learn.evolution.agents.agent import DATA_FILES
 from ..learn.evolution.agents.marks import Mark
 from ..learn.evolution.agents.pieces import cut, put
 from ..learn.evolution.repair.suspects import ENTRY
@@ -161,7 +162,11 @@ def _joined(mark: Mark, now: str, old: str, new: str) -> str | None:
         return new
     if _values(mark):
         return entries_merged(now, old, new)
-    return _merged(now, old, new, union=not _code(mark))
+    if _code(mark):
+        return _merged(now, old, new, union=False)
+    text = lines_merged(now, old, new)
+    # A row of a table that both changed is neither's; of a prompt both sentences may stand.
+    return _merged(now, old, new, union=True) if text is None and not _table(mark) else text
 
 
 def _parted(mark: Mark, now: str, old: str, new: str) -> str | None:
@@ -189,6 +194,11 @@ def _parted(mark: Mark, now: str, old: str, new: str) -> str | None:
 def _values(mark: Mark) -> bool:
     """A whole file of JSON, and no text under a key of one."""
     return mark.path.endswith(".json") and not mark.qualname
+
+
+def _table(mark: Mark) -> bool:
+    """A whole file of values."""
+    return mark.how == "skill" and mark.path.endswith(DATA_FILES)
 
 
 def _code(mark: Mark) -> bool:
@@ -270,8 +280,50 @@ def _both(now: Any, old: Any, new: Any) -> Any:
     raise ValueError("both changed it")
 
 
+def lines_merged(now: str, old: str, new: str) -> str | None:
+    """Both changes of a text or a table by its lines; None where they are of the same line.
+
+    Rows beside each other are changes of their own, where git sees one place; what both put in one place stands one
+    after the other, and once if it is the same.
+    """
+    before = old.splitlines()
+    changes = {*_line_changes(before, now.splitlines()), *_line_changes(before, new.splitlines())}
+    mine = _line_changes(before, now.splitlines())
+    ordered = sorted(changes, key=lambda change: (change.begin, change.end, change not in mine))
+    end = 0
+    merged = list[str]()
+    for change in ordered:
+        if change.begin < end:
+            return None
+        merged += [*before[end : change.begin], *change.lines]
+        end = change.end
+    text = "\n".join([*merged, *before[end:]])
+    return text + "\n" if now.endswith("\n") else text
+
+
+@dataclass(frozen=True, slots=True)
+class _LineChange:
+    begin: int
+    end: int
+    """Of the lines before that it takes the place of; none where it only adds some."""
+    lines: tuple[str, ...]
+
+
+def _line_changes(before: Sequence[str], after: Sequence[str]) -> list[_LineChange]:
+    changes = list[_LineChange]()
+    matcher = difflib.SequenceMatcher(a=before, b=after, autojunk=False)
+    for tag, begin, end, first, last in matcher.get_opcodes():
+        if tag == "replace" and end - begin == last - first:
+            changes += [
+                _LineChange(begin + n, begin + n + 1, (line,)) for n, line in enumerate(after[first:last])
+            ]
+        elif tag != "equal":
+            changes.append(_LineChange(begin, end, tuple(after[first:last])))
+    return changes
+
+
 def _merged(now: str, old: str, new: str, *, union: bool) -> str | None:
-    """Both changes of a text together; None where they are of the same lines."""
+    """Both changes of a text together, as git merges them; None where they are of the same lines."""
     with tempfile.TemporaryDirectory(prefix="whet-merge-") as folder:
         paths = [Path(folder) / name for name in ("now", "old", "new")]
         for path, text in zip(paths, (now, old, new), strict=True):
