@@ -21,8 +21,6 @@ from whet.models.base import Completion, ModelRequest, ToolCall, text_of
 from whet.models.fakes import ScriptedServer
 
 FRAMEWORKS = ("langgraph", "crewai", "smolagents")
-FEW = ("--reflections", "8", "--agent-calls", "300")
-"""Where time is short: each candidate has a process that imports the whole framework, which takes seconds."""
 _AROUND = {
     "langgraph": (r"(.*)", r"(.*)"),
     "crewai": (
