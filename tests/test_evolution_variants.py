@@ -100,6 +100,10 @@ def test_rows_beside_each_other_that_two_repairs_change_stand_as_changed_and_onc
         f"{prompt}\nName the month.\nName the animal."
     )
     assert lines_merged(f"{prompt}\nName it.", prompt, f"{prompt}\nName it.") == f"{prompt}\nName it."
+    two = f"{prompt}\nName it.\nGive euros."
+    assert lines_merged(two, prompt, f"{prompt}\nGive euros.") == two, (
+        "a rule that stands already comes in once"
+    )
 
 
 def run_of(answer: str) -> Trajectory:
@@ -152,6 +156,9 @@ def test_a_disliked_answer_cut_short_is_no_other_answer() -> None:
         for text in ("I am sorry, I", "The deposit is 20.")
     )
     assert cut < 0.05 < other - 0.3
+    dear = [Rated(own[0], "The deposit is 205.", False, f"person-{n}") for n in range(4)]
+    steer = Steer(dear, own, 0.15, AnswersElsewhere(()))
+    assert (steer(Trajectory(id="20", task=task, output="The deposit is 20.")).value or 0.0) > 0.3
 
 
 ROUTES = '{\n  "cancelled": "sales",\n  "return": "orders",\n  "soil": "orders"\n}\n'

@@ -173,10 +173,9 @@ class Autopilot:
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         for issue, work in works:
+            # A process was killed behind the row that says so.
             if work.get("stage") == "shipped" and issue.status is not IssueStatus.REOPENED:
-                self._moved(
-                    issue, work, "its repair is live"
-                )  # a process was killed behind the row that says so
+                self._moved(issue, work, "its repair is live")
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(issue, work, runs)

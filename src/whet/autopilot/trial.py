@@ -217,7 +217,7 @@ def entries_merged(now: str, old: str, new: str) -> str | None:
     if names[0] != names[1] or before == after:
         merged = _merged(now, old, new, union=False)
         if merged is None:
-            merged = held_merged(now, old, new)
+            merged = _held_merged(now, old, new)
     else:
         changes = [(was, to) for was, to in zip(before, after, strict=True) if was["value"] != to["value"]]
         merged = now if old != new and changes else None
@@ -234,7 +234,7 @@ def entries_merged(now: str, old: str, new: str) -> str | None:
     return merged
 
 
-def held_merged(now: str, old: str, new: str) -> str | None:
+def _held_merged(now: str, old: str, new: str) -> str | None:
     """Both changes of a JSON text by its values, written as it was; None where they are of the same value."""
     try:
         held = [json.loads(text) for text in (now, old, new)]
@@ -261,9 +261,8 @@ def _both(now: Any, old: Any, new: Any) -> Any:
     if isinstance(now, dict) and isinstance(old, dict) and isinstance(new, dict):
         made, keys, before = dict[str, Any](), list(now), ""
         for key in new:
-            if (
-                key not in keys
-            ):  # behind the one that it was put behind: of a table of rules the first may count
+            # Behind the one that it was put behind: of a table of rules the first may count.
+            if key not in keys:
                 keys.insert(keys.index(before) + 1 if before in keys else 0, key)
             before = key
         for key in keys:
@@ -284,15 +283,15 @@ def lines_merged(now: str, old: str, new: str) -> str | None:
     """Both changes of a text or a table by its lines; None where they are of the same line.
 
     Rows beside each other are changes of their own, where git sees one place; what both put in one place stands one
-    after the other, and once if it is the same.
+    after the other, and once if the one has all that the other puts there.
     """
     before = old.splitlines()
-    changes = {*_line_changes(before, now.splitlines()), *_line_changes(before, new.splitlines())}
-    mine = _line_changes(before, now.splitlines())
-    ordered = sorted(changes, key=lambda change: (change.begin, change.end, change not in mine))
+    mine, theirs = (_line_changes(before, text.splitlines()) for text in (now, new))
+    theirs = [change for change in theirs if not any(change.stands_in(each) for each in mine)]
     end = 0
     merged = list[str]()
-    for change in ordered:
+    # Stable: of what is put in one place, what stands there already comes first.
+    for change in sorted([*mine, *theirs], key=lambda change: (change.begin, change.end)):
         if change.begin < end:
             return None
         merged += [*before[end : change.begin], *change.lines]
@@ -307,6 +306,11 @@ class _LineChange:
     end: int
     """Of the lines before that it takes the place of; none where it only adds some."""
     lines: tuple[str, ...]
+
+    def stands_in(self, other: _LineChange) -> bool:
+        """True if the other one does this, too."""
+        adds = self.begin == self.end == other.begin == other.end
+        return self == other or (adds and {*filter(str.strip, self.lines)} <= {*other.lines})
 
 
 def _line_changes(before: Sequence[str], after: Sequence[str]) -> list[_LineChange]:

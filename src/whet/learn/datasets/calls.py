@@ -196,7 +196,6 @@ def read_calls(text: str) -> list[FunctionCall]:
     source = text.strip().removeprefix("Call:").strip()
     try:
         body = module_of(source).body
-    # Deeply nested text ends ast.parse in one of the last two, a NUL in one of the first.
     except SyntaxError as error:
         raise InputError(f"this is not a list of calls: {text!r:.120} ({error})") from error
     if not all(isinstance(node, ast.Expr) for node in body):

@@ -18,6 +18,7 @@ from ....types import Score, Trajectory, digest
 from ..prompts.thumbed import LIKED
 
 _WORD = re.compile(r"[^\W\d_]+")
+_DIGITS = re.compile(r"[.,]?\d")
 _SMOOTH = 1.0
 _MOST = 2.0
 """A word speaks for or against an answer with at most so much, in natural logarithms."""
@@ -59,6 +60,13 @@ class AnswersElsewhere:
 
 def _words(text: str) -> set[str]:
     return {*_WORD.findall(text.casefold())}
+
+
+def _cut_short(answer: str, whole: str) -> bool:
+    """True if an answer is the beginning of another one; 160 is no beginning of 1605, nor of 160.50."""
+    part = answer.rstrip(" .…")
+    rest = whole[len(part) :]
+    return whole.startswith(part) and not (part[-1:].isdigit() and _DIGITS.match(rest))
 
 
 class Steer:
@@ -111,7 +119,7 @@ class Steer:
         if answer in right:
             return Score(self.name, round(right[answer], 3), "as people's thumbs have it", self.version)
         # A limit of words changes every answer, and mends none.
-        cut = [value for whole, value in right.items() if whole.startswith(answer.rstrip(" .…"))]
+        cut = [value for whole, value in right.items() if _cut_short(answer, whole)]
         if cut:
             return Score(self.name, round(min(cut), 3), "a rated answer, cut short", self.version)
         # Of answers that nobody knows those are likelier that are like some that people liked.
