@@ -114,7 +114,7 @@ def test_weights_are_trained_from_the_record_proven_on_unseen_questions_and_beco
 def test_trained_weights_go_live_by_what_people_say_of_their_canary_and_answer_everybody(
     folder: Path,
 ) -> None:
-    before = right_of_forty(folder)
+    before = right(answers(folder))
     piloted(folder, "--proofs", "4", train="sft --epochs 60")
     with Store(folder / "runs.db") as store:
         (canary,) = store.on_trial()
@@ -132,20 +132,25 @@ def test_trained_weights_go_live_by_what_people_say_of_their_canary_and_answer_e
                 break
         (live,) = store.history()
         assert (live.bundle, live.unproven) == (canary.bundle, False)
-        candidate = [run for run in store.trajectories(since=canary.at) if run.versions == canary.bundle.ids]
-        rate = sum(map(correct, candidate)) / len(candidate)
-    assert right_of_forty(folder) == pytest.approx(40 * rate, abs=4)
-    assert right_of_forty(folder) > before, "what answers everybody is what was tried"
+        tried = [run for run in store.trajectories(since=canary.at) if run.versions == canary.bundle.ids]
+    everybody = answers(folder)
+    # The network sees a number by its remainder of eight, and answers without chance.
+    assert {(int(run.task.instruction) % 8, run.output) for run in tried} == set(enumerate(everybody[:8]))
+    assert right(everybody) > before
 
 
 def correct(run: Trajectory) -> bool:
     return bool(run.output == ("yes" if int(run.task.instruction) % 2 else "no"))
 
 
-def right_of_forty(folder: Path) -> int:
-    """Questions of forty that the agent answers right, by the weights that the record has it take."""
+def answers(folder: Path) -> list[str]:
+    """What the agent says to forty questions, by the weights that the record has it take."""
     said = python("reader.py", "40", folder=folder).stdout.split()
     assert len(said) == 40
+    return said
+
+
+def right(said: list[str]) -> int:
     return sum(word == ("yes" if number % 2 else "no") for number, word in enumerate(said))
 
 
