@@ -200,6 +200,32 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     ] == []
 
 
+def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_taken_back(shop: Shop) -> None:
+    clock = Clock()
+    clock.now = time.time()  # as the release log has it
+    shop.ask(72, at=clock.now - 1_000)
+    _steps(shop, clock)
+    shop.ask(96, at=clock.now, trial=_trial(shop))
+    clock.now += 100
+    _steps(shop, clock)
+    assert shop.stage() == "shipped"
+    code = shop.folder / "desk.py"
+    merged = str(shop.store.history()[0].bundle["desk.UNITS"].content)
+    repaired = AGENT.replace('UNITS = {"warranty": "months", "age": "years"}', merged)
+    # Of another length, so that it is compiled anew.
+    for text, asked in ((repaired, 40), (f"{AGENT}# Tidied up.\n", 24)):
+        code.write_text(text, encoding="utf-8")
+        shop.ask(asked, at=clock.now)
+        clock.now += 100
+        # Whoever looks for issues finds the one that stands.
+        _steps(shop, clock, most=1)
+    issue = "issue-warranty"
+    assert IssueStatus.REOPENED in [move.status for move in shop.store.issues.history(issue)]
+    (back,) = [row for row in read(shop.store) if row.step == "take back"]
+    assert "disliked in its own part of the traffic" in back.sentence
+    assert not shop.store.live()
+
+
 HELP = '''"""What the desk says of itself, with a function and a table that are called as its own are."""
 
 UNITS = {"warranty": "pages", "age": "pages"}

@@ -126,7 +126,7 @@ def test_issues_are_looked_for_again_by_growth_and_in_a_large_record_by_count() 
     assert not find_due(124, 100)
     assert find_due(125, 100)
     assert not find_due(104_999, 100_000)
-    assert find_due(105_000, 100_000), "a repair that relapses would go on for days"
+    assert find_due(105_000, 100_000), "a new fault would go on for days"
 
 
 def test_a_question_with_less_is_another_one() -> None:

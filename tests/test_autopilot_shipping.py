@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delivery_world import git
 
 from whet.autopilot.night import Night, NightBudget
 from whet.autopilot.pilot import settings_of
-from whet.autopilot.shipping import ship, take_back
+from whet.autopilot.shipping import delivery_of, ship, take_back
 from whet.autopilot.trial import board
 from whet.autopilot.trying import LiveTrials
 from whet.autopilot.work import Workshop
+from whet.models.fakes import ScriptedGitHub
 from whet.prove.verdict import verdict
 from whet.record.store import Store
 from whet.record.store.issues import AgentIssue, Component
@@ -145,6 +147,60 @@ def test_one_of_several_is_taken_back_alone(bench: Workshop, merged: bool) -> No
     assert live(bench) == {**ROUTES, "soil": "service", "hours": "service"}
 
 
+@pytest.mark.parametrize("since", ["merged", "not merged", "changed by others"])
+def test_what_was_merged_is_taken_out_of_the_source_by_a_pull_request(
+    bench: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    root, table = bench.settings.agent.parent, bench.settings.agent.parent / "routes.json"
+    for words in (
+        ["init", "-q", "--bare", "-b", "main", "remote.git"],
+        ["init", "-q", "-b", "main", str(root)],
+    ):
+        git(tmp_path, *words)
+    for key, value in (("user.name", "Ann"), ("user.email", "ann@example.org")):
+        git(root, "config", key, value)
+    git(root, "remote", "add", "origin", str(tmp_path / "remote.git"))
+
+    def pushed(text: str) -> None:
+        table.write_text(text, encoding="utf-8")
+        git(root, "add", "-A")
+        git(root, "commit", "-q", "-m", "A change")
+        git(root, "push", "-q", "origin", "main")
+
+    pushed(routes())
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    begin(bench, soil, cancel)
+    shipped(bench, soil)
+    shipped(bench, cancel)
+    if since != "not merged":
+        pushed(routes(soil="service", cancel="service"))
+    if since == "changed by others":
+        pushed(routes(soil="garden", cancel="service"))
+    monkeypatch.setenv("GITHUB_TOKEN", "secret-token")
+    with ScriptedGitHub("ann/desk", token="secret-token") as github:
+        monkeypatch.setenv("GITHUB_API_URL", github.url)
+        monkeypatch.setenv("GITHUB_REPOSITORY", "ann/desk")
+        deliver = delivery_of(bench.store, root, offline=False)
+        named = replace(soil, name="soil <!-- @everybody -->", reason="12 of 20 disliked again")
+        steps = [take_back(bench, named, work(bench, soil), deliver) for _ in range(2)]
+    if since == "changed by others":
+        assert "what is live stays as it is" in steps[0].sentence
+        assert live(bench) == {**ROUTES, "soil": "service", "cancel": "service"}
+        assert not github.pulls
+        return
+    assert live(bench) == {**ROUTES, "cancel": "service"}
+    if since == "not merged":
+        assert not github.pulls
+        assert "taken back" in steps[0].sentence
+        return
+    (pull,) = github.pulls
+    assert pull["html_url"] in steps[0].sentence
+    assert "12 of 20 disliked again" in pull["body"]
+    assert "<!--" not in pull["title"]
+    git(root, "fetch", "-q", "origin")
+    assert git(root, "show", f"origin/{pull['head']['ref']}:routes.json") == routes(cancel="service")
+
+
 def test_one_of_several_rules_of_a_prompt_is_taken_back_alone(bench: Workshop) -> None:
     ruled = [
         PROMPT.replace('tools."""', f'tools.\n\n- {rule}"""') for rule in ("Name the month.", "Give euros.")
@@ -251,5 +307,7 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     since += [asked(n, f"Which soil does plant {n} like?", at + 500 + n, False) for n in range(late)]
     bench.store.put(*since)
     later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: at + 1_000))
-    told = later.lasts(work(bench, issue))
-    assert bool(told) is lasts, told
+    told = later.since_live(work(bench, issue))
+    assert told is not None
+    assert bool(told.lasts) is lasts, told.lasts
+    assert bool(told.relapse) is not lasts

@@ -29,6 +29,7 @@ def watched(
     lost: float = 0.0,
     errors: float = 0.0,
     slower: float = 1.0,
+    usual: float = 1.0,
     together: float = 0.0,
 ) -> list[CanaryDecision]:
     """The decisions of one canary that is looked at after every fourth unit; `lost` of its units leave no record."""
@@ -45,7 +46,7 @@ def watched(
             share=share,
             value=float(chance.random() < rate),
             broken=float(chance.random() < errors * candidate),
-            amounts={"seconds": chance.expovariate(1) * (slower if candidate else 1)},
+            amounts={"seconds": usual * chance.expovariate(1) * (slower if candidate else 1)},
             others={"another": (other, 0.5)},
         )
         evidence.exposed(candidate, share)
@@ -87,6 +88,12 @@ def test_harm_is_also_what_breaks_or_takes_much_longer(world: dict[str, float], 
     taken = [end for end in ends(0.0, seeds=10, **world) if "harm" in end.reason]
     assert len(taken) == 10
     assert all(f"by its {metric}" in end.reason for end in taken)
+
+
+def test_what_nobody_notices_is_no_harm() -> None:
+    # Ten times as slow, by ten milliseconds; and by ten seconds.
+    assert not any("harm" in end.reason for end in ends(0.0, seeds=10, usual=0.001, slower=10.0))
+    assert all("by its seconds" in end.reason for end in ends(0.0, seeds=10, usual=1.0, slower=10.0))
 
 
 def test_a_plan_that_is_used_up_without_proof_takes_the_candidate_back() -> None:

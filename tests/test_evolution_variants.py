@@ -252,6 +252,22 @@ def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:
     assert source_of_trial.piece(mark_of(work, "texts.system")) == rules
 
 
+def test_what_is_about_the_agent_and_no_part_of_it_is_not_suspected(tmp_path: Path) -> None:
+    rules = "You work at the desk of a shop. Answer with the price, in euros, and be friendly."
+    texts = {
+        "desk.py": "def price(question):\n    return question\n\n\ndef answer(question):\n    return price(question)\n",
+        "evals/judging.py": "def price(question):\n    return question\n",
+        "evals/prompts/judge.md": rules,
+        "tests/prices.csv": "article,price\nlamp,3\n",
+    }
+    for path, text in texts.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    runs = [Trajectory(id=str(n), task=Task(instruction="What is the price?")) for n in range(9)]
+    part = WeakPart(issue="i", component="", runs=frozenset(run.id for run in runs))
+    assert [each.name for each in suspects_of(tmp_path, "desk:answer", part, runs)] == ["desk:price"]
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -20,8 +20,8 @@ Interval = tuple[float, float]
 UNBOUNDED: Interval = (-math.inf, math.inf)
 
 
-def wilson(successes: float, n: float) -> Interval:
-    """Wilson's 95 % score interval for a rate; (0, 1) of nothing.
+def wilson(successes: float, n: float, level: float = 0.95) -> Interval:
+    """Wilson's score interval for a rate; (0, 1) of nothing.
 
     Raises:
         InputError: not 0 ≤ successes ≤ n.
@@ -30,7 +30,7 @@ def wilson(successes: float, n: float) -> Interval:
         raise InputError(f"{successes} successes of {n}: give a count between 0 and n")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.975)
+    z = NormalDist().inv_cdf((1 + level) / 2)
     rate, weight = successes / n, z * z / n
     centre = (rate + weight / 2) / (1 + weight)
     half = z * math.sqrt(rate * (1 - rate) / n + weight / (4 * n)) / (1 + weight)

@@ -44,7 +44,9 @@ _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven")
 _FRESH = 1.25
 """Times as many runs as when an issue was last tried, before it is tried again."""
 _MOST_UNSEEN = 5_000
-"""Runs and thumbs since issues were last looked for: in a large record a repair that relapses would go on for days."""
+"""Runs and thumbs since issues were last looked for: in a large record a new fault would go on for days."""
+_WATCHED = 1.05
+"""Times as many runs and thumbs as when live repairs were last looked at."""
 
 
 class Mode(StrEnum):
@@ -169,7 +171,7 @@ class Autopilot:
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
         if self._trials.standing() and (runs_at_last.get("look") != runs or self._trials.ended_by()):
             return "look", None, {"runs": runs}
-        if find_due(runs, runs_at_last.get("find", 0)):
+        if find_due(runs, runs_at_last.get("find", 0)) or self._relapsed(runs, runs_at_last):
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         for issue, work in works:
@@ -191,6 +193,16 @@ class Autopilot:
             if trial is not None and self.night.now >= self._failed.get(trial[0], 0.0):
                 return trial
         return self._weights_due(runs)
+
+    def _relapsed(self, runs: int, at_last: dict[str, int]) -> bool:
+        """True if the newest thumbs speak against a repair that is live, so that its issue is to be looked for now."""
+        shipped = self._workshop.shipped()
+        if not shipped or runs < _WATCHED * max(at_last.get("watch", 0), at_last.get("find", 0)):
+            return False
+        if any((live := self._workshop.since_live(work)) is not None and live.relapse for work in shipped):
+            return True
+        self._note("watch", runs)
+        return False
 
     def _trial_due(self) -> tuple[str, None, dict[str, Any]] | None:
         """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
@@ -381,6 +393,11 @@ class Autopilot:
         before = {issue.id: issue.status for issue in self.store.issues.read()}
         issues = await asyncio.to_thread(self.find, self.store)
         new = [issue for issue in issues if issue.id not in before and not issue.over]
+        for issue in self.store.issues.read(IssueStatus.SHIPPED, IssueStatus.CLOSED):
+            work = self.journal.work(issue.id)
+            live = self._workshop.since_live(work) if work.get("stage") == "shipped" else None
+            if live is not None and live.relapse:
+                self.store.issues.move(issue.id, IssueStatus.REOPENED, reason=f"it is back: {live.relapse}")
         back = [
             issue
             for issue in self.store.issues.read(IssueStatus.REOPENED)
@@ -388,7 +405,8 @@ class Autopilot:
         ]
         for issue in list(back):
             work = self.journal.work(issue.id)
-            if lasts := self._workshop.lasts(work):
+            live = self._workshop.since_live(work)
+            if live is not None and (lasts := live.lasts):
                 back.remove(issue)
                 why = f"its repair stays live: {lasts}; what came back of the issue is something else"
                 self._row("look", Stepped(why, work), issue.id)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError, NotFoundError
 from ..learn.evolution.delivering import OutcomeReading, deliver_bundle
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
-from ..ship.delivery import DeliveryOptions
+from ..ship.delivery import DeliveryOptions, deliver_reversal
 from ..types import Bundle, Json, Verdict
 from .evidence import JUDGES
 from .night import trial_of
@@ -82,23 +83,31 @@ def take_back(
     """Take back a repair that did not last."""
     store, root = bench.store, bench.settings.agent.resolve().parent
     live, reason = store.history(last=1), f"autopilot: {issue.name} came back"[:200]
+    sentence = f"taken back, for it came back: {issue.reason or issue.name}"
     if live and live[0].id == work["release"]:
         store.rollback(reason=reason)
     else:
         # Others went live after it, of the same pieces perhaps: those stay.
         source = AgentSource.live(store, root, bench.shipped(but=issue.id))
-        source.drop(store, work)
-        before = _versions_of(store, source, work)
-        store.put_bundle(before)
-        store.release(before, unproven=True, new_names=True, reason=reason)
+        if source.drop(store, work) or source.lacks(store, work):
+            before = _versions_of(store, source, work)
+            store.put_bundle(before)
+            store.release(before, unproven=True, new_names=True, reason=reason)
+        else:
+            sentence = (
+                f"it came back ({issue.reason or issue.name}), and its lines were changed by others since: what is "
+                "live stays as it is, and another repair is looked for"
+            )
     facts: dict[str, Json] = {}
     if deliver is not None:
-        facts |= deliver(issue, work, None, bench.settings.output / issue.id[:12])
-    return Stepped(
-        f"taken back, for it came back: {issue.reason or issue.name}",
-        {**work, "stage": "found", "attempt": work["attempt"] + 1},
-        facts,
-    )
+        try:
+            facts |= deliver(issue, work, None, bench.settings.output / issue.id[:12])
+        except (InputError, NotFoundError) as error:
+            # It runs no more, which comes first; the source is its owners'.
+            sentence += f"; no pull request takes it out of the source: {error}"
+    if "back" in facts:
+        sentence += f"; {facts['back']} takes it out of the source"
+    return Stepped(sentence, {**work, "stage": "found", "attempt": work["attempt"] + 1}, facts)
 
 
 def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
@@ -109,11 +118,25 @@ def delivery_of(store: Store, root: Path, *, offline: bool) -> RepairDelivery:
         offline: make the branch, and push and open nothing.
     """
 
+    def taken_out(issue: AgentIssue, work: dict[str, Any]) -> dict[str, Json]:
+        patch = patch_of(store, root, work, back=True)
+        if not patch:
+            # Nobody has merged it, or somebody has undone it, or others have changed its lines.
+            return {}
+        name = f"whet/back-{issue.id[:12]}-{work['bundle'][:8]}"
+        options = DeliveryOptions(repository=root, offline=offline, branch=name)
+        delivered = f"\n\nIt was delivered as {work.get('url') or work.get('branch') or 'a branch'}."
+        reversal = deliver_reversal(
+            patch, options, title=issue.name, reason=f"{issue.reason or issue.name}{delivered}"
+        )
+        request = reversal.pull_request
+        return {"back": reversal.branch.name if request is None else request.url}
+
     def deliver_repair(
         issue: AgentIssue, work: dict[str, Any], verdict: Verdict | None, folder: Path
     ) -> dict[str, Json]:
         if verdict is None:
-            return {}  # what was merged is its owners' to revert; the journal and the release log say so
+            return taken_out(issue, work)
         bundle = store.bundle(verdict.candidate)
         delivered = deliver_bundle(
             store,

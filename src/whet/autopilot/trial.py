@@ -79,6 +79,10 @@ class AgentSource:
         """Take a repair out that was merged, whatever was merged since; False as of `take`."""
         return self._put(store, work, _parted)
 
+    def lacks(self, store: Store, work: Mapping[str, Any]) -> bool:
+        """True if nothing of a repair stands here, so that it could be put in."""
+        return AgentSource(self.root, {**self.changed}).take(store, work)
+
     def _put(self, store: Store, work: Mapping[str, Any], merged: Merger) -> bool:
         before, files = store.bundle(work["start"]), dict[str, str]()
         for resource, version in bundle_of(store, dict(work)).items():
@@ -130,14 +134,20 @@ def board(
     return Boarded(Bundle(versions), folder, boarded, unfit)
 
 
-def patch_of(store: Store, root: Path, work: Mapping[str, Any]) -> str:
+def patch_of(store: Store, root: Path, work: Mapping[str, Any], *, back: bool = False) -> str:
     """A repair as a patch of the agent's repository as it stands now; "" where it does not fit any more.
+
+    Args:
+        back: take out of the source what was merged; "" where it does not stand there.
 
     Raises:
         InputError: git is not installed.
     """
     folder, source = folder_in_git(root), AgentSource(root)
-    source.take(store, work)
+    if back:
+        source.drop(store, work)
+    else:
+        source.take(store, work)
     parts = []
     for path, text in sorted(source.changed.items()):
         before = (root / path).read_bytes().decode("utf-8")

@@ -24,9 +24,9 @@ from ..record.store.issues import AgentIssue, Component
 from ..ship.issues.finding import NEWEST
 from ..ship.issues.marks import ENDED, ERROR
 from ..ship.issues.weak_part import unreached
-from ..stats import wilson
 from ..types import Bundle, Json, Trajectory, Version, digest
 from .evidence import liked_of
+from .lasting import LiveRepair
 from .night import Night
 from .slices import PartOfTraffic
 
@@ -34,8 +34,6 @@ PEOPLE = InfluenceLimits(people=5)
 """Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
 _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
-_ENOUGH = 12
-"""Thumbs by which a repair that is live is judged."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
 
@@ -141,32 +139,19 @@ class Workshop:
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
-    def lasts(self, work: dict[str, Any]) -> str:
-        """What shows that a repair still does in its own part of the traffic what its trial proved; "" if nothing does.
-
-        An issue may be several faults, of which it repaired one: that others go on failing does not speak against it.
-        """
+    def since_live(self, work: dict[str, Any]) -> LiveRepair | None:
+        """What people say of a repair's part of the traffic since it went live; None where no trial proved it."""
         began = [release.at for release in self.store.release_log() if release.id == work["release"]]
         if not began or "effect" not in work:
-            return ""
+            return None
         part = self.slice(work, self.runs(work["as_of"]))
         told = [liked for run in part.runs(self.runs(work["as_of"])) if (liked := liked_of(run)) is not None]
         since = [run for run in part.runs(self.runs(self.night.now)) if run.started > began[0]]
         since.sort(key=lambda run: run.started)
-        newest = [liked for run in since if (liked := liked_of(run)) is not None]
-        before = told.count(False) / max(1, len(told))
-        half_way = before - work["effect"] / 2
-        share = newest.count(False) / max(1, len(newest))
-        if len(newest) < _ENOUGH or share >= half_way:
-            return ""
-        # The newer half, the newest quarter and so on: what comes back late is lost among the good ones before.
-        counted = newest
-        while len(counted) >= _ENOUGH:
-            if wilson(counted.count(False), len(counted))[0] >= half_way:
-                return ""
-            counted = counted[len(counted) // 2 :]
-        return (
-            f"{share:.0%} of {len(newest)} are disliked in its own part of the traffic, {before:.0%} before"
+        return LiveRepair(
+            told.count(False) / max(1, len(told)),
+            work["effect"],
+            [liked for run in since if (liked := liked_of(run)) is not None],
         )
 
     def shipped(self, *, but: str = "") -> list[dict[str, Any]]:

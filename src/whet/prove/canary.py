@@ -34,9 +34,15 @@ _NARROW = 2.0
 _PRIOR = 2.0
 """Units that stand for a mean of one half before the first."""
 _SLOW = 0.9
-"""An amount above this quantile of those before it counts as too much."""
+"""An amount that is clearly above this quantile of those of what is live, before it, counts as too much."""
 _AMOUNTS = 500
 """Newest amounts of which that quantile is taken."""
+_FEWEST = 20
+"""Amounts before which there is no such quantile."""
+_CLEARLY = 1.1
+"""Times the quantile."""
+_UNNOTICED = {"seconds": 0.1}
+"""More than that again: within a tenth of a second an answer seems instantaneous (Miller 1968)."""
 
 
 class CanaryAction(StrEnum):
@@ -200,9 +206,12 @@ class CanaryEvidence:
         assigned = draw(unit.candidate, unit.share)
         self._harms["errors"].add(self._broken.centred(unit.broken) * assigned)
         for name, amount in unit.amounts.items():
-            exceeds = self._amounts.setdefault(name, _Quantile()).exceeds(amount)
-            if exceeds is not None and name in self._harms:
+            usual = self._amounts.setdefault(name, _Quantile())
+            if name in self._harms and (most := usual.value) is not None:
+                exceeds = amount > _CLEARLY * most + _UNNOTICED.get(name, 0.0)
                 self._harms[name].add((exceeds - (1 - _SLOW)) * assigned)
+            if not unit.candidate:
+                usual.add(amount)
 
     def settled(self, unit: CanaryUnit) -> None:
         """A unit's time is over; without a value it is no evidence on success."""
@@ -384,7 +393,7 @@ class _Mean:
 
 
 class _Quantile:
-    """Whether an amount is above most of those before it, of either arm."""
+    """The amount that nine in ten of the newest ones do not exceed."""
 
     __slots__ = ("_newest", "_sorted")
 
@@ -392,11 +401,14 @@ class _Quantile:
         self._newest: deque[float] = deque()
         self._sorted: list[float] = []
 
-    def exceeds(self, amount: float) -> bool | None:
-        """None as long as there is nothing to compare with."""
-        before, count = bisect_left(self._sorted, amount), len(self._sorted)
+    def add(self, amount: float) -> None:
+        if len(self._sorted) == _AMOUNTS:
+            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
         insort(self._sorted, amount)
         self._newest.append(amount)
-        if count == _AMOUNTS:
-            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
-        return None if count < 20 else before > _SLOW * count
+
+    @property
+    def value(self) -> float | None:
+        """None as long as there is nothing to compare with."""
+        count = len(self._sorted)
+        return None if count < _FEWEST else self._sorted[math.ceil(_SLOW * count) - 1]

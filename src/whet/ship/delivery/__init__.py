@@ -4,7 +4,7 @@
 opens the pull request, and `markdown.py` keeps what others wrote text.
 """
 
-from .deliver import Delivery, DeliveryOptions, deliver
+from .deliver import Delivery, DeliveryOptions, Reversal, deliver, deliver_reversal
 from .evidence import DeliveredEvidence
 from .github import GitHub, PullRequest
 
@@ -14,5 +14,7 @@ __all__ = [
     "DeliveryOptions",
     "GitHub",
     "PullRequest",
+    "Reversal",
     "deliver",
+    "deliver_reversal",
 ]

@@ -18,7 +18,8 @@ from ...types import Bundle, Verdict
 from .body import EXAMPLES, body_of, picture_of, title_of
 from .evidence import BODY, BUNDLE, PICTURE, DeliveredEvidence, hashes
 from .git import Branch, GitRepository, checked
-from .github import PullRequest, github_of
+from .github import GitHub, PullRequest, github_of
+from .markdown import fenced, plain, verbatim
 
 DELIVERIES = "deliveries/"
 """Prefix of the states that say where a Bundle was delivered to, its id after it."""
@@ -108,9 +109,7 @@ def deliver(
     branch = repository.commit(name, commit, patch.encode(), files, f"{title}\n\nProof: {proven.folder}\n")
     pull_request = None
     if not options.offline:
-        address = repository.address(options.remote)
-        # Looked at before anything is pushed.
-        github = github_of(address, repository=options.github, api=options.api_url)
+        github = _github(repository, options)
         repository.push(options.remote, branch)
         # A path in a pull request leads nowhere; by the commit, so that it stays when the branch is deleted.
         body = write(picture=github.file(branch.commit, f"{proven.folder}/{PICTURE}"))
@@ -128,6 +127,46 @@ def deliver(
     return Delivery(
         branch=branch, base=base, title=title, body=body, evidence=proven, pull_request=pull_request
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reversal:
+    """What takes a delivery back."""
+
+    branch: Branch
+    pull_request: PullRequest | None = None
+    """None offline."""
+
+
+def deliver_reversal(patch: str, options: DeliveryOptions, *, title: str, reason: str) -> Reversal:
+    """Make a branch, and unless `offline` a pull request, that takes out what was delivered and merged.
+
+    Repeating it gives the same branch and pull request.
+
+    Args:
+        patch: of the source, for `git apply`.
+        options: `branch` is not empty.
+        reason: what speaks against it now, as text.
+
+    Raises:
+        InputError, NotFoundError: the patch does not apply, the branch is taken, or the remote or API refuses.
+    """
+    repository, name = GitRepository(options.repository), checked(options.branch)
+    base, commit = _base(repository, options, name)
+    title = f"Take back: {plain(title, 100)}"
+    body = f"{fenced(reason)}\n\n### The change\n\n{verbatim(repository.diff_of(commit, patch.encode()), 'diff')}\n"
+    branch = repository.commit(name, commit, patch.encode(), {}, f"{title}\n")
+    if options.offline:
+        return Reversal(branch=branch)
+    github = _github(repository, options)
+    repository.push(options.remote, branch)
+    return Reversal(branch=branch, pull_request=github.open(branch=name, base=base, title=title, body=body))
+
+
+def _github(repository: GitRepository, options: DeliveryOptions) -> GitHub:
+    """Where the pull request is opened; looked at before anything is pushed."""
+    address = repository.address(options.remote)
+    return github_of(address, repository=options.github, api=options.api_url)
 
 
 def _base(repository: GitRepository, options: DeliveryOptions, name: str) -> tuple[str, str]:

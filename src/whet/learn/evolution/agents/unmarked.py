@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ....repository.modules import Module, Repository
 from ....repository.syntax import FunctionNode, defines
@@ -26,7 +26,7 @@ _PROMPT_TEXT = re.compile(
 _LONG = 60
 """Characters from which a text that addresses somebody is taken for a prompt."""
 _PASSED_OVER = re.compile(
-    r"(?:^|/)(?:tests?|docs?|examples?|migrations|setup\.py|conftest\.py)(?:/|$)|(?:^|/)test_"
+    r"(?:^|/)(?:tests?|evals?|benchmarks?|docs?|examples?|migrations|setup\.py|conftest\.py)(?:/|$)|(?:^|/)test_"
 )
 
 
@@ -44,6 +44,11 @@ class Unmarked:
     def json(self) -> dict[str, Json]:
         """As `--json` has it."""
         return {name: getattr(self, name) for name in ("path", "line", "name", "kind", "why", "do")}
+
+
+def passed_over(path: PurePath) -> bool:
+    """True for a file of a repository that is about the agent and no part of it: tests, evals, examples."""
+    return _PASSED_OVER.search(path.as_posix()) is not None
 
 
 def proposals(root: Path) -> list[Unmarked]:
@@ -64,7 +69,7 @@ def changeable(root: Path) -> list[Unmarked]:
     repository = Repository(root.resolve())
     proposed: list[tuple[int, Unmarked]] = []
     for path in repository.files(".py"):
-        if _PASSED_OVER.search(path.relative_to(repository.root).as_posix()):
+        if passed_over(path.relative_to(repository.root)):
             continue
         module = repository.load(path)
         if module is not None:
@@ -82,7 +87,7 @@ def functions(root: Path) -> list[Unmarked]:
     repository, listed = Repository(root.resolve()), list[Unmarked]()
     for path in repository.files(".py"):
         module = repository.load(path)
-        if module is None or _PASSED_OVER.search(path.relative_to(repository.root).as_posix()):
+        if module is None or passed_over(path.relative_to(repository.root)):
             continue
         for node in module.tree.body:
             returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))

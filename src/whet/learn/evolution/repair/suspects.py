@@ -21,7 +21,7 @@ from ....repository.prompt_files import file_prompts
 from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import DATA_FILES
-from ..agents.unmarked import changeable, functions, is_prompt
+from ..agents.unmarked import changeable, functions, is_prompt, passed_over
 from .called import functions_behind, read_by
 
 MOST_PIECES = 8
@@ -165,6 +165,8 @@ def _file_prompts(repository: Repository, modules: Sequence[Module]) -> Iterator
     }
     for prompt in file_prompts(repository, lambda text: len(text.split()) >= _FEWEST_WORDS):
         place = Path(prompt.path)
+        if passed_over(place):
+            continue
         among = any("prompt" in part.casefold() for part in place.parts)
         if is_prompt(prompt.name, prompt.text) if prompt.name else place.name in named or among:
             name = f"{prompt.path}:{prompt.name}" if prompt.name else prompt.path
@@ -172,7 +174,13 @@ def _file_prompts(repository: Repository, modules: Sequence[Module]) -> Iterator
 
 
 def _data_files(root: Path) -> list[Path]:
-    return [path for path in files(root) if path.suffix in DATA_FILES and not path.name.startswith(".")]
+    return [
+        path
+        for path in files(root)
+        if path.suffix in DATA_FILES
+        and not path.name.startswith(".")
+        and not passed_over(path.relative_to(root))
+    ]
 
 
 def _text(path: Path, line: int) -> str:
