@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from night_issues import night_issues
+from night_pilot import begun, ended
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
@@ -41,8 +42,6 @@ ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
 AGENT_CALLS, MODEL_CALLS = 20_000, 2_000
 SHARE = 0.5
-_LIMIT = 600.0
-"""Seconds of one look, after which it is stopped."""
 
 
 @dataclass
@@ -132,7 +131,7 @@ class Unattended:
         self, world: Night, folder: Path, variables: dict[str, str], adviser: ScriptedServer
     ) -> None:
         self.world, self.folder, self.variables, self.adviser = world, folder, variables, adviser
-        self.store_path = Path(world.store.path)
+        self.store_path, self.log = Path(world.store.path), folder / "autopilot.log"
         self.outcome = Outcome(world.seed, faults=len(world.faults))
         self.shuffled = False
         self._merged: set[str] = set()
@@ -141,41 +140,17 @@ class Unattended:
         (world.folder / ".gitignore").write_text("__pycache__/\n", encoding="utf-8")
         self._commit("the agent as it came")
 
-    def words(self, *more: str) -> list[str]:
+    def begin(self) -> subprocess.Popen[bytes]:
+        """The autopilot, begun."""
         module, _, _ = self.world.about["entry"].partition(":")
         options = {
-            "--store": str(self.store_path),
-            "--agent": str(self.world.folder / f"{module}.py"),
-            "--entry": str(self.world.about["entry"]),
-            "--model": "adviser",
-            "--base-url": self.adviser.base_url,
-            "--mode": "act",
-            "--deliver": "offline",
-            "--share": str(SHARE),
-            "--agent-calls": str(AGENT_CALLS),
-            "--model-calls": str(MODEL_CALLS),
-            "--seed": str(self.world.seed),
-            "--output": str(self.folder / "autopilot"),
-        }
-        return [
-            sys.executable,
-            "-m",
-            "whet",
-            "autopilot",
-            *(word for pair in options.items() for word in pair),
-            *more,
-        ]
-
-    def begin(self) -> subprocess.Popen[str]:
-        """The autopilot, begun."""
-        log = open(self.folder / "autopilot.log", "a", encoding="utf-8")  # noqa: SIM115
-        return subprocess.Popen(
-            self.words(),
-            cwd=self.world.folder,
-            env={**os.environ, **self.variables},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            text=True,
+            "--store": self.store_path, "--agent": self.world.folder / f"{module}.py",
+            "--entry": self.world.about["entry"], "--model": "adviser", "--base-url": self.adviser.base_url,
+            "--mode": "act", "--deliver": "offline", "--share": SHARE, "--agent-calls": AGENT_CALLS,
+            "--model-calls": MODEL_CALLS, "--seed": self.world.seed, "--output": self.folder / "autopilot",
+        }  # fmt: skip
+        return begun(
+            sys.executable, options, folder=self.world.folder, variables=self.variables, log=self.log
         )
 
     def look(self, kills: Sequence[float] = ()) -> None:
@@ -192,15 +167,7 @@ class Unattended:
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
                 self.outcome.kills += 1
-        process = self.begin()
-        try:
-            code = process.wait(_LIMIT)
-        except subprocess.TimeoutExpired:
-            # Not SIGINT, which a process that was begun in the background may be told to ignore.
-            process.terminate()
-            code = process.wait(60)
-        if code:
-            raise RuntimeError((self.folder / "autopilot.log").read_text(encoding="utf-8")[-3_000:])
+        ended(self.begin(), self.log)
 
     def merge(self) -> None:
         """Merge what was shipped, as a team does with a pull request."""

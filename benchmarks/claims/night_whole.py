@@ -27,6 +27,7 @@ from typing import Any
 
 from newcomers_frameworks import environment
 from newcomers_shell import Noted, report
+from night_pilot import begun, ended
 from whole_agents import LangGraphDesk, MailDesk, WholeAgent, thumb
 from whole_ci import SLUG, TOKEN, Check, Forge, prompt_repository, workflow
 
@@ -39,8 +40,6 @@ PARTS = ("ci", "langgraph", "mail")
 DAYS, ROUNDS, SHUFFLED = 2, 5, 2
 """Of traffic before the first look; looks of the autopilot with a day between them, and those with shuffled thumbs."""
 SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 4_000, 600
-_LIMIT = 600.0
-"""Seconds of one look, after which it is told to end; the next one goes on."""
 _SERVICE = """import json, sys
 import whet
 import desk
@@ -220,23 +219,9 @@ class Team:
             "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 150, "--seed": 1,
             "--output": self.folder / "autopilot",
         }  # fmt: skip
-        words = [str(word) for pair in options.items() for word in pair]
         at_github = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": forge.url, "GITHUB_REPOSITORY": SLUG}
-        with (self.folder / "autopilot.log").open("a", encoding="utf-8") as log:
-            process = subprocess.Popen(
-                [self.python, "-m", "whet", "autopilot", *words],
-                cwd=self.code,
-                env={**os.environ, **self.variables, **at_github},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                code = process.wait(_LIMIT)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                code = process.wait(60)
-        if code:
-            raise RuntimeError((self.folder / "autopilot.log").read_text(encoding="utf-8")[-2_000:])
+        variables, log = {**self.variables, **at_github}, self.folder / "autopilot.log"
+        ended(begun(self.python, options, folder=self.code, variables=variables, log=log), log)
 
     def merge(self, forge: Forge) -> None:
         """Merge the pull requests that came, each after a stranger's look at it and the workflow's check."""
