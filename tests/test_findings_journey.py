@@ -38,10 +38,10 @@ def strict(run: whet.Trajectory) -> float:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, real_data: Path) -> Path:
+def folder(tmp_path: Path, data: Path) -> Path:
     """An agent, and questions of GSM8K behind the gate."""
     (tmp_path / "solver.py").write_text(AGENT)
-    lines = (real_data / "gsm8k" / "example_model_solutions.jsonl").read_text().splitlines()[:60]
+    lines = (data / "gsm8k" / "example_model_solutions.jsonl").read_text().splitlines()[:60]
     asked = [json.loads(line)["question"] for line in lines]
     (tmp_path / "tasks.jsonl").write_text(
         "".join(

@@ -61,7 +61,27 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     """
     from ..learn.plugins import load
 
-    return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
+    return [
+        named(name) if ":" in name or is_judge(name) else load("whet.rewards", name) for name in names
+    ]
+
+
+def plain_rewards(names: Sequence[str]) -> list[Reward]:
+    """The same for a command that asks nobody.
+
+    Raises:
+        InputError: as above, or one has to be asked.
+    """
+    from ..judge.base import is_async, name_of
+
+    rewards = named_rewards(names)
+    for name, reward in zip(names, rewards, strict=True):
+        if is_async(reward):
+            raise InputError(
+                f"{name} is a judge, which is asked: score the record by it (whet score --store RECORD --reward {name})"
+                f", and the scores that it gives stand under {name_of(reward)}"
+            )
+    return rewards
 
 
 async def opened_rewards(

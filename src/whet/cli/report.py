@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
-from .named import named_rewards
+from .named import plain_rewards
 from .show import moment
 from .train_input import read_trajectories
 
@@ -89,7 +89,7 @@ def report(
 
     known = known_prices(prices)
     left_out = Counter[str]()
-    rewards = named_rewards(reward)
+    rewards = plain_rewards(reward)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
@@ -100,7 +100,7 @@ def report(
     if drift:
         return _drifted(store, moment(since), json)
     if sweep is not None:
-        return _swept(runs(version), named_rewards(sweep), json)
+        return _swept(runs(version), plain_rewards(sweep), json)
     ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))

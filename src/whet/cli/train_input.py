@@ -309,7 +309,8 @@ def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
     from ..judge import name_of, version_of
 
     reward = common.judge() or named(common.reward_function)
-    if common.gate and (told := warning([reward])):
+    # In an environment of its own the gate goes by the environment.
+    if common.agent is not None and common.gate and (told := warning([reward])):
         print(f"note: {told}", file=sys.stderr)
     chosen = _learning_from(options, name_of(reward), [])
     # Of an agent only the reward says what went well: its outcomes are its failures.
