@@ -78,7 +78,7 @@ def test_what_an_open_finding_holds_back_is_never_told_to_be_promoted_until_a_pe
     code, refused = ran("release", flatter.id)
     assert (code != 0, "whet findings --clear" in refused) == (True, True)
     assert " held " in ran("show", "verdicts")[1]
-    code, listed = ran("findings")
+    code, _ = ran("findings")
     assert code == 1
     found = json.loads(ran("findings", "--json")[1])
     assert {one["kind"] for one in found} >= {"one answer"}
@@ -89,7 +89,9 @@ def test_what_an_open_finding_holds_back_is_never_told_to_be_promoted_until_a_pe
         ran("findings", "--clear", one["id"], "--by", "Ada", "--why", "wanted so")
     assert ran("findings") == (0, "no finding is open\n")
 
-    assert gated("pleasant", "--ci")[1][0] == "PROMOTE: shown to be better than none", "the same evidence counts now"
+    assert gated("pleasant", "--ci")[1][0] == "PROMOTE: shown to be better than none", (
+        "the same evidence counts now"
+    )
     assert ran("release", flatter.id)[0] == 0
 
     # Another person takes it for a hack after all: it is one until a stricter reward finds nothing.

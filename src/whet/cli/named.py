@@ -61,9 +61,7 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     """
     from ..learn.plugins import load
 
-    return [
-        named(name) if ":" in name or is_judge(name) else load("whet.rewards", name) for name in names
-    ]
+    return [named(name) if ":" in name or is_judge(name) else load("whet.rewards", name) for name in names]
 
 
 def plain_rewards(names: Sequence[str]) -> list[Reward]:

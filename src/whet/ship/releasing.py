@@ -24,9 +24,7 @@ def with_findings(
     Its evidence stays as it is, so that it promotes once somebody has cleared them.  Before `record`: a crash in
     between leaves findings without a Verdict, and no Verdict without its findings.
     """
-    reasons = tuple(
-        finding.reason for finding in keep_findings(store, verdict.candidate, findings, rewards)
-    )
+    reasons = tuple(finding.reason for finding in keep_findings(store, verdict.candidate, findings, rewards))
     # The same may stand there twice, by two versions of the reward.
     told = [f"finding, which a release needs cleared: {reason}" for reason in dict.fromkeys(reasons)]
     return replace(verdict, findings=reasons, reasons=(*verdict.reasons, *told)) if told else verdict

@@ -183,7 +183,9 @@ class Rounds(Trainable, Generic[Options]):
     def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:
         if "reward" not in credited.metrics:
             reward_name = f"the score {self.options.score!r}" if self.options.score else "a step reward"
-            scores = (run.scores.get(self.options.score or "") for group in groups for run in group.trajectories)
+            scores = (
+                run.scores.get(self.options.score or "") for group in groups for run in group.trajectories
+            )
             why = next((f": {score.reason}" for score in scores if score is not None and score.reason), "")
             raise TrainingRefused(
                 f"none of the {len(groups)} groups has {reward_name}; nothing to learn from{why}"
