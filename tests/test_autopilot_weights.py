@@ -204,11 +204,14 @@ def test_weights_are_judged_by_a_panel_which_promotes_nothing_that_its_labels_do
         much = "sft --epochs 12" if labels == "people's" else "sft --epochs 1"
         words = ("--proofs", "4", *asked)
         steps = piloted(folder, *words, reward="cards/panel.json", mode="suggest", train=much)
-    trained, judged = (row.sentence for row in steps if row.issue == "weights:policy")
-    assert trained.startswith("trained policy by sft on")
+    told = [row.sentence for row in steps if row.issue == "weights:policy"]
     if labels == "shuffled":
-        assert "may steer and not promote" in judged, judged
+        (refused,) = told
+        assert "may steer and not promote" in refused, refused
+        assert not list(folder.rglob("trained")), "nothing is trained that no gate would promote"
     else:
+        trained, judged = told
+        assert trained.startswith("trained policy by sft on")
         assert judged.startswith("weights proven on unseen questions"), judged
 
 

@@ -158,6 +158,16 @@ def test_a_broken_line_is_told_by_its_number_and_the_others_are_recorded(
     assert f"not read: {broken}, line 3: nothing of langfuse has the fields colour" in err
 
 
+def test_people_sessions_and_tags_may_be_numbers(tmp_path: Path) -> None:
+    lines = (FOLDER / "langsmith" / "runs.jsonl").read_text()
+    changed = lines.replace('"user_id": "ada"', '"user_id": 41').replace('"thread_id": "monday"', '"thread_id": 7')
+    assert changed != lines
+    (tmp_path / "runs.jsonl").write_text(changed)
+    assert bring("langsmith", tmp_path / "runs.jsonl", store=tmp_path / "runs.db") == 0
+    with Store(tmp_path / "runs.db") as store:
+        assert ("41", "7") in {(run.subject, run.session) for run in store.trajectories()}
+
+
 def test_a_scale_becomes_thumbs_only_where_a_person_says_so_and_a_judge_never(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
     bring("langfuse", *exported("langfuse", tmp_path), store=store, thumbs=("stars>=4",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -236,6 +236,24 @@ def test_a_gate_decides_by_an_imported_grader_whose_card_admits_it_and_by_no_oth
     for judge in ("labelled", "code"):
         decided = whet(*gate, f"{evals}:{judge}", folder=tmp_path)
         assert "PROMOTE: shown to be better" in decided.stdout, decided.stdout + decided.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda body: body[:200] + b"\xab" + body[200:], "is no JSON"),
+        (lambda body: b"[" * 100_000, "is no JSON"),
+        (lambda body: b'["{", 3, null]', "entry 2: TypeError: it is int, not an object"),
+        (lambda body: b'{"object": "eval.run.output_item", "results": "none"}', "holds no judge"),
+    ],
+)
+def test_a_damaged_file_of_judges_is_told_in_a_sentence(
+    tmp_path: Path, damage: Callable[[bytes], bytes], told: str
+) -> None:
+    (tmp_path / "judges.json").write_bytes(damage((FILES / "openai_eval.json").read_bytes()))
+    refused = whet("audit", "judges.json", "--labels", "labels.jsonl", folder=tmp_path)
+    assert refused.returncode == 2
+    assert told in refused.stderr
 
 
 def test_recorded_results_of_a_run_are_measured_without_asking_anybody(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from whet.prove.gate import compare
 from whet.prove.verdict import guarded
 from whet.record.store import Stage, Store, bundle_of
 from whet.record.store.findings import RewardFinding
-from whet.ship.releasing import record
+from whet.ship.releasing import record, with_findings
 from whet.types import UNCALIBRATED, Json, Outcome, Score, Task, Trajectory, Verdict
 
 BASE, BETTER = bundle_of({"prompt": "first"}), bundle_of({"prompt": "second"})
@@ -90,7 +90,7 @@ def test_an_open_finding_keeps_a_candidate_from_every_stage_whatever_is_asked(st
     finding = RewardFinding(kind="length", sentence="answers grew from 10 to 90 words", runs=("r1",))
     with Store(":memory:") as store:
         store.release(BASE, unproven=True, new_names=True)
-        record(store, judged(""), (BASE, BETTER), experiment="e", findings=[finding])
+        record(store, with_findings(store, judged(""), [finding], ()), (BASE, BETTER), experiment="e")
         with pytest.raises(GateError, match="whet findings --clear"):
             store.release(BETTER, stage=stage, unproven=True)
         assert store.on_trial() == []

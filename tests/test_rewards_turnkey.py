@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from pathlib import Path
 
 import pytest
+from commands import answered, command
 
 from whet.errors import InputError
 from whet.judge import check_reward, name_of, score
 from whet.judge.answers import F1, JSON, SCHEMA, TESTS, VERBATIM, compared, formatted, schema
 from whet.judge.base import ascore, version_of
-from whet.judge.blend import blend, sweep
+from whet.judge.blend import blend, recorded, sweep
 from whet.judge.conduct import fewer_turns, goal_state, intent, looped, no_loops, safe, subgoals
 from whet.judge.json_schema import conformance
 from whet.judge.rules import exact, last_number, solved
 from whet.judge.sql import SQL, sql_match
 from whet.learn.plugins import announced, load
+from whet.record.store import Store
 from whet.types import Outcome, Score, Step, Task, Trajectory
 
 
@@ -262,9 +265,7 @@ def test_a_mixture_trades_one_reward_for_the_other() -> None:
         outcome = Outcome.SUCCESS if environment else Outcome.FAILURE
         return Trajectory(task=Task(instruction="?"), outcome=outcome, scores=scores)
 
-    def kind(trajectory: Trajectory) -> float | None:
-        return trajectory.score("kind")
-
+    kind = recorded("kind")
     candidates = {
         "ruthless": [run(1, 0.1)] * 4,
         "even": [run(1, 0.6)] * 3 + [run(0, 0.6)],
@@ -281,6 +282,26 @@ def test_a_mixture_trades_one_reward_for_the_other() -> None:
     assert value(blend(solved, kind, alpha=0.7), run(1, 0.5)) == pytest.approx(0.85)
     with pytest.raises(InputError):
         blend(solved, kind, alpha=0.0, beta=0.0)
+
+
+def test_a_record_is_swept_by_a_reward_and_the_score_that_a_judge_gave(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        for version, outcome, warmth in (("rough", Outcome.SUCCESS, 0.1), ("kind", Outcome.FAILURE, 0.9)):
+            for number in range(3):
+                scores = {"warmth": Score("warmth", warmth)}
+                task = Task(instruction=f"question {number}")
+                store.put(Trajectory(task=task, outcome=outcome, scores=scores, versions={"prompt": version}))
+    swept = answered(
+        capsys, "report", "--store", tmp_path / "runs.db", "--sweep", "solved", "warmth", "--json"
+    )
+    assert swept["front"] == ["prompt=kind", "prompt=rough"]
+    assert [each["chosen"] for each in swept["mixtures"]][::10] == ["prompt=kind", "prompt=rough"]
+    refused = command(capsys, "report", "--store", tmp_path / "runs.db", "--sweep", "solved", "cold")
+    assert "no run has both solved and cold" in refused.stderr
+    asked = command(capsys, "report", "--store", tmp_path / "runs.db", "--reward", "factual")
+    assert "factual is a judge, which is asked" in asked.stderr
 
 
 def test_the_last_number_is_found_from_the_end_as_from_the_beginning() -> None:

@@ -256,7 +256,10 @@ def main() -> int:
         case "no-false-win":
             from no_false_win import LINES, no_false_win
 
-            lines = [name for name in LINES if not options.lines or name in options.lines.split(",")]
+            wanted = options.lines.split(",") if options.lines else list(LINES)
+            if unknown := [name for name in wanted if name not in LINES]:
+                raise SystemExit(f"--lines: there is no {unknown[0]!r}; there are {', '.join(LINES)}")
+            lines = [name for name in LINES if name in wanted]
             return int(not no_false_win(options.data, folder / "no-false-win", lines=lines))
         case "night-guard":
             from night_guard import night_guard

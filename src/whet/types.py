@@ -543,6 +543,13 @@ class Verdict:
     `judge outside its labels`, `unsafe score`, `co-resident score`, `other Versions`."""
     tasks: tuple[str, ...] = ()
     """Of a Verdict on files: digests of the tasks that were judged, so that none counts twice."""
+    findings: tuple[str, ...] = ()
+    """What looked like a hacked score and nobody had cleared when this was recorded; a release waits until it is."""
+
+    @property
+    def releasable(self) -> bool:
+        """It promotes, and no finding that is open holds its candidate back."""
+        return self.promote and not self.findings
 
     @property
     def id(self) -> str:
@@ -566,5 +573,6 @@ _BEFORE: dict[str, object] = {
     "evaluator": "",
     "blocks": {},
     "tasks": (),
+    "findings": (),
 }
 """Fields that a Verdict did not have, as they read in one from before."""

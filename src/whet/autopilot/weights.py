@@ -144,7 +144,13 @@ class WeightJob:
         method, *words = shlex.split(options.train)
         judged_by = ("--reward-function", options.reward, *self._asked(), "--resource", version.resource)
         if options.base_url is not None:
-            judged_by = (*judged_by, "--judge-store", str(Path(self.store.path).resolve()))
+            # The gate would promote nothing by a judge without a card: that is said before anything is trained.
+            judged_by = (
+                *judged_by,
+                "--judge-store",
+                str(Path(self.store.path).resolve()),
+                "--judge-admitted",
+            )
         base = ("--data", folder / "runs.jsonl", "--model", path, "--output", folder / "trained")
         await run_command(self.options.root, "train", method, *base, *judged_by, *words, "--json")
         return Stepped(
@@ -173,6 +179,9 @@ class WeightJob:
             "promote": verdict["promote"],
             "alpha": alpha,
         }
+        if verdict["promote"] and (findings := verdict["findings"]):
+            why = f"weights held back, whet findings --store {record}: {findings[0]}; {figures}"
+            return Stepped(why, {**work, "stage": "waiting"}, facts)
         if verdict["promote"]:
             stage = {**work, "stage": "proven", "bundle": verdict["candidate"]}
             by_hand = f"whet release {folder / 'trained'} --store {record} --to canary"

@@ -243,6 +243,8 @@ def _print_operators(search: SearchOutcome) -> None:
 
 
 def _print_targets(report: EvolutionReport) -> None:
+    from ..prove import verdict as verdicts
+
     for name, search in report.searches.items():
         print(
             f"{name}: {search.iterations} proposals, {search.evaluations} evaluations{_swept(search)}, "
@@ -273,7 +275,8 @@ def _print_targets(report: EvolutionReport) -> None:
     else:
         shown = {finding["sentence"] for finding in report.findings}
         reasons = [reason for reason in verdict.reasons if reason not in shown]
-        print(f"\n{'promote' if verdict.promote else 'do not promote'}: " + "\n  ".join(reasons))
+        held = verdicts.held_back(verdict)
+        print(f"\n{verdicts.decision(verdict)}: " + "\n  ".join([held, *reasons] if held else reasons))
     if models := _asked(report):
         print(f"\n{models}")
     if report.agent_calls:

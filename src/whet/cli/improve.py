@@ -29,7 +29,7 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named, opened_rewards
+from .named import named, opened_rewards, warning
 from .on_trial import on_trial
 from .table import TOPIC, TableColumns, TableOptions, TableRun, gate_by_table, improve_by_table, is_tabled
 from .thumbed import TOPIC as THUMBED
@@ -187,6 +187,8 @@ def improve(
             rewards = await opened_rewards(
                 setup.reward, store, base_url, stack, judge_model=table.judge_model, steers=True
             )
+            if told := warning(rewards):
+                print(f"note: {told}", file=sys.stderr)
             model_calls = stack.enter_context(on_trial(metered=_dollars(rewards)))
             work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
             plan = await _planned(work, with_, model, base_url, rollouts)
@@ -200,7 +202,7 @@ def improve(
             if not plan.learners:
                 raise InputError("there is no learner for this agent; name one with --with")
             improvement, verdict = await _improved(work, plan, rollouts, worth, guardrails, comparison)
-            released = release and verdict.promote
+            released = release and verdict.releasable
             if released:
                 work.experiment.release(verdict, reason=f"whet improve {agent}")
             _say(improvement, verdict, released=released, json=json)
@@ -257,7 +259,8 @@ def gate(
         bool,
         Parameter(
             help="For a workflow of GitHub: print an annotation, write the job's summary, and exit with 0 for keep, 1 "
-            "for drop and 10 for more pairs. Otherwise the exit code is 0 whatever the answer."
+            "for drop, 10 for more pairs and 11 where a finding has to be cleared first. Otherwise the exit code is 0 "
+            "whatever the answer."
         ),
     ] = False,
     json: Print = False,
@@ -295,6 +298,8 @@ def gate(
     async def proven(store: Store) -> Verdict:
         async with AsyncExitStack() as stack:
             rewards = await opened_rewards(setup.reward, store, base_url, stack, judge_model=judge_model)
+            if told := warning(rewards, metric):
+                raise InputError(told)
             if prompts:
                 run = TableRun(
                     a,
@@ -693,7 +698,7 @@ def _say(improvement: Improvement, verdict: Verdict, *, released: bool, json: bo
         print(improvement.diff())
     if released:
         print("released; whet rollback takes it back")
-    elif verdict.promote:
+    elif verdict.releasable:
         print(f"not released: add --release, or run whet release {verdict.candidate}")
 
 

@@ -61,7 +61,25 @@ def named_rewards(names: Sequence[str]) -> list[Reward]:
     """
     from ..learn.plugins import load
 
-    return [named(name) if ":" in name else load("whet.rewards", name) for name in names]
+    return [named(name) if ":" in name or is_judge(name) else load("whet.rewards", name) for name in names]
+
+
+def plain_rewards(names: Sequence[str]) -> list[Reward]:
+    """The same for a command that asks nobody.
+
+    Raises:
+        InputError: as above, or one has to be asked.
+    """
+    from ..judge.base import is_async, name_of
+
+    rewards = named_rewards(names)
+    for name, reward in zip(names, rewards, strict=True):
+        if is_async(reward):
+            raise InputError(
+                f"{name} is a judge, which is asked: score the record by it (whet score --store RECORD --reward {name})"
+                f", and the scores that it gives stand under {name_of(reward)}"
+            )
+    return rewards
 
 
 async def opened_rewards(
@@ -120,6 +138,23 @@ async def opened_rewards(
         else:
             rewards += named_rewards([name])
     return rewards
+
+
+def warning(rewards: Sequence[Reward], metric: str | None = None) -> str:
+    """What there is to say, before anything is spent, of rewards by which no gate promotes; "" if one decides that may.
+
+    Args:
+        metric: the score that decides, if not that of the first reward.
+    """
+    from ..judge.base import name_of, only_steers
+
+    deciding = next((reward for reward in rewards if metric in (None, name_of(reward))), None)
+    if deciding is None or not only_steers(deciding):
+        return ""
+    return (
+        f"{name_of(deciding)} is a judge that no reliability card in the record admits: it may steer, and the gate "
+        "promotes nothing by it. Let another reward decide, or measure the judge on labelled answers: whet audit"
+    )
 
 
 def _panel(name: str) -> Panel | None:
@@ -224,15 +259,23 @@ class AskedJudge:
         record: holds its cards, and keeps what it answered; None forgets both at the end.
         base_url: where it is asked.
         judge_model: whom `grounded` and `factual` ask, and a rubric without a card.
+        steers: take a judge without a card that admits it.
 
     Raises:
-        InputError: there is none of that name, or nothing says which model is asked where.
+        InputError: there is none of that name, nothing says which model is asked where, or no card admits it and it
+            shall not only steer.
     """
 
     is_async = True
 
     def __init__(
-        self, name: str, record: Path | None, base_url: str | None, judge_model: str | None = None
+        self,
+        name: str,
+        record: Path | None,
+        base_url: str | None,
+        judge_model: str | None = None,
+        *,
+        steers: bool = True,
     ) -> None:
         from contextlib import AsyncExitStack
 
@@ -248,8 +291,10 @@ class AskedJudge:
 
         async def opened(stack: AsyncExitStack) -> Reward:
             (reward,) = await opened_rewards(
-                [name], store, base_url, stack, judge_model=judge_model, steers=True
+                [name], store, base_url, stack, judge_model=judge_model, steers=steers
             )
+            if not steers and (why := warning([reward])):
+                raise InputError(why)
             return reward
 
         async def described() -> tuple[str, str]:

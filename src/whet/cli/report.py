@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
-from .named import named_rewards
+from .named import named_rewards, plain_rewards
 from .show import moment
 from .train_input import read_trajectories
 
@@ -72,8 +72,8 @@ def report(
         A reward to score the runs by now, in the place of the scores that were recorded under its name: a built-in
         one, such as exact, or module:function. May be repeated. whet score records them.
     sweep
-        Two rewards, of the environment and of alignment: which Versions' runs each mixture of the two would choose,
-        from alignment alone to the environment alone, and which no other Version beats in both.
+        Two rewards or recorded scores, of the environment and of alignment: which Versions' runs each mixture of the
+        two would choose, from alignment alone to the environment alone, and which no other Version beats in both.
     drift
         What drifted in the inputs, tools, scores, costs and times of the runs since the last release, or since --since:
         the first 400 are the reference.
@@ -89,7 +89,7 @@ def report(
 
     known = known_prices(prices)
     left_out = Counter[str]()
-    rewards = named_rewards(reward)
+    rewards = plain_rewards(reward)
     picked = {"since": moment(since), "session": session, "subject": subject, "experiment": experiment}
 
     def runs(id: str | None) -> Iterator[Trajectory]:
@@ -100,7 +100,7 @@ def report(
     if drift:
         return _drifted(store, moment(since), json)
     if sweep is not None:
-        return _swept(runs(version), named_rewards(sweep), json)
+        return _swept(runs(version), sweep, json)
     ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))
@@ -153,22 +153,41 @@ def _drifted(store: Path | None, since: float | None, json: bool) -> int:
     return 0
 
 
-def _swept(runs: Iterator[Trajectory], rewards: Sequence[Reward], json: bool) -> int:
+def _swept(runs: Iterator[Trajectory], names: tuple[str, str], json: bool) -> int:
     from ..judge.blend import sweep_of, values
 
-    environment, alignment = rewards
+    environment, alignment = map(_reward_or_score, names)
     pairs: dict[str, list[tuple[float, float]]] = {}
     for run in runs:
         ids = ", ".join(f"{name}={id}" for name, id in sorted(run.versions.items())) or "as it came"
         own = pairs.setdefault(ids, [])
         if (both := values(run, environment, alignment)) is not None:
             own.append(both)
-    swept = sweep_of({name: own for name, own in pairs.items() if own})
+    judged = {name: own for name, own in pairs.items() if own}
+    if not judged:
+        raise InputError(
+            f"no run has both {names[0]} and {names[1]}: name built-in rewards, module:function, or scores that are "
+            "recorded (whet score, whet show trajectories)"
+        )
+    swept = sweep_of(judged)
     if json:
         print_json(swept)
     else:
         print("\n".join(swept.lines))
     return 0
+
+
+def _reward_or_score(name: str) -> Reward:
+    """What a run gets by a plain reward now; of a judge and any other name the score that is recorded."""
+    from ..judge.base import is_async
+    from ..judge.blend import recorded
+    from ..learn.plugins import announced
+
+    if ":" in name:
+        return plain_rewards([name])[0]
+    if name in announced("whet.rewards") and not is_async(reward := named_rewards([name])[0]):
+        return reward
+    return recorded(name)
 
 
 def table(columns: list[Report]) -> Iterator[str]:

@@ -381,6 +381,7 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
     """
     from ..prove.regimes import both_regimes
     from ..record.store import Store
+    from ..record.store.findings import open_findings
 
     with Store(existing(store)) as opened:
         for verdict in opened.verdicts(candidate=candidate):
@@ -388,8 +389,11 @@ def verdicts(*, store: Record, candidate: str | None = None, json: Print = False
                 print_json({"id": verdict.id, **msgspec.to_builtins(verdict)})
                 continue
             low, high = verdict.interval
+            decided = "promote" if verdict.promote else "keep   "
+            if verdict.promote and open_findings(opened.database, verdict.candidate):
+                decided = "held   "
             print(
-                f"{verdict.id} {'promote' if verdict.promote else 'keep   '} Bundle {verdict.candidate} over "
+                f"{verdict.id} {decided} Bundle {verdict.candidate} over "
                 f"{verdict.baseline or verdict.against}: {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}], "
                 f"e-value {verdict.e_value:.3g}, {verdict.n} pairs"
             )

@@ -258,7 +258,7 @@ async def _function(run: TableRun, options: TableOptions, source: TableInput, en
         print_json(report.json())
     else:
         _print_function(report)
-    return 0 if report.verdict is not None and report.verdict.promote else 1
+    return 0 if report.verdict is not None and report.verdict.releasable else 1
 
 
 def _plan(run: TableRun, sentences: Sequence[str]) -> None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import NewRecord, Print, counted, print_json
+from .app import BaseUrl, JudgeModel, NewRecord, Print, counted, print_json
 from .improve import named_bundle
-from .named import named, named_rewards
+from .named import named, opened_rewards
 from .queue import tasks_app
 from .task_writing import read_documents
+
+if TYPE_CHECKING:
+    from ..learn.guided import GuidedAccount
+    from ..types import Trajectory
 
 
 @tasks_app.command(name="guide")
@@ -31,6 +36,8 @@ def guide_tasks(
     documents: Path,
     store: NewRecord,
     reward: tuple[str, ...] = (),
+    judge_model: JudgeModel = None,
+    base_url: BaseUrl = None,
     bundle: str = "live",
     no_control: bool = False,
     seed: int = 0,
@@ -52,8 +59,8 @@ def guide_tasks(
     documents
         What says how: as whet tasks write takes it.
     reward
-        The name of a built-in reward, or module:function. May be repeated; the first says what is solved, from a half
-        on.
+        The name of a built-in reward, module:function, or a judge that a card in the record admits. May be repeated;
+        the first says what is solved, from a half on.
     bundle
         What the agent runs with: live, none, or the id of a Bundle in the store.
     no_control
@@ -70,17 +77,21 @@ def guide_tasks(
         raise InputError("nothing says what is solved: give --reward NAME (exact, f1 or module:function)")
     tasks, sources = from_jsonl(file), read_documents(documents)
     with Store(store) as opened:
-        kept, account = asyncio.run(
-            guide(
-                named(agent),
-                tasks,
-                sources,
-                named_rewards(reward),
-                bundle=named_bundle(opened, bundle),
-                control=not no_control,
-                seed=seed,
-            )
-        )
+
+        async def guided() -> tuple[list[Trajectory], GuidedAccount]:
+            async with AsyncExitStack() as stack:
+                rewards = await opened_rewards(reward, opened, base_url, stack, judge_model=judge_model)
+                return await guide(
+                    named(agent),
+                    tasks,
+                    sources,
+                    rewards,
+                    bundle=named_bundle(opened, bundle),
+                    control=not no_control,
+                    seed=seed,
+                )
+
+        kept, account = asyncio.run(guided())
         opened.put(*kept, experiment=GUIDED)
     if json:
         print_json({**msgspec.to_builtins(account), "runs": [run.id for run in kept]})

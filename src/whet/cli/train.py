@@ -133,7 +133,7 @@ TOPICS: dict[str, Sequence[str]] = {
         *("data", "store", "output", "model", "reward_function", "score", "steps", "epochs", "group_size"),
         *("optim__learning_rate", "lora_rank", "resume", "json"),
     ),
-    "A judge as the reward": ("base_url", "judge_model", "judge_store"),
+    "A judge as the reward": ("base_url", "judge_model", "judge_store", "judge_admitted"),
     "On a GPU": ("device", "dtype", "recompute", "four_bit", "plan", "plan_for"),
     "In an environment, or by an agent": (
         *("env", "agent", "agent_processes", "episodes", "tasks_file", "system", "answer_tokens", "policy"),
@@ -449,7 +449,7 @@ def _say(name: str, method: Method, trained: Trained, common: TrainArguments) ->
         from ..prove.verdict import render
 
         print(render(trained.verdict))
-        if trained.verdict.promote:
+        if trained.verdict.releasable:
             print(f"next: whet release {common.output}; whet rollback takes it back")
     elif trained.ungated:
         print(f"the gate could not judge: {trained.ungated}")

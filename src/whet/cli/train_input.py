@@ -14,7 +14,7 @@ from cyclopts import Parameter, validators
 from ..errors import InputError
 from ..types import Outcome, Score, Split
 from .app import BaseUrl, Print, counted, existing
-from .named import AskedJudge, is_judge, judged, named, refuse_two_rewards
+from .named import AskedJudge, is_judge, judged, named, refuse_two_rewards, warning
 
 if TYPE_CHECKING:
     from ..learn.training.compute import ComputeOptions
@@ -75,6 +75,9 @@ class TrainArguments:
     judge_store: Path | None = None
     """The record that holds a judge's card and keeps its answers. If omitted, --store. A judge without a card steers
     by the chance that an answer is good."""
+    judge_admitted: bool = False
+    """Before anything is learned, refuse a judge that no card in that record admits, by which no gate would promote the
+    result."""
     lora_rank: Annotated[int, Parameter(validator=validators.Number(gte=0))] = 0
     """Train LoRA factors of this rank beside frozen weights; 0 trains all weights."""
     device: str = "auto"
@@ -143,7 +146,13 @@ class TrainArguments:
         name = self.reward_function
         if name is None or not is_judge(name):
             return None
-        return AskedJudge(name, self.judge_store or self.store, self.base_url, self.judge_model)
+        return AskedJudge(
+            name,
+            self.judge_store or self.store,
+            self.base_url,
+            self.judge_model,
+            steers=not self.judge_admitted,
+        )
 
     @property
     def fresh(self) -> bool:
@@ -300,6 +309,9 @@ def _sampled(options: Any, common: TrainArguments) -> TrainingInput:
     from ..judge import name_of, version_of
 
     reward = common.judge() or named(common.reward_function)
+    # In an environment of its own the gate goes by the environment.
+    if common.agent is not None and common.gate and (told := warning([reward])):
+        print(f"note: {told}", file=sys.stderr)
     chosen = _learning_from(options, name_of(reward), [])
     # Of an agent only the reward says what went well: its outcomes are its failures.
     if "success" in _names(chosen) and common.agent is None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast, overload
 
 from ..errors import InputError
 from ..record.faults import fault_of
-from ..types import Fault, Outcome, Score, Trajectory
+from ..types import UNCALIBRATED, Fault, Outcome, Score, Trajectory
 
 Judgement = float | bool | Score | None
 """The answer of a reward; None means that it cannot judge this trajectory."""
@@ -97,6 +97,11 @@ def version_of(reward: Reward) -> str:
     except (TypeError, OSError):
         return ""
     return version
+
+
+def only_steers(reward: Reward) -> bool:
+    """True of a judge that no reliability card admits: a gate promotes nothing by what it says."""
+    return version_of(reward).startswith(UNCALIBRATED)
 
 
 def withdrawn(reward: Reward, runs: Sequence[Trajectory]) -> str:

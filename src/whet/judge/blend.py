@@ -14,7 +14,7 @@ from statistics import fmean
 
 from ..errors import InputError
 from ..types import Trajectory
-from .base import Reward, score
+from .base import Reward, reward, score
 from .compound import Compound
 
 STEPS = 10
@@ -38,6 +38,16 @@ def blend(
     if alpha < 0 or other < 0 or alpha + other == 0:
         raise InputError(f"alpha and beta are 0 or more and not both 0; given {alpha} and {other}")
     return Compound({environment: alpha, alignment: other}, name=name)
+
+
+def recorded(name: str) -> Reward:
+    """The score of a run that was recorded under this name, such as a judge's, as a reward."""
+
+    @reward(name=name, unjudged=f"no score {name} is recorded of it")
+    def told(run: Trajectory) -> float | None:
+        return run.score(name)
+
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,13 +58,17 @@ def read_judges(path: Path) -> ImportedJudges:
         raise NotFoundError(f"there is no file {path}")
     try:
         whole: Json = msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is no JSON: {error}") from error
     judges = ImportedJudges()
     for place, entry in _entries(whole, str(path)):
         try:
-            _take(entry, judges, place)
-        except (KeyError, TypeError, ValueError) as error:
+            # MLflow's registry keeps a scorer as a text.
+            content = msgspec.json.decode(entry) if isinstance(entry, str) else entry
+            if not isinstance(content, Mapping):
+                raise TypeError(f"it is {type(content).__name__}, not an object")
+            _take(content, judges, place)
+        except (AttributeError, KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
             judges.skipped.append(f"{place}: {type(error).__name__}: {error}")
     if not (judges.specs or judges.items):
         raise InputError(
@@ -79,17 +83,13 @@ def read_judges(path: Path) -> ImportedJudges:
     return judges
 
 
-def _entries(whole: Json, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a file: itself, those of a list, or those of a page (`data`)."""
+def _entries(whole: Json, place: str) -> Iterator[tuple[str, Json]]:
+    """What a file holds: itself, what stands in a list, or in a page (`data`)."""
     if isinstance(whole, Mapping) and isinstance(whole.get("data"), list):
         whole = whole["data"]
     entries = whole if isinstance(whole, list) else [whole]
     for number, entry in enumerate(entries, 1):
         where = place if len(entries) == 1 else f"{place}, entry {number}"
-        if isinstance(entry, str):  # MLflow's registry keeps a scorer as a text
-            entry = msgspec.json.decode(entry)
-        if not isinstance(entry, Mapping):
-            raise InputError(f"{where} is {type(entry).__name__}, not an object")
         yield where, entry
 
 

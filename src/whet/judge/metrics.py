@@ -102,7 +102,8 @@ class JudgeMetric:
             return f"metric judge, by the rubric in the record, one more call for each answer: {self.proven.sentence}"
         return (
             f"metric judge: {self.judge.model.name} marks each answer from 0 to {self.judge.top}, one more call for "
-            f"each: {self.judge.rubric}"
+            f"each: {self.judge.rubric}\n  nothing has proven this judge, so it steers the search and promotes "
+            "nothing; whet label --rubric proves one"
         )
 
     async def __call__(self, trajectory: Trajectory) -> Score:

@@ -585,7 +585,7 @@ class Experiment:
         unseen = {*excluded, *chose}
         before, after = (self._traits_of(id, unseen) for id in (against.id, verdict.candidate))
         findings = detect(before, after, metric=metric, gold=gold_before(metric, self.rewards))
-        verdict = with_findings(verdict, findings)
+        verdict = with_findings(self.store, verdict, findings, self.rewards)
         old, new = (
             [group for group in judged[id] if group.task.id not in chose]
             for id in (against.id, verdict.candidate)
@@ -597,8 +597,6 @@ class Experiment:
             verdict,
             (against, *bundles),
             experiment=self.name,
-            findings=findings,
-            rewards=self.rewards,
             outcomes=outcomes_of(verdict, old, new, metric, rails) if self.store is not None else None,
         )
 

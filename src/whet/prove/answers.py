@@ -1,6 +1,7 @@
-"""A Verdict in one word, keep, drop or more, for people and for a check of GitHub.
+"""A Verdict in one word, keep, hold, drop or more, for people and for a check of GitHub.
 
 - keep: shown to be better (or, with a margin, not worse by more), every guardrail holding.
+- hold: the same, and its score may be hacked: a person has to clear what was found.
 - more: the effect points the right way, and would be shown by so many further pairs if it stays as it is.
 - drop: all else. Nothing points to it being better, a guardrail fails, or it would take more than `MOST_MORE` times the
   pairs there are: an effect that small is not told from none.
@@ -18,20 +19,20 @@ import msgspec
 
 from ..types import Verdict
 from .guardrails import pairs_in_words
-from .verdict import figures
+from .verdict import figures, held_back
 
 MOST_MORE = 20
 """How many times the pairs at hand a verdict may ask for."""
-EXIT_CODES = {"keep": 0, "drop": 1, "more": 10}
+EXIT_CODES = {"keep": 0, "drop": 1, "more": 10, "hold": 11}
 """Exit codes of `whet verdict --github`; 2 to 9 are those of errors."""
-_LEVELS = {"keep": "notice", "drop": "error", "more": "warning"}
+_LEVELS = {"keep": "notice", "drop": "error", "more": "warning", "hold": "error"}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What to do with the candidate."""
 
-    word: Literal["keep", "drop", "more"]
+    word: Literal["keep", "drop", "more", "hold"]
     sentence: str
     more: int | None = None
     """Further pairs that it would take, for `more`; None where too few are there to say."""
@@ -49,6 +50,8 @@ def answer(verdict: Verdict, *, candidate: str) -> Answer:
         else f"better than {verdict.against}"
     )
     measured = f"{verdict.effect:+.3f} over {pairs_in_words(verdict.n)}"
+    if held := held_back(verdict):
+        return Answer("hold", f"HOLD: {candidate} is shown to be {bar} ({measured}), and {held}.")
     if verdict.promote:
         return Answer("keep", f"KEEP: {candidate} is shown to be {bar} ({measured}).")
     failed = [name for name, holds in verdict.guardrails.items() if not holds]

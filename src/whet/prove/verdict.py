@@ -296,12 +296,27 @@ def _cost(both: Sequence[PairedResults]) -> list[str]:
 def render(verdict: Verdict) -> str:
     """The verdict for people, a few lines of plain text."""
     bar = f"not worse by more than {verdict.margin:g}" if verdict.margin else "better"
-    lines = [
-        f"{'PROMOTE' if verdict.promote else 'DO NOT PROMOTE'}: "
-        f"{'shown' if verdict.promote else 'not shown'} to be {bar} than {verdict.against}",
-        *figures(verdict),
-    ]
-    return "\n".join(lines)
+    shown = f"{'shown' if verdict.promote else 'not shown'} to be {bar} than {verdict.against}"
+    held = held_back(verdict)
+    return "\n".join([f"{decision(verdict).upper()}: {shown}{held and f'; {held}'}", *figures(verdict)])
+
+
+def decision(verdict: Verdict) -> str:
+    """What to do with the candidate: promote, do not promote, or hold it back for an open finding."""
+    if verdict.releasable:
+        return "promote"
+    return "held back" if verdict.promote else "do not promote"
+
+
+def held_back(verdict: Verdict) -> str:
+    """Why a candidate that is shown to be better is not released yet; "" without an open finding."""
+    if not verdict.promote or verdict.releasable:
+        return ""
+    count = len(verdict.findings)
+    return (
+        f"{count} finding{'s' * (count > 1)}, named below, hold{'s' * (count == 1)} it back until a person clears "
+        f"{'them' if count > 1 else 'it'} (whet findings)"
+    )
 
 
 def figures(verdict: Verdict) -> list[str]:

@@ -16,20 +16,33 @@ OUTCOMES = "outcomes/"
 """Prefix of the states with what the newest Verdict on a Bundle rests on, the Bundle's id after it."""
 
 
-def with_findings(verdict: Verdict, findings: Sequence[RewardFinding]) -> Verdict:
-    """The Verdict with what looks like a hacked reward among its reasons; it promotes as before, see `record`."""
-    told = [f"finding, which a release needs cleared: {finding.reason}" for finding in findings]
-    return replace(verdict, reasons=(*verdict.reasons, *told)) if told else verdict
+def with_findings(
+    store: Store | None, verdict: Verdict, findings: Sequence[RewardFinding], rewards: Iterable[Reward]
+) -> Verdict:
+    """Keep what looks like a hacked score, and give the Verdict every open finding on its candidate.
+
+    Its evidence stays as it is, so that it promotes once somebody has cleared them.  Before `record`: a crash in
+    between leaves findings without a Verdict, and no Verdict without its findings.
+    """
+    reasons = tuple(finding.reason for finding in keep_findings(store, verdict.candidate, findings, rewards))
+    # The same may stand there twice, by two versions of the reward.
+    told = [f"finding, which a release needs cleared: {reason}" for reason in dict.fromkeys(reasons)]
+    return replace(verdict, findings=reasons, reasons=(*verdict.reasons, *told)) if told else verdict
 
 
 def keep_findings(
     store: Store | None, bundle: Bundle | str, findings: Sequence[RewardFinding], rewards: Iterable[Reward]
-) -> None:
-    """Keep what was found on a Bundle, by these rewards; without a store nothing can be released either."""
-    if store is not None:
-        versions = {name_of(reward): version_of(reward) for reward in rewards}
-        id = bundle if isinstance(bundle, str) else bundle.id
-        put_findings(store, id, findings, rewards=versions)
+) -> list[RewardFinding]:
+    """Keep what was found on a Bundle, by these rewards; returns all findings on it that nobody has cleared.
+
+    Args:
+        rewards: what judged; of another version they clear earlier findings that are not among these.
+    """
+    if store is None:  # nothing can be released either
+        return list(findings)
+    versions = {name_of(reward): version_of(reward) for reward in rewards}
+    id = bundle if isinstance(bundle, str) else bundle.id
+    return [finding for finding in put_findings(store, id, findings, rewards=versions) if finding.open]
 
 
 def record(
@@ -38,21 +51,15 @@ def record(
     bundles: Iterable[Bundle],
     *,
     experiment: str,
-    findings: Sequence[RewardFinding] = (),
-    rewards: Iterable[Reward] = (),
     outcomes: Mapping[str, Json] | None = None,
 ) -> Verdict:
-    """Keep the findings on the candidate, then in one transaction a Verdict and the Bundles that were compared.
+    """Keep in one transaction a Verdict and the Bundles that were compared.
 
     Args:
         outcomes: what the Verdict rests on (`prove.outcome_rows`), which a delivery takes with it.
-        findings: keep the candidate from being released until they are cleared.
-        rewards: what judged; of another version they clear earlier findings that are not among these.
     """
     if store is None:
         return verdict
-    # First: a crash in between leaves findings without a Verdict, and no Verdict without its findings.
-    keep_findings(store, verdict.candidate, findings, rewards)
     with store.batch() as batch:
         for bundle in bundles:
             batch.put_bundle(bundle)

@@ -82,8 +82,8 @@ class EvolutionReport:
 
     @property
     def refused(self) -> bool:
-        """The gate has judged a change and does not promote it."""
-        return self.verdict is not None and not self.verdict.promote
+        """The gate has judged a change and does not promote it, or a finding that nobody has cleared holds it back."""
+        return self.verdict is not None and not self.verdict.releasable
 
     @property
     def patch_path(self) -> Path:
@@ -137,7 +137,7 @@ class EvolutionReport:
             "entry": agent.entry,
             "scores": {name: _scores(rows) for name, rows in self.rows.items()},
             "pieces": msgspec.to_builtins(self.decisions),
-            "promote": bool(verdict and verdict.promote),
+            "promote": bool(verdict and verdict.releasable),
             "verdict": msgspec.to_builtins(verdict) if verdict else None,
             "why_no_verdict": self.why,
             "folds": self.folds,

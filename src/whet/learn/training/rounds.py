@@ -183,8 +183,12 @@ class Rounds(Trainable, Generic[Options]):
     def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:
         if "reward" not in credited.metrics:
             reward_name = f"the score {self.options.score!r}" if self.options.score else "a step reward"
+            scores = (
+                run.scores.get(self.options.score or "") for group in groups for run in group.trajectories
+            )
+            why = next((f": {score.reason}" for score in scores if score is not None and score.reason), "")
             raise TrainingRefused(
-                f"none of the {len(groups)} groups has {reward_name}; nothing to learn from"
+                f"none of the {len(groups)} groups has {reward_name}; nothing to learn from{why}"
             )
         if self.needs_groups and all(len(group.trajectories) < 2 for group in groups):
             raise TrainingRefused(

@@ -61,7 +61,9 @@ class RewardFinding:
     def remedy(self) -> str:
         """What would clear it."""
         shown = (
-            f"see {', '.join(self.runs[:3])} (whet show trajectories)" if self.runs else "look at its runs"
+            f"see {', '.join(self.runs[:3])} (whet show trajectories --whole --run ID)"
+            if self.runs
+            else "look at its runs"
         )
         return (
             f"{shown}; then whet findings --clear {self.id} --by NAME --why TEXT, or judge it again by a stricter "

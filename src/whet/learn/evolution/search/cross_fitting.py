@@ -147,14 +147,8 @@ class CrossFitting:
         verdict = replace(verdict, candidate=chosen.id, baseline=start.id)
         sides = [[traits(run) for group in side for run in group.trajectories] for side in (before, after)]
         findings = detect(*sides, metric=SCORE, gold=gold_before(SCORE, self.rewards))
-        return record(
-            self.store,
-            with_findings(verdict, findings),
-            (start, chosen),
-            experiment=self.name,
-            findings=findings,
-            rewards=self.rewards,
-        )
+        verdict = with_findings(self.store, verdict, findings, self.rewards)
+        return record(self.store, verdict, (start, chosen), experiment=self.name)
 
 
 def standing_in_folds(rows: Sequence[Task], folds: int, how: str) -> str:

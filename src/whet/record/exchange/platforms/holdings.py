@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from ....types import Json, Span, digest
 from ...columns import GROUP
-from ...rows import row
+from ...rows import as_text, row
 from ...tracing.dialects.values import parsed, structure
 from .spool import ImportSpool
 
@@ -100,6 +100,16 @@ class TraceNote:
     input: Json = None
     output: Json = None
 
+    def settled(self) -> TraceNote:
+        """The same with texts alone where texts are wanted: files have numbers for the id of a person or a session."""
+        session, subject = (
+            None if value is None else as_text(value) for value in (self.session, self.subject)
+        )
+        versions = {str(name): as_text(version) for name, version in self.versions.items()}
+        return replace(
+            self, session=session, subject=subject, tags=list(map(as_text, self.tags)), versions=versions
+        )
+
 
 class Holdings:
     """Everything that an import has read so far.
@@ -133,7 +143,7 @@ class Holdings:
             note = self.spool.note(key, TraceNote) or TraceNote()
             if len(self._notes) >= _NOTES:
                 oldest = next(iter(self._notes))
-                self.spool.put_note(oldest, self._notes.pop(oldest))
+                self.spool.put_note(oldest, self._notes.pop(oldest).settled())
         self._notes[key] = note
         return note
 
@@ -144,7 +154,7 @@ class Holdings:
     def complete(self) -> ImportSpool:
         """All that was read, once nothing more comes."""
         for key, note in self._notes.items():
-            self.spool.put_note(key, note)
+            self.spool.put_note(key, note.settled())
         self._notes.clear()
         # LangSmith's runs: the root has the id of its trace.
         self.spool.complete(lambda span: trace_bytes(span) if "-" in span else None)
