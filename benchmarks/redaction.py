@@ -4,7 +4,7 @@
 
 The labelled set (`tests/secrets_corpus.py`) has two halves: the shapes that the rules were tuned on, and the others,
 which were only counted at first; precision is that of all that was taken out.  The `fresh` sets were
-written to be asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`).  FOLDER holds real text: what is taken
+written to be asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`, `tests/secrets_surroundings.py`).  FOLDER holds real text: what is taken
 out of it is counted by rule, and printed with `--show`.  Speed is CPU time, of texts without a secret (which stop at
 the automaton) and of texts with one in each (which meet the exact rules).
 """
@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from secrets_corpus import Labelled, harmless, labelled, tuned
 from secrets_families import FAMILY_SETS
 from secrets_fresh import FRESH_SETS
+from secrets_surroundings import SURROUNDING_SETS
 
 from whet.record.store.redaction.redact import Redactor
 
@@ -109,7 +110,7 @@ def main() -> None:
     for name, half in (("tuned_on", True), ("unseen", False)):
         chosen = [row for row in rows if tuned(row.shape) == half]
         figures[name] = recall(chosen, [row for row in lookalikes if tuned(row.shape) == half])
-    for name, (secrets, others) in (FRESH_SETS | FAMILY_SETS).items():
+    for name, (secrets, others) in (FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS).items():
         figures[f"fresh_{name}"] = recall(secrets, others)
     clean = [row.text for row in lookalikes if Redactor().text(row.text) == row.text] * 40
     prose = of_size(clean, 4_096)

@@ -35,7 +35,7 @@ _ALGORITHM = re.compile(
     r"office|postgres|mysql|cp|iso|rfc|cve|crc|murmur|[vhpx])[_-]?\d[\w.-]{0,12}"
 )
 _PLAIN = re.compile(
-    r"""(?ix) [a-z\#]{0,3}[\d.,:/-]+[a-z%°]{0,5} | (?-i:[A-Z]{2,8})-\d+ | \d+(?:st|nd|rd|th|x)?[-_ ]?[a-z]+ | [\w.+-]+@[\w-]+\.[\w.]+ | \#[0-9a-f]{3,8}
+    r"""(?ix) [a-z\#]{0,3}[\d.,:/-]+[a-z%°]{0,5} | \d{4}-\d\d-\d\d[t_]\d\d.* | (?-i:[A-Z]{2,8})-\d+ | \d+(?:st|nd|rd|th|x)?[-_ ]?[a-z]+ | [\w.+-]+@[\w-]+\.[\w.]+ | \#[0-9a-f]{3,8}
     | .*(?:://|\(|\)|\\[nt]|\.\w{1,4}\Z|=>|->|&&|\[redacted).* | [a-z]+'[a-z]+ | [a-z_-]+[.,;:!?*]* | (?:user|admin|test|item|step|line|page|version|field|option|example|room|gate)[\s_-]?\d{1,3}
     | [a-z_]+[=:]\S* | [a-z_]+[a-z]?\d{0,2} | (?:[a-z]+[/|&+])+[a-z]+ """
 )
@@ -204,7 +204,7 @@ _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequential
 
 _CREDENTIALS = r"creds|credentials|zugangsdaten|identifiants|credenciales|credenziali|user(?:name)?\s?[:/]\s?pass(?:word)?"
 _SIGNS = r"[0-9!#$%^&*+~@]"
-NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS})[^\n]{{0,60}}{_SIGNS}"
+NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS}|wi-?fi)[^\n]{{0,60}}{_SIGNS}"
 _NEAR_BEYOND = rf"(?i:{_BEYOND})[^\n]{{0,120}}{_SIGNS}"
 """The screen of whatever holds the word for a password in one of the languages: what follows needs a digit or a sign."""
 _SWITCHES = (
@@ -243,8 +243,8 @@ def _no_word(text: str) -> bool:
 PLACES = (
     # "das Passwort für den Server lautet ...", "パスワード: ...", "use the password ... to get in"
     place("password", rf"(?i:{_WORDS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
-    place("api-key", rf"(?i:{_KEYS})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
-           rf"(?i:{_KEYS})[^\n:=.,;!?<>{{}}\"\\]{{0,48}}[\s:=][\"'`*]{{0,3}}[A-Za-z0-9_+/.~=-]{{16}}"),
+    place("api-key", rf"(?i:{_KEYS})", rf"(?!(?i:[_ -]?ids?)(?![a-z]))(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
+           rf"(?i:{_KEYS})[^\n:=.,;!?<>{{}}\"\\]{{0,48}}[\s:=]{{1,3}}[\"'`*]{{0,3}}[A-Za-z0-9_+/.~=-]{{16}}"),
     place("code", _CODES, _CODE, short_code, rf"(?:{_CODES_SEEN})[^\n0-9]{{0,28}}[0-9]{{3}}"),
     place("password", rf"(?i:{_BEYOND})", rf"[\"'\\]{{0,8}}(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR_BEYOND, keys=rf"(?i:{_BEYOND})\Z"),
     place("api-key", rf"(?i:{_KEYS_BEYOND})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import re2
 
 from ....errors import InputError
+from .assigned import ASSIGNED, ASSIGNED_FINDERS
 from .names import NAMED, Named, genuine, random_looking, told
 from .places import PLACES
 from .structures import FINDERS, STRUCTURES
@@ -176,7 +177,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "netrc",
-        r"(?:login|account)\s{1,20}[^\s]{1,100}\s{1,20}password\s{1,20}(?P<secret>[^\s]{3,200})",
+        r"(?:login|account)\s{1,20}[^\s]{0,99}[^\s,;:]\s{1,20}password\s{1,20}(?P<secret>[^\s]{3,200})",
         check=told,
         screen=r"(?:login|account)\s{1,20}[^\s]{1,100}\s{1,20}password\s",
     ),
@@ -208,7 +209,8 @@ RULES: tuple[Rule, ...] = (
     *(_rule(named) for named in NAMED),
     *(_rule(place) for place in PLACES),
     *(_rule(structure) for structure in STRUCTURES),
-    *(Rule(name, "", finder=finder, screen=screen) for name, finder, screen in FINDERS),
+    *(_rule(assigned) for assigned in ASSIGNED),
+    *(Rule(name, "", finder=finder, screen=screen) for name, finder, screen in (*FINDERS, *ASSIGNED_FINDERS)),
 )
 """The default rules of a Redactor."""
 

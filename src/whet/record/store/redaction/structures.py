@@ -17,14 +17,15 @@ from .vendors import UUID
 
 _PASSWORD = r"pass(?:word|wd|phrase|code|wort)?|pwd"
 _WORD = r"password|passwd|passphrase|pwd|secret|token|api[_ -]?key|private[_ -]?key|access[_ -]?key"
-_Q = r"\\{0,7}[\"']"
+QUOTE = r"\\{0,7}[\"']"
 """A quote, escaped or not."""
-_LINE = r"(?:\r?\n|(?:\\r)?\\n)"
+LINE = r"(?:\r?\n|(?:\\r)?\\n)"
 """The end of a line, in text and in JSON."""
 _ENDS = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\]|\Z))"
-_OPAQUE = r"[^\s\"'`<>(){}\[\]|\\]"
+OPAQUE = r"[^\s\"'`<>(){}\[\]|\\]"
 _SIGNS = "!#$%^&*+~@?"
 _UUID = re.compile(UUID)
+_PASSPHRASE = re.compile(r"(?:[A-Za-z][a-z]{2,9}[-.]){2,6}[A-Za-z]?[a-z]{2,9}[-.]?\d{1,4}")
 PRIVATE_MEMBERS = ("d", "p", "q", "dp", "dq", "qi", "k")
 """Of a JSON Web Key (RFC 7518); the others are public."""
 
@@ -35,8 +36,11 @@ def opaque(text: str) -> bool:
 
 
 def strong(text: str) -> bool:
-    """True of what is hardly anything but a password: letters and digits with a sign, or with capitals among them."""
+    """True of what is hardly anything but a password: letters and digits with a sign, or with capitals among them, or
+    words that a generator put together."""
     text = text.strip("`*_").rstrip(".,;:")
+    if _PASSPHRASE.fullmatch(text):
+        return True
     signed = any(sign in text for sign in _SIGNS)
     cases = any(map(str.isupper, text)) and any(map(str.islower, text))
     return mixed(text) and sum(map(str.isdigit, text)) >= 2 and (signed or (cases and text.isalnum()))
@@ -75,12 +79,12 @@ _FLAG = r"--(?:value|body|auth|key|data|text|content|secret-string|pat)"
 
 STRUCTURES: tuple[Named, ...] = (
     # Forms and pages.
-    place("password", rf"(?i:{_PASSWORD})", rf"[^{{}}\n]{{0,40}}?{_Q}\s?,\s{{0,9}}{_Q}(?:text|value|input|content|keys){_Q}\s?:\s{{0,9}}{_Q}(?P<secret>[^\"'\n\\]{{4,100}}){_Q}",
+    place("password", rf"(?i:{_PASSWORD})", rf"[^{{}}\n]{{0,40}}?{QUOTE}\s?,\s{{0,9}}{QUOTE}(?:text|value|input|content|keys){QUOTE}\s?:\s{{0,9}}{QUOTE}(?P<secret>[^\"'\n\\]{{4,100}}){QUOTE}",
           typed, NEAR),
     place("password", r"(?i:<input\s)", r"(?=[^<>]{0,400}?\btype\s?=\s?[\\\"']{0,4}password\b)[^<>]{0,400}?\bvalue\s?=\s?[\\\"']{1,4}(?P<secret>[^\"'\\<>\n]{3,200})",
           told, r"(?i:type\s?=\s?[\\\"']{0,4}password)"),
-    place("password", rf"(?i:form-data;\s?name={_Q}[\w.\[\]-]{{0,40}}(?:{_PASSWORD}|secret|token|api_?key)\]?{_Q})",
-          rf"(?:;[^\r\n\\]{{0,120}})?{_LINE}(?:[\w-]{{1,40}}:[^\r\n\\]{{0,200}}{_LINE})?{_LINE}(?P<secret>[^\r\n\\]{{4,400}})", told, r"(?i:form-data;\s?name=)"),
+    place("password", rf"(?i:form-data;\s?name={QUOTE}[\w.\[\]-]{{0,40}}(?:{_PASSWORD}|secret|token|api_?key)\]?{QUOTE})",
+          rf"(?:;[^\r\n\\]{{0,120}})?{LINE}(?:[\w-]{{1,40}}:[^\r\n\\]{{0,200}}{LINE})?{LINE}(?P<secret>[^\r\n\\]{{4,400}})", told, r"(?i:form-data;\s?name=)"),
     place("password", rf"(?i:<[\w.:-]{{0,60}}(?:{_PASSWORD}|secret)\s)", r"[^<>]{1,200}>\s{0,40}(?P<secret>[^<>\n]{4,400})</", told,
           rf"(?i:{_PASSWORD}|secret)\s[\w:.-]+="),
     # Addresses inside of addresses.
@@ -89,41 +93,41 @@ STRUCTURES: tuple[Named, ...] = (
     place("url-password", rf"(?i:%(?:3F|26|3B)[\w.-]{{0,40}}(?:{_PASSWORD})%3D)", r"(?P<secret>(?:[\w.~+/=!*-]|%(?!26|23|3B)[0-9A-Fa-f]{2}){4,400})", told, _ENCODED),
     place("url-key", r"://[^\s/\"'<>]{3,200}/(?:t|auth|apikey)/", r"(?P<secret>[A-Za-z0-9_-]{16,200})(?=[/?#\s\"'<>\\]|\Z)", machine_made, r"/(?:t|auth|apikey)/[A-Za-z0-9_-]{16}"),
     # Protocols.
-    place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{_LINE})", rf"(?:[^\r\n\\]{{0,120}}{_LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?PASS\s(?P<secret>[^\s\\]{{3,200}})", told,
+    place("password", rf"(?i:\bUSER\s[^\s\\]{{1,80}}{LINE})", rf"(?:[^\r\n\\]{{0,120}}{LINE}){{0,2}}?(?:[CS>:]{{1,3}}\s?)?PASS\s(?P<secret>[^\s\\]{{3,200}})", told,
           r"[\nn:>]\s?PASS\s[^\s]{3}"),
-    place("password", r"(?:\bLOGIN| auth) ", rf"(?:{_Q})?[\w.@+-]{{2,24}}(?:{_Q})? (?:{_Q})?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", strong,
+    place("password", r"(?:\bLOGIN| auth) ", rf"(?:{QUOTE})?[\w.@+-]{{2,24}}(?:{QUOTE})? (?:{QUOTE})?(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", strong,
           r"(?:LOGIN| auth) [\\\"']{0,4}[\w.@+-]+[\\\"']{0,4} "),
     place("basic-auth", r"(?i:auth(?:enticate)?\s(?:plain|login)\s)", r"(?P<secret>[A-Za-z0-9+/]{8,400}={0,2})", login_message, r"(?i:auth(?:enticate)?\s(?:plain|login)\s)"),
-    place("password", r"(?:\A|[\s>\"'])AUTH ", rf"(?:[\w.-]{{1,40}} )?(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH "),
-    place("password", r"(?i:setuser\s\S{1,60}\s)", rf"[^\n]{{0,120}}?>(?P<secret>{_OPAQUE}{{4,200}})", told, r"(?i:setuser)\s"),
+    place("password", r"(?:\A|[\s>\"'])AUTH ", rf"(?:[\w.-]{{1,40}} )?(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\s>\"'])AUTH "),
+    place("password", r"(?i:setuser\s\S{1,60}\s)", rf"[^\n]{{0,120}}?>(?P<secret>{OPAQUE}{{4,200}})", told, r"(?i:setuser)\s"),
     place("password", r"(?i:thin:|oci:|\b(?:connect|target|impdp|expdp|sqlldr|rman)\s)", r"\w{1,60}/(?P<secret>[^\s/\"']{4,100})@", argument, r"(?i:thin:|oci:|(?:connect|target|impdp|expdp|sqlldr|rman)\s)\w+/[^\s/\"']+@"),
     # Headers, cookies and streams.
     place("api-key", r"(?:[A-Za-z0-9]{1,20}-){1,4}(?i:key)", r"[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_+/.=-]{20,400})", machine_made, r"-(?i:key)[\"'\\]{0,4}\s?:\s?[\"'\\]{0,4}[A-Za-z0-9_+/.=-]{20}",
           before=r"(?<![A-Za-z0-9-])(?!(?i:idempotency|sec-websocket|[\w-]{0,20}(?:cache|surrogate|routing|partition|public|dedup|sort|object|primary|foreign)))"),
-    place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{_Q})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
+    place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{QUOTE})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
     place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
     # A literal that a machine made, where a client is set up.
     place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
           r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
     # A user with a password in one word.
-    place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){_Q}?\s?[:=]\s?(?:{_Q})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+    place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){QUOTE}?\s?[:=]\s?(?:{QUOTE})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
-    place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{_Q})?[\w.@+-]{{1,24}}:(?P<secret>{_OPAQUE}{{5,200}}?){_ENDS}", opaque,
+    place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{QUOTE})?[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
     # A token in prose.
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # Commands.
-    place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{_Q})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
+    place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{QUOTE})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
           rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
     place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
           r"(?:-[tk]|login|auth|unseal)\s[A-Za-z0-9_+/.=-]{24}"),
-    place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{_Q})%s(?:{_Q})\s){{0,3}}(?:{_Q})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{_Q})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
+    place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{QUOTE})%s(?:{QUOTE})\s){{0,3}}(?:{QUOTE})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{QUOTE})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
           r"(?:echo|printf)\s(?:[-\w%\\\"']{1,6}\s)?[^\s|]{6,48}\s?\|"),
-    place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{_Q})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{_Q})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--(?:value|body|data))[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
+    place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{QUOTE})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{QUOTE})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--(?:value|body|data))[ =](?:{QUOTE})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
           r"(?:/d|--(?:value|body|data))[ =]"),
-    place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{_Q})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
-    place("command-password", r"\s/rp[\s:]", rf"(?:{_Q})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"/rp[\s:]"),
+    place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{QUOTE})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
+    place("command-password", r"\s/rp[\s:]", rf"(?:{QUOTE})?(?P<secret>[^\s\"'\\/]{{4,200}})", argument, r"/rp[\s:]"),
     place("code", r"(?i:\b(?:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code\b)", r"(?:[^\n\d.,;!?]{0,24}[:= ])[*\"'`]{0,3}(?P<secret>[0-9]{3,8})(?![0-9]|[.,:/-][0-9])", short_code,
           r"(?i:door|gate|alarm|safe|lock|entry|building|garage|locker)[ -]code"),
     # The private half of a key in XML (W3C's RSAKeyValue).
@@ -136,7 +140,7 @@ _ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|
 _TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
 """Of selectors, handles, variables and paths."""
-_PIECE = re.compile(rf"(?<!{_OPAQUE}){_OPAQUE}{{6,64}}(?!{_OPAQUE})")
+_PIECE = re.compile(rf"(?<!{OPAQUE}){OPAQUE}{{6,64}}(?!{OPAQUE})")
 _NAMED = re.compile(rf"(?i){_WORD}")
 _HEAD = re.compile(rf"(?i)[\\w .-]{{0,30}}?(?:{_WORD})")
 _SEPARATORS = "\t|;,"
@@ -146,7 +150,7 @@ _KIND = re.compile(r"(?m)^[ \t-]*kind:[ \t]*[\"']?Secret[\"']?[ \t\r]*$")
 _SECTION = re.compile(r"([ \t]*)(?:data|stringData):[ \t\r]*")
 _ENTRY = re.compile(r"([ \t]+)(?:[\"']?[\w.-]{1,253}[\"']?:[ \t]+)?[\"']?([^\s\"'][^\r\n\"']*)")
 _OBJECT = re.compile(r"\{[^{}]{0,20000}\}")
-_MEMBER = re.compile(rf"{_Q}(?:{'|'.join(PRIVATE_MEMBERS)}){_Q}\s?:\s{{0,9}}{_Q}([A-Za-z0-9_-]{{16,}})")
+_MEMBER = re.compile(rf"{QUOTE}(?:{'|'.join(PRIVATE_MEMBERS)}){QUOTE}\s?:\s{{0,9}}{QUOTE}([A-Za-z0-9_-]{{16,}})")
 Place = tuple[int, int]
 """Where a secret begins in a text, and where it ends."""
 
