@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
+import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,11 +13,11 @@ import pytest
 import torch
 
 from whet.cli import app
-from whet.errors import InputError
+from whet.errors import InputError, WhetError
 from whet.learn.training.engines import EnginePlan, engine
 from whet.learn.training.local import adopted, fresh
 from whet.learn.training.model import ModelOptions
-from whet.learn.training.remote import RemoteModels
+from whet.learn.training.remote import RemoteModels, free_port
 from whet.learn.training.vocabulary import Vocabulary
 from whet.models.fakes import ScriptedServer
 from whet.record.env import rollout
@@ -56,10 +59,18 @@ def moody(digit):
     return digit
 """
 REWARDS = """
+import hashlib
+
+
 def right(trajectory):
     if trajectory.output is None:
         return None
     return float(trajectory.output == str((int(trajectory.task.instruction) + 1) % 4))
+
+
+def exchanged(trajectory):
+    said = f"{trajectory.task.id} {trajectory.output}".encode()
+    return float(hashlib.sha256(said).digest()[0] < 64)
 """
 
 
@@ -106,6 +117,51 @@ def test_an_agent_that_was_not_changed_learns_from_a_reward_and_its_gain_is_prov
     assert [step.tokens is not None for step in run.steps] == [False, True]
     # The model calls were kept only until they were steps, and weights only until the engine had them.
     assert sorted(path.name for path in Path("out/engine").iterdir()) == ["engine.log"]
+    rewards = [row["reward"] for row in rounds]
+    assert rewards[-1] > rewards[0] + 0.2, rewards
+    # Released, the agent is answered by what it learned, and after a rollback by the model as it came.
+    app(["release", "out", "--store", "out/runs.db"], result_action="return_value")
+    came = answers_of("--store", "out/runs.db", "--model", "small", then="rollback")
+    assert came["live"] > came["rolled back"] + 0.2, came
+
+
+def answers_of(*words, then):
+    """The share of right answers that the agent gives, served by these words: as it is live, and after a command."""
+    port = free_port()
+    command = [sys.executable, "-m", "whet", "serve-policy", *words, "--port", str(port), "--threads", "1"]
+    environment = {**os.environ, "WHET_TOKEN": "k", "OPENAI_API_KEY": "k"}
+    environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{port}/v1"
+    asked = (
+        "import plain_agent\n"
+        "print(sum(plain_agent.answer(str(n % 4)) == str((n + 1) % 4) for n in range(80)) / 80)"
+    )
+    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        ready = next(line for line in server.stdout if "on http" in line)
+        assert str(port) in ready
+        shares = {}
+        for name in ("live", "rolled back"):
+            done = subprocess.run(
+                [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+            )
+            shares[name] = float(done.stdout)
+            if name == "live":
+                app([then, "--store", "out/runs.db"], result_action="return_value")
+                next(line for line in server.stdout if "now as it came" in line)
+        return shares
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def test_an_agent_learns_nothing_that_is_proven_from_rewards_that_say_nothing(workplace, capsys):
+    words = ["digit_rewards:exchanged" if word == "digit_rewards:right" else word for word in AS_IT_IS]
+    train(*words, "--steps", "8", "--optim.learning-rate", "0.03", "--output", "out", "--json")
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert not verdict["promote"], verdict
+    with pytest.raises(WhetError, match="unproven"):
+        app(["release", "out", "--store", "out/runs.db"], result_action="return_value")
 
 
 def test_a_panel_judges_what_an_agent_does_as_it_learns(workplace):

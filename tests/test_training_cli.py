@@ -173,6 +173,8 @@ def test_a_run_that_drifts_too_far_stops_and_says_why(recorded, start, tmp_path,
     settled = json.loads((tmp_path / "free" / "run.json").read_bytes())["settled"]
     assert settled["optim.learning_rate"] == 0.02
     assert (settled["optim.muon"], settled["optim.schedule"]) == (True, "linear")
+    assert (settled["device"], settled["dtype"], settled["recompute"]) == ("cpu", "float32", False)
+    assert settled["part_tokens"] == 4096
     assert run(*words, "--output", tmp_path / "held", "--alarms.max-kl", 0.05) == 0
     held = json.loads(capsys.readouterr().out)
     assert held["rounds"] < 12

@@ -15,8 +15,10 @@ from whet.cli import app
 from whet.errors import InputError, MissingExtra, ModelError
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
 from whet.learn.training import engines, huggingface, model
+from whet.learn.training.batch import Merged, parts
 from whet.learn.training.compute import ComputeOptions
 from whet.learn.training.engines import EnginePlan, engine, found
+from whet.learn.training.learner import chosen_logprobs
 from whet.learn.training.local import LocalModels, adopted, use_compute
 from whet.learn.training.remote import RemoteModels
 from whet.learn.training.sampler import Sampler
@@ -293,6 +295,7 @@ def world(tmp_path, monkeypatch):
 
 def test_a_command_starts_the_policy_server_samples_beside_training_and_ends_it(world, tmp_path, capsys):
     words = [*world, "--rollouts", "policy", "--asynchronous", "--max-staleness", "1", "--steps", "5"]
+    words += ["--hand-over", "gloo"]
     assert run("train", "grpo", *words, "--output", tmp_path / "out", "--checkpoint-every", 3) == 0
     done = json.loads(capsys.readouterr().out)
     rows = [json.loads(row) for row in (tmp_path / "out" / "metrics.jsonl").read_bytes().splitlines()]
@@ -302,8 +305,29 @@ def test_a_command_starts_the_policy_server_samples_beside_training_and_ends_it(
     assert all(row["staleness"] <= 1 for row in rows)
     assert max(row["staleness"] for row in rows) > 0
     with Store(tmp_path / "out" / "runs.db") as store:
-        versions = {step.tokens.policy_version for run in store.trajectories() for step in run.steps}
+        calls = [step.tokens for run in store.trajectories() for step in run.steps]
+    versions = {call.policy_version for call in calls}
     assert {"0", "1", "4", "5"} <= versions
+    # The weights went through memory: what the engine said by the last ones is what they say here.
+    (version,) = json.loads((tmp_path / "out" / "bundle.json").read_bytes())["bundle"]
+    trained = model.load(Path(version["content"]["path"]))
+    last = [call for call in calls if call.policy_version == "5"][:32]
+    (part,) = parts(
+        [
+            Merged(
+                number,
+                [*call.prompt_ids, *call.output_ids],
+                list(range(len(call.prompt_ids), len(call.prompt_ids) + len(call.output_ids))),
+                list(call.logprobs),
+            )
+            for number, call in enumerate(last)
+        ]
+    )
+    with torch.no_grad():
+        assert float((chosen_logprobs(trained, part) - part.logprobs).abs().max()) < 1e-4
+        first = chosen_logprobs(model.load(tmp_path / "start"), part)
+        assert float((first - part.logprobs).abs().max()) > 0.01, "the first weights say something else"
+    assert sorted(path.name for path in (tmp_path / "out" / "engine").iterdir()) == [engines.LOG]
     log = (tmp_path / "out" / "engine" / engines.LOG).read_text()
     assert "on http://127.0.0.1:" in log
     assert LocalModels.shared().elsewhere is False
@@ -320,6 +344,10 @@ def test_what_an_engine_needs_is_said_before_it_is_started(world, tmp_path):
         run("train", "grpo", "--rollouts", "vllm", "--output", tmp_path / "out")
     with pytest.raises(InputError, match="how many there may be is --max-rollouts 40"):
         run("train", "grpo", *world, "--rollouts", 40, "--output", tmp_path / "out")
+    with pytest.raises(InputError, match="vLLM takes them by disk"):
+        run("train", "grpo", *world, "--rollouts", "vllm", "--hand-over", "nccl", "--output", tmp_path / "out")
+    with pytest.raises(InputError, match="takes full weights from disk alone"):
+        RemoteModels(VLLM("http://127.0.0.1:9/v1", "m"), tmp_path / "handed", by="gloo")
     words = [*world, "--lora-rank", 2, "--four-bit", "--rollouts", "policy", "--output", tmp_path / "four"]
     with pytest.raises(InputError, match="beside rounded ones"):
         run("train", "grpo", *words)

@@ -1,4 +1,7 @@
-"""PPO, A2C, GRPO, REINFORCE, AWR, PRM and the outcome reward model, whole, against references from their papers.
+"""Every method with an update of its own, whole, against references from the papers.
+
+SFT, STaR, DAgger, AWR, GRPO and its variants, RLOO, REINFORCE, PPO, A2C, DPO, IPO, Step-DPO, the reward models and PRM;
+KTO, WebRL and GLAM are in test_training_references.py.
 
 Every update that a method's own `step` makes is watched: the weights it starts from, its loss, its gradient.  The
 reference computes the same in float64, through transformers' forward, call by call, with nothing of the method's own.
@@ -7,6 +10,7 @@ at a time, which must show.
 """
 
 import asyncio
+import itertools
 import math
 import random
 from dataclasses import dataclass, replace
@@ -17,11 +21,16 @@ import torch
 from training_toys import context
 
 from whet.learn.optimizers.awr import AWR, AWROptions
+from whet.learn.optimizers.dagger import DAgger, DAggerOptions
+from whet.learn.optimizers.dpo import DPO, DPOOptions
 from whet.learn.optimizers.grpo import GRPO, GRPOOptions
 from whet.learn.optimizers.ppo import PPO, A2COptions, PPOOptions
 from whet.learn.optimizers.prm import PRM, PRMOptions
 from whet.learn.optimizers.reinforce import REINFORCE, REINFORCEOptions
 from whet.learn.optimizers.reward_model import RewardModel, RewardModelOptions
+from whet.learn.optimizers.rloo import RLOO, RLOOOptions
+from whet.learn.optimizers.sft import SFT, SFTOptions
+from whet.learn.optimizers.star import STaR, STaROptions
 from whet.learn.training.learner import Learner
 from whet.learn.training.local import LocalModels, fresh
 from whet.learn.training.model import ModelOptions, build, to_transformers
@@ -489,4 +498,317 @@ def test_the_outcome_reward_model_is_a_cross_entropy_of_success_at_the_end(updat
     assert distance(0) <= BOUND
     assert distance(2) <= BOUND
     for changes in ({"sign": -1.0}, {"place": -2}, {"all_runs": True}):
+        assert distance(2, **changes) > SEEN, changes
+
+
+def likelihoods(reference, runs):
+    """Of each run, the log-probabilities of what was chosen in it."""
+    return [reference.everything([run])[0] for run in runs]
+
+
+def test_sft_is_the_cross_entropy_of_what_succeeded(updates, tmp_path):
+    """The mean over the chosen tokens of all that is cloned, −log π."""
+    groups = recorded()
+    options = SFTOptions(
+        epochs=3, validation_share=0.0, part_tokens=60, optim=OptimOptions(learning_rate=0.02)
+    )
+    asyncio.run(SFT(options, models=LocalModels()).step(start(tmp_path), groups, context(tmp_path)))
+    assert len(updates) == 3
+
+    def distance(number, *, failed=False, by_run=False, sign=1.0):
+        wanted = Outcome.FAILURE if failed else Outcome.SUCCESS
+        reference = Reference(updates[number].weights)
+        own = likelihoods(reference, [run for run in counted(groups) if run.outcome is wanted])
+        mean = torch.stack([one.mean() for one in own]).mean() if by_run else torch.cat(own).mean()
+        return reference.distance(-sign * mean, updates[number])
+
+    assert distance(0) <= BOUND
+    assert distance(2) <= BOUND
+    for changes in ({"failed": True}, {"by_run": True}, {"sign": -1.0}):
+        assert distance(2, **changes) > SEEN, changes
+
+
+def test_star_clones_what_succeeded_from_the_base_in_each_round(updates, tmp_path):
+    """Zelikman et al. 2022, algorithm 1; with all rounds' successes, Yuan et al. 2023."""
+    options = STaROptions(steps=2, epochs=2, validation_share=0.0, accumulate=True, part_tokens=60)
+    star, bundle, state, everything = STaR(options, models=LocalModels()), start(tmp_path), None, []
+    for seed in range(2):
+        groups = recorded(seed)
+        everything.append([run for run in counted(groups) if run.outcome is Outcome.SUCCESS])
+        now = asyncio.run(star.step(bundle, groups, context(tmp_path, state=state)))
+        bundle, state = now.bundle, now.state
+    assert len(updates) == 4
+    for name, value in initial().items():
+        assert torch.equal(updates[2].weights[name], value), "the second round begins with the base"
+        assert torch.equal(updates[0].weights[name], value)
+
+    def distance(number, rounds):
+        reference = Reference(updates[number].weights)
+        own = likelihoods(reference, [run for one in everything[rounds] for run in one])
+        return reference.distance(-torch.cat(own).mean(), updates[number])
+
+    assert distance(1, slice(0, 1)) <= BOUND
+    assert distance(3, slice(0, 2)) <= BOUND
+    assert distance(3, slice(1, 2)) > SEEN, "the successes of the first round are kept"
+
+
+def test_dagger_clones_the_experts_answers_to_the_policys_own_prompts(updates, tmp_path):
+    """Ross et al. 2011, algorithm 3.1 with the policy acting: the cross-entropy over all states so far."""
+
+    def expert(task, step):
+        last = step.tokens.prompt_ids[-1]
+        return None if last % 3 == 0 else [4 + last % 11, 4 + last % 7]
+
+    options = DAggerOptions(steps=2, epochs=2, validation_share=0.0, part_tokens=60)
+    dagger, bundle, state, calls = DAgger(expert, options, models=LocalModels()), start(tmp_path), None, []
+    for seed in range(2):
+        groups = recorded(seed)
+        for step in (step for group in groups for run in group.trajectories for step in run.steps):
+            said = expert(None, step)
+            if said is not None:
+                calls.append((seed, Tokens(step.tokens.prompt_ids, tuple(said), (0.0, 0.0))))
+        now = asyncio.run(dagger.step(bundle, groups, context(tmp_path, state=state)))
+        bundle, state = now.bundle, now.state
+    assert len(updates) == 4
+
+    def distance(number, rounds):
+        reference = Reference(updates[number].weights)
+        own = [reference.read(call)[0] for seed, call in calls if seed in rounds]
+        return reference.distance(-torch.cat(own).mean(), updates[number])
+
+    assert distance(1, {0}) <= BOUND
+    assert distance(3, {0, 1}) <= BOUND
+    assert distance(3, {1}) > SEEN
+
+
+VARIANTS = {
+    # Yu et al. 2025, equation 8: by token over the whole batch, clipped higher above.
+    "dapo": {"aggregation": "dapo", "scale": "group", "clip_low": 0.2, "clip_high": 0.28},
+    # Liu et al. 2025: by token over a length that is the same for all, no deviation.
+    "dr_grpo": {"aggregation": "dr_grpo", "scale": "none", "completion_length": 16, "clip_high": 0.2},
+    # Zheng et al. 2025, equation 5: the ratio of a sequence is the geometric mean of its tokens'.
+    "gspo": {"aggregation": "grpo", "ratio": "sequence", "scale": "group", "clip_low": 0.03, "clip_high": 0.04},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_grpos_variants_are_their_papers(name, updates, tmp_path):
+    options = GRPOOptions(
+        **VARIANTS[name],
+        passes=2,
+        off_policy=True,
+        entropy_bonus=0.0,
+        part_tokens=60,
+        optim=OptimOptions(learning_rate=0.02),
+    )
+    groups, grpo = recorded(), GRPO(options, models=LocalModels())
+    asyncio.run(grpo.step(start(tmp_path), groups, context(tmp_path, baseline={"success": 0.5})))
+    assert len(updates) == 2
+    low, high = options.clip_low, options.clip_high
+
+    def distance(number, *, low=low, high=high, as_others=False, scaled=options.scale == "group"):
+        reference, losses = Reference(updates[number].weights), []
+        for group in groups:
+            runs = counted([group])
+            rewards = [sum(step.reward for step in run.steps) for run in runs]
+            deviation = np.std(rewards, ddof=1) + 1e-4 if scaled else 1.0
+            for run, reward in zip(runs, rewards, strict=True):
+                advantage = (reward - np.mean(rewards)) / deviation
+                chosen = reference.everything([run])[0]
+                difference = chosen - old_logprobs([run])
+                if (name == "gspo") != as_others:
+                    # The value is the mean's and each token has its own gradient's share of it.
+                    difference = difference.mean().expand(len(chosen))
+                ratio = difference.exp()
+                losses.append(-torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage))
+        if name == "dapo":
+            loss = torch.cat(losses).mean()
+        elif name == "dr_grpo":
+            loss = torch.cat(losses).sum() / (len(losses) * options.completion_length)
+        else:
+            loss = torch.stack([own.mean() for own in losses]).mean()
+        return reference.distance(loss, updates[number])
+
+    assert distance(0) <= BOUND
+    assert distance(1) <= BOUND
+    for changes in ({"low": math.inf}, {"high": math.inf}, {"as_others": True}, {"scaled": options.scale == "none"}):
+        assert distance(1, **changes) > SEEN, changes
+
+
+def test_rloo_is_the_papers(updates, tmp_path):
+    """Ahmadian et al. 2024, equations 8 and 9: a run is one action, and its divergence comes off its reward."""
+    options = RLOOOptions(
+        passes=2,
+        off_policy=True,
+        kl_coefficient=0.05,
+        clip_low=0.3,
+        clip_high=0.3,
+        part_tokens=60,
+        optim=OptimOptions(learning_rate=0.02),
+    )
+    groups, rloo = resampled(recorded(), initial()), RLOO(options, models=LocalModels())
+    # Near the weights that sampled them, so that not every ratio of a whole run is clipped.
+    shifts = itertools.cycle((-0.05, 0.02, 0.08))
+    groups = [
+        Group(
+            group.task,
+            [
+                replace(
+                    run,
+                    steps=[
+                        replace(
+                            step,
+                            tokens=replace(
+                                step.tokens, logprobs=tuple(p - abs(shift) for p in step.tokens.logprobs)
+                            ),
+                        )
+                        for step in run.steps
+                    ],
+                )
+                for run, shift in zip(group.trajectories, shifts, strict=False)
+            ],
+        )
+        for group in groups
+    ]
+    asyncio.run(rloo.step(start(tmp_path), groups, context(tmp_path, baseline={"success": 0.5})))
+    assert len(updates) == 2
+
+    def distance(number, *, beta=0.05, clip=0.3, leave_out=True, by_token=False):
+        reference, first, losses = Reference(updates[number].weights), Reference(updates[0].weights), []
+        for group in groups:
+            runs = counted([group])
+            rewards = []
+            for run in runs:
+                there = float(first.everything([run])[0].sum().detach())
+                penalty = beta * (float(old_logprobs([run]).sum()) - there)
+                rewards.append(sum(step.reward for step in run.steps) - penalty)
+            for place, run in enumerate(runs):
+                others = [r for at, r in enumerate(rewards) if at != place or not leave_out]
+                advantage = rewards[place] - np.mean(others)
+                difference = reference.everything([run])[0] - old_logprobs([run])
+                ratio = (difference if by_token else difference.sum()).exp()
+                gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+                losses.append(-gain.mean())
+        return reference.distance(torch.stack(losses).mean(), updates[number])
+
+    assert distance(0) <= BOUND
+    assert distance(1) <= BOUND
+    for changes in ({"beta": 0.0}, {"clip": math.inf}, {"leave_out": False}, {"by_token": True}):
+        assert distance(1, **changes) > SEEN, changes
+
+
+def compared(groups):
+    """Every two runs of a task, the better one first."""
+    pairs = []
+    for group in groups:
+        for one, other in itertools.combinations(counted([group]), 2):
+            worth = [sum(step.reward for step in run.steps) for run in (one, other)]
+            pairs.append((one, other) if worth[0] > worth[1] else (other, one))
+    return pairs
+
+
+@pytest.mark.parametrize("loss", ["dpo", "ipo"])
+def test_dpo_and_ipo_are_the_papers(loss, updates, tmp_path):
+    """Rafailov et al. 2023, equation 7, and Azar et al. 2023, equation 17, the margin by token."""
+    groups = recorded()
+    options = DPOOptions(
+        loss=loss,
+        beta=0.3,
+        per_task=None,
+        epochs=3,
+        validation_share=0.0,
+        part_tokens=60,
+        optim=OptimOptions(learning_rate=0.02),
+    )
+    asyncio.run(DPO(options, models=LocalModels()).step(start(tmp_path), groups, context(tmp_path)))
+    assert len(updates) == 3
+
+    def distance(number, *, beta=0.3, sign=1.0, by_token=loss == "ipo", compares=True):
+        reference, first, losses = Reference(updates[number].weights), Reference(updates[0].weights), []
+        for pair in compared(groups):
+            sides = []
+            for run in pair:
+                there = first.everything([run])[0].detach() if compares else 0.0
+                ratio = reference.everything([run])[0] - there
+                sides.append(ratio.mean() if by_token else ratio.sum())
+            margin = sign * (sides[0] - sides[1])
+            sigmoid = -(1.0 / (1.0 + (-beta * margin).exp())).log()
+            losses.append(sigmoid if loss == "dpo" else (margin - 1.0 / (2.0 * beta)) ** 2)
+        return reference.distance(torch.stack(losses).mean(), updates[number])
+
+    # IPO's gradient is what is left of two runs' that nearly cancel: their float32 rounding counts for more of it.
+    room = BOUND if loss == "dpo" else 5 * BOUND
+    assert distance(0) <= room
+    assert distance(2) <= room
+    for changes in ({"beta": 0.33}, {"sign": -1.0}, {"by_token": loss == "dpo"}, {"compares": False}):
+        assert distance(2, **changes) > SEEN, changes
+
+
+def test_step_dpo_compares_two_answers_to_one_prompt(updates, tmp_path):
+    """Lai et al. 2024: DPO over the tokens of the step at which two runs part."""
+    groups = []
+    for task in range(2):
+        prompt = (4 + task, 5, 6)
+        runs = []
+        for number, reward in enumerate((1.0, -0.5, 0.25)):
+            ids = tuple(7 + (task + number + place) % 9 for place in range(2 + number))
+            first = Step(reward=reward, tokens=Tokens(prompt, ids, (-2.5,) * len(ids)))
+            after = Step(reward=0.0, tokens=Tokens((*prompt, *ids, 4), (8, 9), (-2.5, -2.5)))
+            runs.append(Trajectory(task=Task(id=f"t{task}"), steps=[first, after], outcome=Outcome.FAILURE))
+        groups.append(Group(Task(id=f"t{task}"), runs))
+    options = DPOOptions(
+        pairs="step",
+        beta=0.3,
+        epochs=3,
+        validation_share=0.0,
+        part_tokens=60,
+        optim=OptimOptions(learning_rate=0.02),
+    )
+    asyncio.run(DPO(options, models=LocalModels()).step(start(tmp_path), groups, context(tmp_path)))
+    assert len(updates) == 3
+
+    def distance(number, *, whole=False):
+        reference, first, losses = Reference(updates[number].weights), Reference(updates[0].weights), []
+
+        def gain(run):
+            calls = [step.tokens for step in run.steps[: None if whole else 1]]
+            return sum(reference.read(c)[0].sum() - first.read(c)[0].sum().detach() for c in calls)
+
+        for group in groups:
+            best, *others = sorted(group.trajectories, key=lambda run: -run.steps[0].reward)
+            for worse in others:
+                losses.append(-(1.0 / (1.0 + (-0.3 * (gain(best) - gain(worse))).exp())).log())
+        return reference.distance(torch.stack(losses).mean(), updates[number])
+
+    assert distance(0) <= BOUND
+    assert distance(2) <= BOUND
+    assert distance(2, whole=True) > SEEN
+
+
+def test_the_reward_model_is_instructgpts_with_a_term_that_centres(updates, tmp_path):
+    """Ouyang et al. 2022, equation 1, and Eisenstein et al. 2023: −log σ(r_w − r_l) + c (r_w + r_l)²."""
+    groups = recorded()
+    options = RewardModelOptions(
+        centring=0.05,
+        epochs=3,
+        validation_share=0.0,
+        part_tokens=60,
+        optim=OptimOptions(learning_rate=0.02),
+    )
+    asyncio.run(RewardModel(options, models=LocalModels()).step(start(tmp_path), groups, context(tmp_path)))
+    assert len(updates) == 3
+
+    def distance(number, *, sign=1.0, centring=0.05, place=-1):
+        reference, losses = Reference(updates[number].weights), []
+        for pair in compared(groups):
+            better, worse = (
+                reference.number(reference.read(run.steps[-1].tokens)[2][place]) for run in pair
+            )
+            likely = 1.0 / (1.0 + (-sign * (better - worse)).exp())
+            losses.append(centring * (better + worse) ** 2 - likely.log())
+        return reference.distance(torch.stack(losses).mean(), updates[number])
+
+    assert distance(0) <= BOUND
+    assert distance(2) <= BOUND
+    for changes in ({"sign": -1.0}, {"centring": 0.0}, {"place": -2}):
         assert distance(2, **changes) > SEEN, changes

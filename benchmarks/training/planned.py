@@ -4,13 +4,16 @@
 
 Each row is a process of its own, which loads a Llama of random weights and makes two updates of cross-entropy on
 parts of the planned size.  Measured is its anonymous memory at the peak (sampled every 2 ms), over what it held
-before it loaded; file pages of the weights, which the system may drop, are not in it.
+when it had done the same with a model of one narrow layer: the libraries' own memory (some 170 MB, of which
+transformers' and peft's classes are loaded with the first model) is no model's.  File pages of the weights, which the
+system may drop, are not in it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -62,14 +65,14 @@ class Peak:
         return self.most
 
 
-def written(folder: Path, layers: int) -> None:
+def written(folder: Path, layers: int, width: int = 512) -> None:
     """A Llama of random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=512,
-        intermediate_size=1_408,
+        vocab_size=VOCABULARY if width == 512 else 512,
+        hidden_size=width,
+        intermediate_size=width * 11 // 4,
         num_hidden_layers=layers,
         num_attention_heads=8,
         num_key_value_heads=4,
@@ -77,11 +80,9 @@ def written(folder: Path, layers: int) -> None:
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-def inside(folder: Path, options: dict[str, Any]) -> int:
-    """Bytes that two updates took at their peak, over those before the model was loaded."""
+def trained(folder: Path, options: dict[str, Any], tokens: int) -> None:
+    """Load a model and make two updates, each of two parts of these tokens."""
     import random
-
-    import torch
 
     from whet.learn.training import huggingface
     from whet.learn.training.batch import Merged, parts
@@ -90,28 +91,35 @@ def inside(folder: Path, options: dict[str, Any]) -> int:
     from whet.learn.training.learner import Learner, cloning_loss
     from whet.learn.training.options import OptimOptions, SFTOptions
 
-    torch.set_num_threads(1)
-    rng = random.Random(0)
-    rows = [[rng.randrange(VOCABULARY) for _ in range(LENGTH)] for _ in range(2 * PART // LENGTH)]
-    cut = parts(
-        [
-            Merged(number, row, list(range(1, LENGTH)), [0.0] * (LENGTH - 1))
-            for number, row in enumerate(rows)
-        ],
-        PART,
-    )
-    import transformers  # noqa: F401  # its own memory is no model's
-
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    before, peak = anonymous(), Peak()
     rank = options.get("lora_rank", 0)
     compute = ComputeOptions(
         device="cpu", dtype=options.get("dtype", "float32"), recompute=options.get("recompute", False)
     )
     network = huggingface.load(folder, lora=LoRAOptions(rank=rank) if rank else None, compute=compute)
     learner = Learner(network, OptimOptions(), rates=SFTOptions.rates)
+    rng, length = random.Random(0), min(LENGTH, tokens)
+    rows = [[rng.randrange(network.vocab_size) for _ in range(length)] for _ in range(2 * tokens // length)]
+    cut = parts(
+        [
+            Merged(number, row, list(range(1, length)), [0.0] * (length - 1))
+            for number, row in enumerate(rows)
+        ],
+        tokens,
+    )
     for _ in range(2):
         learner.update(cut, cloning_loss(cut), rate=1e-5)
+
+
+def inside(place: Path, options: dict[str, Any]) -> int:
+    """Bytes that training took at its peak, over those before the model was loaded."""
+    import torch
+
+    torch.set_num_threads(1)
+    trained(place / "first", options, 64)
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    before, peak = anonymous(), Peak()
+    trained(place / "m", options, PART)
     return peak.ended() - before
 
 
@@ -124,6 +132,7 @@ def main(layers: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "m"
         written(folder, layers)
+        written(Path(place) / "first", 1, width=64)
         model = sizes_of(folder)
         for name, options in ROWS:
             plan = planned(
@@ -136,7 +145,7 @@ def main(layers: int) -> list[dict[str, Any]]:
                 part_tokens=PART,
             )
             done = subprocess.run(
-                [sys.executable, __file__, "--inside", str(folder), json.dumps(options)],
+                [sys.executable, __file__, "--inside", place, json.dumps(options)],
                 stdout=subprocess.PIPE,
                 check=True,
                 text=True,
@@ -144,6 +153,7 @@ def main(layers: int) -> list[dict[str, Any]]:
                 env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"},
             )
             measured = int(done.stdout.split()[-1])
+            print(f"{name} done", file=sys.stderr, flush=True)
             rows.append(
                 {
                     "trains": name,

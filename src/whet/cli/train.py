@@ -268,7 +268,7 @@ def _rates(defaults: Any) -> dict[str, str]:
 
 def _advanced(defaults: Any) -> dict[str, list[str]]:
     """The method's other options by topic: its own, then those of each dataclass inside its options."""
-    topics: dict[str, list[str]] = {"Advanced": ["ids_only", "rollouts_options"]}
+    topics: dict[str, list[str]] = {"Advanced": ["ids_only", "rollouts_options", "hand_over"]}
     for key, option in flattened(defaults).items() if defaults is not None else ():
         if key not in TOPICS[""]:
             title = f"Advanced: {option.path[0]}" if len(option.path) > 1 else "Advanced"

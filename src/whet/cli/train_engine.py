@@ -61,7 +61,7 @@ def sampling_elsewhere(common: TrainArguments, options: Any, folder: Path) -> It
     )
     handed = folder / "engine"
     with engine(plan, handed) as server:
-        models = RemoteModels(server, handed)
+        models = RemoteModels(server, handed, by=common.hand_over)
         try:
             with models.as_shared():
                 yield models

@@ -128,6 +128,9 @@ class TrainArguments:
     --agent, policy does."""
     rollouts_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options for the engine that is started, as one text: "--gpu-memory-utilization 0.5"."""
+    hand_over: Literal["disk", "gloo", "nccl"] = "disk"
+    """How all weights reach that engine (LoRA factors go as adapters, by disk): disk writes them where both can read;
+    gloo and nccl send them through memory to policy or sglang on this machine, nccl between two GPUs."""
     asynchronous: bool = False
     """Sample the next rounds while this one is learned from, at most --max-staleness rounds ahead (2 if omitted); what
     comes later is dropped and counted. Samples from --rollouts, or from policy."""
@@ -191,10 +194,10 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
     own = methods[name].own
     if not common.fresh:
         asked_for = (common.tasks_file, common.policy, common.episodes, common.system, common.max_rollouts)
-        if any(asked_for) or common.rollouts or common.asynchronous:
+        if any(asked_for) or common.rollouts or common.asynchronous or common.hand_over != "disk":
             raise InputError(
-                "--tasks-file, --episodes, --policy, --system, --rollouts, --asynchronous and --max-rollouts need an "
-                "environment or an agent: give it with --env or --agent"
+                "--tasks-file, --episodes, --policy, --system, --rollouts, --hand-over, --asynchronous and "
+                "--max-rollouts need an environment or an agent: give it with --env or --agent"
             )
         if common.round_tasks and not own:
             raise InputError(f"{name} learns from all its trajectories at once: omit --round-tasks")
@@ -205,6 +208,11 @@ def refuse_mixed(name: str, common: TrainArguments, methods: Mapping[str, Method
     if common.data is not None or common.store is not None:
         raise InputError(
             "give a record (--data or --store) or what to sample in (--env or --agent), not both"
+        )
+    if common.hand_over != "disk" and (not common.elsewhere or common.rollouts == "vllm"):
+        raise InputError(
+            "--hand-over gloo and nccl are for an engine that takes weights through memory: --rollouts policy or "
+            "sglang; vLLM takes them by disk"
         )
     if common.elsewhere and common.model in ("tiny", ""):
         raise InputError(

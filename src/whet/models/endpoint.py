@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, ModelError
@@ -166,3 +166,19 @@ class Endpoint:
 
     def _hidden(self, text: str) -> str:
         return text.replace(self._key, "[key]") if self._key else text
+
+
+class AtEndpoint:
+    """What speaks through an Endpoint: opened by `async with`, or closed by `aclose` at the end."""
+
+    _endpoint: Endpoint
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._endpoint.aclose()

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import msgspec
 
 from ..errors import InputError, ModelError
 from ..escapes import read_json
 from ..types import Json, digest
-from .endpoint import Endpoint, Retry
+from .base import AttemptRefused
+from .endpoint import AtEndpoint, Endpoint, Retry
 from .sampling import Sampled
 from .wire.neutral import trainable
 
@@ -57,7 +58,7 @@ class TokenAnswer:
     """As the engine tags it; None if it does not."""
 
 
-class EngineServer(ABC):
+class EngineServer(AtEndpoint, ABC):
     """A server of one policy and its adapters.
 
     Args:
@@ -98,16 +99,6 @@ class EngineServer(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_url!r}, {self.model!r})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        await self._endpoint.aclose()
 
     def sampler(self, *, greedy: bool = False, temperature: float = 1.0) -> RemoteSampler:
         """Samples from the policy, whatever weights it has by then."""
@@ -174,6 +165,44 @@ class EngineServer(ABC):
     async def _load_weights(self, folder: Path, policy_version: str) -> None:
         """Replace the weights; no call is under way."""
 
+    takes_groups = False
+    """True if full weights can also come by a process group of trainer and engine, by SGLang's routes."""
+
+    async def join_group(self, meeting: Mapping[str, Json]) -> None:
+        """Have the engine join a process group, for weights that come by it; returns when both are in it.
+
+        Args:
+            meeting: `master_address`, `master_port`, `rank_offset`, `world_size`, `group_name` and `backend`.
+
+        Raises:
+            ModelError: it did not join.
+        """
+        await self.did("/init_weights_update_group", dict(meeting))
+
+    async def take_weights(
+        self, tensors: Mapping[str, Json], group: str, send: Callable[[], Awaitable[None]], policy_version: str
+    ) -> None:
+        """Have the policy's weights replaced by what is sent through a group that the engine has joined.
+
+        Args:
+            tensors: `names`, `dtypes` and `shapes`, in the order in which they are sent.
+            send: sends them, while the engine receives.
+
+        Raises:
+            ModelError: the engine did not take them.
+        """
+        body = {**tensors, "group_name": group, "flush_cache": True, "weight_version": policy_version}
+        async with self.standing_still():
+            sending = asyncio.ensure_future(send())
+            try:
+                # Once: what is sent is sent, and an engine that is asked again would wait for it in vain.
+                await self.did("/update_weights_from_distributed", body, once=True)
+                await sending
+            except BaseException:
+                sending.cancel()
+                raise
+            self.policy_version = policy_version
+
     async def load_weights(self, folder: Path, *, policy_version: str | None = None) -> None:
         """Have the policy's weights replaced by those in a folder.
 
@@ -214,8 +243,18 @@ class EngineServer(ABC):
 
     # -- HTTP ---------------------------------------------------------------------------------
 
-    async def post(self, path: str, body: Json) -> Json:
+    async def did(self, path: str, body: Json, *, once: bool = False) -> None:
+        """Post, and refuse an answer that says it came to nothing: SGLang says so with status 200 or 400."""
+        answer: Any = await self.post(path, body, once=once)
+        if isinstance(answer, dict) and answer.get("success") is False:
+            problem = answer.get("message") or answer.get("error_message") or answer
+            raise ModelError(f"{path} at {self.base_url}: it was not taken: {problem}")
+
+    async def post(self, path: str, body: Json, *, once: bool = False) -> Json:
         """The answer of a route, decoded where it is JSON.
+
+        Args:
+            once: the first failure is final.
 
         Raises:
             ModelError: no answer, after retries.
@@ -229,8 +268,13 @@ class EngineServer(ABC):
             except msgspec.DecodeError:
                 return answer.decode(errors="replace")  # vLLM says in words that an adapter was loaded
 
-        asked: Callable[[], Awaitable[Json]] = attempt
-        return await self._endpoint.insist(path.partition("?")[0], asked)
+        subject, asked = path.partition("?")[0], attempt
+        if not once:
+            return await self._endpoint.insist(subject, asked)
+        try:
+            return await asked()
+        except AttemptRefused as refusal:
+            raise self._endpoint.error(subject, refusal) from refusal
 
 
 class RemoteSampler:

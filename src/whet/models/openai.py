@@ -15,7 +15,7 @@ import msgspec
 from ..errors import BudgetExceeded, ModelError
 from .base import AttemptRefused, Chunk, Completion, Messages, ModelRequest, text_of
 from .budget import Meter
-from .endpoint import Endpoint, Retry
+from .endpoint import AtEndpoint, Endpoint, Retry
 from .prices import known_prices, price_for
 from .spending import Price, Reservation, estimate
 from .wire import chat
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 
-class OpenAIModel:
+class OpenAIModel(AtEndpoint):
     """A model behind an OpenAI-compatible endpoint.
 
     Use it as `async with OpenAIModel(...) as model:`, or call `aclose` at the end.
@@ -67,16 +67,6 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.base_url!r}, {self.name!r})"
-
-    async def __aenter__(self) -> OpenAIModel:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
-        await self._endpoint.aclose()
 
     async def complete(self, messages: Messages, **settings: Any) -> Completion:
         """One answer; see `Model.complete`.

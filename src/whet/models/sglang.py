@@ -1,7 +1,8 @@
 """A sampler behind a URL: SGLang, by its native routes.
 
 Token ids go to `/generate` and come back with their log-probabilities.  New weights go in as SGLang documents it: full
-weights by `/update_weights_from_disk`, LoRA factors by `/load_lora_adapter` (SGLang: `--enable-lora`), each version
+weights by `/update_weights_from_disk`, or through memory by `/init_weights_update_group` and
+`/update_weights_from_distributed`, LoRA factors by `/load_lora_adapter` (SGLang: `--enable-lora`), each version
 under a name of its own.  The server reads weights from a folder, so both must see the same file system.  A seed is
 kept to if the server was started with `--enable-deterministic-inference`.
 """
@@ -30,6 +31,7 @@ class _Answer(msgspec.Struct):
 class SGLang(EngineServer):
     """A server of one policy and its adapters; arguments as of EngineServer."""
 
+    takes_groups = True
     _advice = "Serve the model with a version of SGLang whose /generate has return_logprob."
 
     async def _generate(self, request: TokenRequest) -> TokenAnswer:
@@ -62,20 +64,13 @@ class SGLang(EngineServer):
 
     async def load_adapter(self, name: str, folder: Path, *, policy_version: str | None = None) -> None:
         """As `EngineServer.load_adapter`."""
-        await self._did("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
+        await self.did("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder.resolve())})
         self.policy_version = policy_version or name
 
     async def unload_adapter(self, name: str) -> None:
         """As `EngineServer.unload_adapter`."""
-        await self._did("/unload_lora_adapter", {"lora_name": name})
+        await self.did("/unload_lora_adapter", {"lora_name": name})
 
     async def _load_weights(self, folder: Path, policy_version: str) -> None:
         body = {"model_path": str(folder), "weight_version": policy_version, "flush_cache": True}
-        await self._did("/update_weights_from_disk", body)
-
-    async def _did(self, path: str, body: Json) -> None:
-        """Post, and refuse an answer that says it came to nothing: SGLang says so with status 200 or 400."""
-        answer: Any = await self.post(path, body)
-        if isinstance(answer, dict) and answer.get("success") is False:
-            problem = answer.get("message") or answer.get("error_message") or answer
-            raise ModelError(f"{path} at {self.base_url}: it was not taken: {problem}")
+        await self.did("/update_weights_from_disk", body)

@@ -107,3 +107,9 @@ class VLLM(EngineServer):
         await self.wake_up("weights")
         await self.load_weights(folder, policy_version=policy_version)
         await self.wake_up("kv_cache")
+
+
+class WhetPolicies(VLLM):
+    """`whet serve-policy`: vLLM's routes, and SGLang's for weights that come through memory."""
+
+    takes_groups = True

@@ -11,7 +11,6 @@ import secrets
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,9 +28,10 @@ from ...escapes import read_json
 from ...models.endpoint import Retry, check_address
 from ...models.engine import EngineServer
 from ...models.sglang import SGLang
-from ...models.vllm import VLLM
+from ...models.vllm import VLLM, WhetPolicies
 from ...record.store.bundles import BUNDLE_FILE, read_bundle
 from .huggingface import ADAPTER_CONFIG
+from .remote import free_port
 
 KEY = "WHET_ROLLOUTS_KEY"
 """Environment variable with the key of an engine that is given by its address."""
@@ -91,7 +91,7 @@ def engine(plan: EnginePlan, folder: Path) -> Iterator[EngineServer]:
     if plan.where not in _COMMANDS:
         yield found(plan.where, os.environ.get(KEY))
         return
-    key, port = secrets.token_urlsafe(24), _free_port()
+    key, port = secrets.token_urlsafe(24), free_port()
     url = f"http://127.0.0.1:{port}/v1"
     command, environment = _COMMANDS[plan.where](plan, port, folder, key)
     command += shlex.split(plan.options)
@@ -108,8 +108,7 @@ def engine(plan: EnginePlan, folder: Path) -> Iterator[EngineServer]:
         )
         stack.callback(_end, process)
         _wait(process, url, key, folder / LOG)
-        kind = SGLang if plan.where == "sglang" else VLLM
-        yield kind(url, NAME, api_key=key, retry=PATIENT)
+        yield _CLIENTS[plan.where](url, NAME, api_key=key, retry=PATIENT)
 
 
 def found(url: str, key: str | None) -> EngineServer:
@@ -122,12 +121,14 @@ def found(url: str, key: str | None) -> EngineServer:
     check_address(base, key, ("--rollouts", KEY))
     try:
         models = _get(f"{base}/v1/models", key)
-        name = str(models["data"][0]["id"])
-    except (OSError, KeyError, IndexError, TypeError) as error:
+        name, own = str(models["data"][0]["id"]), models["data"][0].get("owned_by") == "whet"
+    except (OSError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise InputError(
             f"nothing at {base}/v1/models says which model is served there ({error}). Is the server running, and is "
             f"its key in {KEY}?"
         ) from error
+    if own:
+        return WhetPolicies(f"{base}/v1", name, api_key=key, retry=PATIENT)
     try:
         about = _get(f"{base}/get_model_info", key)
         sglang = isinstance(about, dict) and "model_path" in about
@@ -203,6 +204,7 @@ def _sglang(plan: EnginePlan, port: int, folder: Path, key: str) -> tuple[list[s
 
 
 _COMMANDS = {"policy": _policy, "vllm": _vllm, "sglang": _sglang}
+_CLIENTS: Mapping[str, type[EngineServer]] = {"policy": WhetPolicies, "vllm": VLLM, "sglang": SGLang}
 
 
 class MissingEngine(MissingExtra):
@@ -216,12 +218,6 @@ class MissingEngine(MissingExtra):
 def _program(name: str) -> str | None:
     beside = Path(sys.executable).with_name(name)
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, key: str, log: Path) -> None:

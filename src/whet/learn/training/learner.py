@@ -26,7 +26,7 @@ from ...types import Json, Version, new_id
 from . import model, processes, sharding
 from .batch import Merged, MicroBatch
 from .batch import parts as cut_into_parts
-from .network import Network, adapted, explained, predict, pretrained, saved
+from .network import Network, adapted, computing, explained, predict, pretrained, saved
 from .optim import MuonAdamW, OptimOptions
 from .options import LearningRates
 from .predictions import Predictions
@@ -226,6 +226,7 @@ class Learner:
         learned: dict[str, Json] = {
             "policy_version": self.policy_version,
             "optim": msgspec.to_builtins(self.options),
+            "compute": computing(self.decoder),
         }
         return saved(self.decoder, resource, path, parent, {**meta, **learned})
 

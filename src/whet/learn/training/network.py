@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError, TrainingRefused
 from ...types import Json, Version
-from . import model
+from . import model, recomputing
 from .batch import MicroBatch
 from .forward import fuse, hidden_states
 from .huggingface import CausalLM
@@ -36,6 +36,18 @@ def adapted(network: Network) -> bool:
     """True if LoRA factors are trained and not all weights."""
     # What a server trains beside its own copy of a model is factors too.
     return pretrained(network) and getattr(network, "adapted", True)
+
+
+def computing(network: Network) -> dict[str, Json]:
+    """Where a network computes, in which numbers, and whether activations are computed again."""
+    if isinstance(network, Decoder):
+        return {"device": "cpu", "dtype": "float32", "recompute": False}
+    dtype = network.layer_dtype or network.model.get_input_embeddings().weight.dtype
+    return {
+        "device": network.device.type,
+        "dtype": str(dtype).removeprefix("torch."),
+        "recompute": recomputing.enabled(network.model),
+    }
 
 
 def predict(network: Network, part: MicroBatch, temperature: float = 1.0) -> Predictions:

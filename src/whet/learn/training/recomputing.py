@@ -27,6 +27,11 @@ def enable(model: Any) -> bool:
     return bool(layers)
 
 
+def enabled(model: nn.Module) -> bool:
+    """True if a model's layers recompute."""
+    return any(isinstance(module, _Recomputing) for module in model.modules())
+
+
 def _recomputing(layer: type[nn.Module]) -> type[nn.Module]:
     if layer not in _classes:
         # Under the same name, by which `_no_split_modules` and FSDP find it.

@@ -164,7 +164,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
-    _replace(job.output / RECORD, {**record, "settled": _settled(job, done), **_ended(status, done.reason)})
+    _replace(job.output / RECORD, {**record, "settled": _settled(job, done, optimizer), **_ended(status, done.reason)})
     metrics = done.metrics[-1] if done.metrics else {}
     return Trained(done.bundle, metrics, done.rounds, done.reason, surveyed, verdict, ungated)
 
@@ -434,11 +434,18 @@ def _recorded(job: TrainingJob) -> dict[str, Json]:
     return record
 
 
-def _settled(job: TrainingJob, done: Improvement) -> dict[str, Json]:
-    """The options that were omitted, as they were settled by what was trained."""
+def _settled(job: TrainingJob, done: Improvement, optimizer: Optimizer) -> dict[str, Json]:
+    """The options that were omitted, as they were settled by what was trained and where."""
     version = done.bundle.get(job.resource)
-    optim = version.meta.get("optim") if version is not None else None
-    return {f"optim.{name}": value for name, value in optim.items()} if isinstance(optim, dict) else {}
+    about = version.meta if version is not None else {}
+    optim, compute = about.get("optim"), about.get("compute")
+    settled: dict[str, Json] = {}
+    if isinstance(optim, dict):
+        settled |= {f"optim.{name}": value for name, value in optim.items()}
+    if isinstance(compute, dict):
+        settled |= compute
+    part_tokens = getattr(getattr(optimizer, "options", None), "part_tokens", None)
+    return settled | ({} if part_tokens is None else {"part_tokens": part_tokens})
 
 
 def _ended(status: str, reason: str) -> dict[str, Json]:

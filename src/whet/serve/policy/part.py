@@ -16,7 +16,7 @@ from ...types import Json
 from ..asgi import HttpRoute, Refused, Request, Response, Role, answer, reads, writes
 from .answers import Choice, ChoiceText, head, used
 from .requests import ChatRequest, CompletionRequest, GenerationRequest, read_chat, read_completion
-from .weights import LoRA, Reload, Unload, WeightLoader
+from .weights import JoinGroup, LoRA, Reload, TakeWeights, Unload, WeightLoader
 
 _TAG = "x-whet-policy-version"
 Reads = Callable[[dict[str, Any], Any, int], GenerationRequest]
@@ -54,6 +54,8 @@ class PolicyPart:
             ("/v1/load_lora_adapter", self._load_adapter, "Serve LoRA factors under a name", LoRA),
             ("/v1/unload_lora_adapter", self._unload_adapter, "Stop serving a name", Unload),
             ("/collective_rpc", self._reload, "Load other weights: reload_weights alone", Reload),
+            ("/init_weights_update_group", self._join, "Join a trainer's process group", JoinGroup),
+            ("/update_weights_from_distributed", self._take, "Load weights that come by it", TakeWeights),
             ("/reset_prefix_cache", self._nothing, "Does nothing: no cache outlives its weights", None),
         )
         return own + [
@@ -183,6 +185,16 @@ class PolicyPart:
         assert self.weights is not None
         served = await asyncio.to_thread(self.weights.reload, await request.json(Reload))
         return answer({"results": [{"name": served.name, "policy_version": served.policy_version}]})
+
+    async def _join(self, request: Request) -> Response:
+        assert self.weights is not None
+        await asyncio.to_thread(self.weights.join, await request.json(JoinGroup))
+        return answer({"success": True})
+
+    async def _take(self, request: Request) -> Response:
+        assert self.weights is not None
+        served = await asyncio.to_thread(self.weights.take, await request.json(TakeWeights))
+        return answer({"success": True, "policy_version": served.policy_version})
 
     async def _nothing(self, request: Request) -> Response:
         return answer({})

@@ -1,4 +1,5 @@
-"""The ways in which versions come in: by vLLM's routes, from folders that were allowed, or from a store.
+"""The ways in which versions come in: by vLLM's routes, from folders that were allowed, by SGLang's, through memory
+from a trainer on this machine, or from a store.
 
 A request may name a folder only below those that were allowed when the server was started; with
 none, it may name none.  What comes in is loaded beside what is served and then takes its name over.
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from ...errors import InputError, NotFoundError, WhetError
+from ...learn.training.huggingface import CausalLM
 from ...learn.training.network import Network
 from ...learn.training.serving.host import Host, ServedVersion
 from ...learn.training.serving.loading import Loaded, from_folder, from_version
 from ...learn.training.serving.text import TextCodec
+from ...learn.training.weight_group import LOOPBACK, WeightGroup, named_dtype
 from ...record.store import Store
-from ...types import Version
+from ...types import Version, new_id
 
 
 class LoRA(msgspec.Struct):
@@ -47,6 +51,28 @@ class Reload(msgspec.Struct):
     timeout: float | None = None
 
 
+class JoinGroup(msgspec.Struct):
+    """The body of `/init_weights_update_group`, as SGLang has it."""
+
+    master_address: str
+    master_port: int
+    rank_offset: int
+    world_size: int
+    group_name: str
+    backend: str = "nccl"
+
+
+class TakeWeights(msgspec.Struct):
+    """The body of `/update_weights_from_distributed`, as SGLang has it."""
+
+    names: list[str]
+    dtypes: list[str]
+    shapes: list[list[int]]
+    group_name: str
+    weight_version: str | None = None
+    flush_cache: bool = True
+
+
 class WeightLoader:
     """Takes up weights that a request names.
 
@@ -63,6 +89,7 @@ class WeightLoader:
         self._allowed = [folder.resolve() for folder in allowed]
         self._one = threading.Lock()
         """Loading takes memory; one at a time."""
+        self._groups: dict[str, WeightGroup] = {}
 
     def adapter(self, adapter: LoRA) -> ServedVersion:
         """Serve factors under a name of their own.
@@ -107,6 +134,61 @@ class WeightLoader:
             loaded = from_folder(self._folder(path), base=None)
             served = self._publish(self.name, loaded)
             self._base = loaded.network
+            return served
+
+    def join(self, request: JoinGroup) -> None:
+        """Join a trainer's process group, by which weights come.
+
+        Raises:
+            InputError: the trainer is on another machine, or the server was not allowed to take weights.
+            TrainingRefused: it did not come.
+        """
+        if not self._allowed:
+            raise InputError("this server takes no weights; start it with --allow-weights DIR")
+        if request.master_address not in LOOPBACK:
+            raise InputError(
+                f"weights are taken from a trainer on this machine alone, not from {request.master_address}; hand them "
+                "over by disk"
+            )
+        group = WeightGroup(
+            request.master_address,
+            request.master_port,
+            rank=request.rank_offset,
+            size=request.world_size,
+            backend=request.backend,
+            name=request.group_name,
+        )
+        # One at a time: a trainer that went without a word leaves its group behind.
+        for left in self._groups.values():
+            left.close()
+        self._groups = {request.group_name: group}
+
+    def take(self, request: TakeWeights) -> ServedVersion:
+        """Serve the policy with the weights that come by a group, in the place of its own.
+
+        Raises:
+            InputError: no such group was joined, or these are not the weights of this policy.
+        """
+        group = self._groups.get(request.group_name)
+        if group is None:
+            raise InputError(f"no group {request.group_name!r} was joined here; join by /init_weights_update_group")
+        if isinstance(self._base, CausalLM) and self._base.adapted:
+            raise InputError("LoRA factors are served here, and full weights cannot take their place")
+        dtypes = [named_dtype(name) for name in request.dtypes]
+        coming = list(zip(request.names, dtypes, request.shapes, strict=True))
+        with self._one:
+            own = {name: list(weight.shape) for name, weight in self._base.weights().items()}
+            if own != {name: list(shape) for name, _, shape in coming}:
+                odd = sorted(set(own) ^ set(request.names)) or ["a shape"]
+                raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
+            network = self._base.copy()
+            with torch.no_grad():
+                weights = network.weights()
+                for name, tensor in group.receive(coming):
+                    weights[name].copy_(tensor)
+            version = request.weight_version or new_id()
+            served = self._publish(self.name, Loaded(network, version, None, None))
+            self._base = network
             return served
 
     def _publish(self, name: str, loaded: Loaded) -> ServedVersion:
