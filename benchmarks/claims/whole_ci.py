@@ -156,6 +156,9 @@ class Workflow:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=workspace, check=True, capture_output=True, text=True
         ).stdout.strip()
+        # As `actions/checkout` has it: a pull request is checked merged with what it is against.
+        team = ("git", "-c", "user.name=runner", "-c", "user.email=runner@localhost")
+        subprocess.run([*team, "merge", "-q", "--no-edit", "origin/main"], cwd=workspace, check=True)
         described = yaml.safe_load(
             (workspace / ".github" / "workflows" / "whet.yml").read_text(encoding="utf-8")
         )
