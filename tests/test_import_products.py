@@ -160,7 +160,9 @@ def test_a_broken_line_is_told_by_its_number_and_the_others_are_recorded(
 
 def test_people_sessions_and_tags_may_be_numbers(tmp_path: Path) -> None:
     lines = (FOLDER / "langsmith" / "runs.jsonl").read_text()
-    changed = lines.replace('"user_id": "ada"', '"user_id": 41').replace('"thread_id": "monday"', '"thread_id": 7')
+    changed = lines.replace('"user_id": "ada"', '"user_id": 41').replace(
+        '"thread_id": "monday"', '"thread_id": 7'
+    )
     assert changed != lines
     (tmp_path / "runs.jsonl").write_text(changed)
     assert bring("langsmith", tmp_path / "runs.jsonl", store=tmp_path / "runs.db") == 0

@@ -207,7 +207,9 @@ def measure(data: Path, folder: Path) -> list[Noted]:
             false.append(len(found(refine(untouched.rows, seed=seed), "mislabelled")) / len(untouched.rows))
         precision, recall = (fmean(column) for column in zip(*labels, strict=True))
         least, greatest = beyond(gains)
-        beside = "{:.2f} / {:.2f}".format(*map(fmean, zip(*others, strict=True))) if others else "not installed"
+        beside = (
+            "{:.2f} / {:.2f}".format(*map(fmean, zip(*others, strict=True))) if others else "not installed"
+        )
         noted.append(
             Noted(
                 name,
