@@ -14,7 +14,7 @@ from commands import answered, command
 from whet.errors import GateError, InputError, NotFoundError
 from whet.judge import reward
 from whet.judge.agent_env import calls
-from whet.judge.hacking import detect, traits
+from whet.judge.hacking import Traits, detect, traits
 from whet.learn.experiment import Experiment
 from whet.learn.loop import Context, Update
 from whet.record.reviewing import EXPLOIT, clear, confirm, exploits, put_findings
@@ -376,3 +376,67 @@ def test_a_learners_folder_is_not_released_elsewhere_while_its_own_record_has_a_
     with Store(tmp_path / "runs.db") as own:
         clear(own, put.id, by="Ada", why="a track")
     assert command(capsys, *words).returncode == 0
+
+
+# -- length, where the score is of the text alone ---------------------------------------------------
+
+FILLER = "we are always glad to be asked and there is much more to say of it whenever you like to hear it"
+
+
+def by_content(question: str, text: str) -> float:
+    """Likes the answers that are right, which happen to be the long ones."""
+    return float("as the list says, on its own line" in text)
+
+
+def by_length(question: str, text: str) -> float:
+    return min(1.0, len(text.split()) / 30)
+
+
+def said(
+    text: Callable[[Task, bool], str], of_text: Callable[[str, str], float], skill: float
+) -> Sequence[Traits]:
+    sides = []
+    for task in TASKS:
+        answer = text(task, random.Random(f"{skill} {task.id}").random() < skill)
+        score = Score("proxy", of_text(task.instruction, answer))
+        sides.append(traits(Trajectory(task=task, output=answer, scores={"proxy": score})))
+    return sides
+
+
+def explained(task: Task, right: bool) -> str:
+    return (
+        f"It is {task.answer}, as the list says, on its own line {task.id}, where it stands since May."
+        if right
+        else "No."
+    )
+
+
+def cut(task: Task, right: bool) -> str:
+    short = f"It is {task.answer}."
+    return short if right else f"{short} {FILLER}"
+
+
+def short(question: str, text: str) -> float:
+    return float(len(text.split()) <= 6 and text.startswith("It is"))
+
+
+@pytest.mark.parametrize("text", [explained, lambda task, right: f"No. {FILLER if right else ''}"])
+def test_longer_answers_are_a_finding_only_where_length_alone_would_have_gained_as_much(
+    text: Callable[[Task, bool], str],
+) -> None:
+    of_text = by_content if text is explained else by_length
+    old, new = said(text, of_text, 0.4), said(text, of_text, 1.0)
+    assert {finding.kind for finding in detect(old, new, metric="proxy")} == {"length"}
+    beside = {finding.kind for finding in detect(old, new, metric="proxy", of_text=of_text)}
+    assert beside == (set() if text is explained else {"length"})
+
+
+def test_shorter_answers_are_judged_alike() -> None:
+    def brief(question: str, text: str) -> float:
+        return max(0.0, 1 - len(text.split()) / 30)
+
+    old, new = said(cut, short, 0.3), said(cut, short, 1.0)
+    assert {finding.kind for finding in detect(old, new, metric="proxy")} == {"length"}
+    assert detect(old, new, metric="proxy", of_text=short) == []
+    old, new = said(cut, brief, 0.3), said(cut, brief, 1.0)
+    assert {finding.kind for finding in detect(old, new, metric="proxy", of_text=brief)} == {"length"}

@@ -523,6 +523,8 @@ class ThumbAgreement:
     length less that of the mean of both."""
     noise: float
     """Share of thumbs that are taken to be wrong: nothing agrees with more than the others."""
+    cut: int = 0
+    """Words to which all answers were cut for the margin over length; 0 where whole ones show it, or nothing does."""
 
     @property
     def admitted(self) -> bool:
@@ -556,9 +558,14 @@ class ThumbAgreement:
     def sentence(self) -> str:
         """The comparison in words."""
         told = ", ".join(f"{RULES[name]}: {share:.0%}" for name, share in self.rules.items())
+        cut = (
+            f"; cut to {self.cut} words, answers that are liked are told from others all the same"
+            if self.cut
+            else ""
+        )
         return (
             f"a reward fitted to the thumbs agrees with {self.share:.0%} of {self.thumbs} thumbs of other people on "
-            f"other inputs ({told}); about {self.noise:.0%} of the thumbs are taken to be wrong"
+            f"other inputs ({told}{cut}); about {self.noise:.0%} of the thumbs are taken to be wrong"
         )
 
 
@@ -572,44 +579,77 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
         ValueError: no thumbs.
     """
     thumbs = _given(rated)
+    expected = _expected(rated, _judges)
+    up = [float(thumb.up) for thumb in thumbs]
+    errors = {name: _squares(expected[name], up) for name in ("fitted", *RULES)}
+    # Length is evidence too; what has to be shown is that the reward knows something that length does not tell.
+    both = [(one + other) / 2 for one, other in zip(expected["fitted"], expected["length"], strict=True)]
+    beside = {**dict.fromkeys(RULES, errors["fitted"]), "length": _squares(both, up)}
+    margins = {name: _margin(thumbs, beside[name], errors[name]) for name in RULES}
+    shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
+    cut = 0
+    if margins["length"][0] <= 0 < min(margins["constant"][0], margins["input"][0]):
+        # Where all liked answers are longer, or shorter, than the others, no whole ones tell length from the rest.
+        words = _quarter(len(_words(thumb.answer)) for thumb in thumbs)
+        short = [replace(thumb, answer=" ".join(_words(thumb.answer)[:words])) for thumb in rated]
+        told = _squares(_expected(short, _whether_liked)["fitted"], up)
+        margin = min(_margin(thumbs, told, errors[name]) for name in ("constant", "input"))
+        if margin[0] > 0:
+            cut, margins["length"] = words, margin
+            shares["length"] = min(shares["length"], shares["fitted"])
+    return ThumbAgreement(
+        thumbs=len(thumbs),
+        people=len({_person(n, thumb) for n, thumb in enumerate(thumbs)}),
+        inputs=len({thumb.input for thumb in thumbs}),
+        share=shares.pop("fitted"),
+        rules=shares,
+        margins=margins,
+        noise=Noise.estimated(thumbs).rate,
+        cut=cut,
+    )
+
+
+_Judges = Callable[[Sequence[Rated], set[str]], Mapping[str, Callable[[str, str], float]]]
+
+
+def _expected(rated: Sequence[Rated], judges: _Judges) -> dict[str, list[float]]:
+    """How likely each thumb is up, by judges that were fitted to other people's thumbs on other inputs.
+
+    Half where there are no others.
+    """
+    thumbs = _given(rated)
     signs = [sign for sign in rated if sign.error is not None]
     names = sorted({_person(number, thumb) for number, thumb in enumerate(thumbs)})
     names.sort(key=lambda name: digest(["fold", name]))
     fold_of = {name: number % _FOLDS for number, name in enumerate(names)}
-    expected: dict[str, list[float]] = {name: [0.5] * len(thumbs) for name in ("fitted", *RULES)}
+    expected: dict[str, list[float]] = defaultdict(lambda: [0.5] * len(thumbs))
     for fold in range(min(_FOLDS, len(names))):
         held = [n for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] == fold]
         rest = [thumb for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] != fold]
         if not rest:
             continue
         rest += [sign for sign in signs if fold_of.get(sign.person) != fold]
-        for name, likes in _judges(rest, {thumbs[n].input for n in held}).items():
+        for name, likes in judges(rest, {thumbs[n].input for n in held}).items():
             for n in held:
                 expected[name][n] = likes(thumbs[n].input, thumbs[n].answer)
-    up = [float(thumb.up) for thumb in thumbs]
-    errors = {
-        name: [(value - liked) ** 2 for value, liked in zip(values, up, strict=True)]
-        for name, values in expected.items()
-    }
-    # Length is evidence too; what has to be shown is that the reward knows something that length does not tell.
-    both = [(one + other) / 2 for one, other in zip(expected["fitted"], expected["length"], strict=True)]
-    beside = [(value - liked) ** 2 for value, liked in zip(both, up, strict=True)]
-    margins = {}
-    for name in RULES:
-        own_errors = beside if name == "length" else errors["fitted"]
-        gains = [other - own for own, other in zip(own_errors, errors[name], strict=True)]
-        by_person = _interval(gains, [_person(n, thumb) for n, thumb in enumerate(thumbs)])
-        margins[name] = min(by_person, _interval(gains, [thumb.input for thumb in thumbs]))
-    shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
-    return ThumbAgreement(
-        thumbs=len(thumbs),
-        people=len(names),
-        inputs=len({thumb.input for thumb in thumbs}),
-        share=shares.pop("fitted"),
-        rules=shares,
-        margins=margins,
-        noise=Noise.estimated(thumbs).rate,
-    )
+    return expected
+
+
+def _squares(values: Sequence[float], up: Sequence[float]) -> list[float]:
+    return [(value - liked) ** 2 for value, liked in zip(values, up, strict=True)]
+
+
+def _margin(thumbs: Sequence[Rated], own: Sequence[float], others: Sequence[float]) -> Interval:
+    """Of the others' squared errors less its own, by people or by inputs, whichever is lower."""
+    gains = [other - error for error, other in zip(own, others, strict=True)]
+    by_person = _interval(gains, [_person(n, thumb) for n, thumb in enumerate(thumbs)])
+    return min(by_person, _interval(gains, [thumb.input for thumb in thumbs]))
+
+
+def _quarter(lengths: Iterable[int]) -> int:
+    """The length that a quarter of the answers do not exceed; 1 at least."""
+    ordered = sorted(lengths)
+    return max(1, ordered[len(ordered) // 4])
 
 
 def _person(number: int, thumb: Rated) -> str:
@@ -625,18 +665,23 @@ def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
 
 def _judges(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[str, str], float]]:
     """The fitted reward and each of RULES, as functions of these inputs and any answer: how likely a thumb up is."""
-    fitted = FittedReward(thumbs)
     blind = FittedReward([replace(thumb, answer="") for thumb in thumbs])
-    seeing = {input: fitted.without(input) for input in inputs}
     by_input = {input: blind.liked(blind.without(input)("")) for input in inputs}
     ups = _share([thumb.up for thumb in _given(thumbs)])
     longest, short, long = length_rule(thumbs)
     return {
-        "fitted": lambda input, answer: fitted.liked(seeing[input](answer)),
+        **_whether_liked(thumbs, inputs),
         "constant": lambda input, answer: ups,
         "length": lambda input, answer: short if len(answer) <= longest else long,
         "input": lambda input, answer: by_input[input],
     }
+
+
+def _whether_liked(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[str, str], float]]:
+    """The fitted reward alone."""
+    fitted = FittedReward(thumbs)
+    seeing = {input: fitted.without(input) for input in inputs}
+    return {"fitted": lambda input, answer: fitted.liked(seeing[input](answer))}
 
 
 def _share(ups: Sequence[bool]) -> float:

@@ -584,7 +584,11 @@ class Experiment:
             verdict = replace(verdict, reasons=(*verdict.reasons, note))
         unseen = {*excluded, *chose}
         before, after = (self._traits_of(id, unseen) for id in (against.id, verdict.candidate))
-        findings = detect(before, after, metric=metric, gold=gold_before(metric, self.rewards))
+        of_text = next(
+            (getattr(each, "of_text", None) for each in self.rewards if name_of(each) == metric), None
+        )
+        gold = gold_before(metric, self.rewards)
+        findings = detect(before, after, metric=metric, gold=gold, of_text=of_text)
         verdict = with_findings(self.store, verdict, findings, self.rewards)
         old, new = (
             [group for group in judged[id] if group.task.id not in chose]

@@ -112,9 +112,13 @@ class ThumbReward:
         text = trajectory.output_text
         if not text.strip():
             return Score(self.name, 0.0, "nothing was answered", self.version)
-        value = self._fitted(as_text(trajectory.task.initial_state["input"]), text)
+        value = self.of_text(as_text(trajectory.task.initial_state["input"]), text)
         # A search that climbs by hundredths climbs on the reward's own errors.
         return Score(self.name, round(value, 1) if self._coarse else value, "", self.version)
+
+    def of_text(self, question: str, text: str) -> float:
+        """The score of any answer to a question: it looks at nothing else."""
+        return self._fitted(question, text) if text.strip() else 0.0
 
 
 class KeptNumbers:
@@ -347,7 +351,10 @@ def _refusal(
         return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
     if rubric is None and not agreed.admitted:
         if agreed.missing:
-            return f"these thumbs do not yet tell what people like: about {agreed.missing} more are needed. {ways}"
+            return (
+                f"these thumbs do not yet tell what people like, beside {_plain_rule(agreed)}: about {agreed.missing} "
+                f"more are needed. {ways}"
+            )
         return (
             f"these thumbs do not tell what people like: a reward fitted to some people's agrees with those of others "
             f"no better than {_plain_rule(agreed)}. {ways}"
