@@ -3,10 +3,10 @@
     python benchmarks/redaction.py [FOLDER] [--each 3] [--show]
 
 The labelled set (`tests/secrets_corpus.py`) has two halves: the shapes that the rules were tuned on, and the others,
-which were only counted at first; precision is that of all that was taken out.  The `fresh` sets were
-written to be asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`, `tests/secrets_surroundings.py`).  FOLDER holds real text: what is taken
-out of it is counted by rule, and printed with `--show`.  Speed is CPU time, of texts without a secret (which stop at
-the automaton) and of texts with one in each (which meet the exact rules).
+which were only counted at first; precision is that of all that was taken out.  The `fresh` sets were written to be
+asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`, `tests/secrets_surroundings.py`).  FOLDER holds
+real text: what is taken out of it is counted by rule, and printed with `--show`.  Speed is CPU time, of texts without
+a secret (which stop at the automaton) and of texts with one in each (which meet the exact rules).
 """
 
 from __future__ import annotations

@@ -38,7 +38,15 @@ def test_secrets_are_found_and_harmless_texts_left(half: bool) -> None:
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("first", 0.99), ("second", 0.87), ("developed", 0.94), ("held_out", 0.96), ("last", 0.75), ("shown", 0.96), ("held_back", 0.87)],
+    [
+        ("first", 0.99),
+        ("second", 0.87),
+        ("developed", 0.94),
+        ("held_out", 0.96),
+        ("last", 0.75),
+        ("shown", 0.96),
+        ("held_back", 0.87),
+    ],
 )
 def test_texts_that_the_rules_had_not_seen_are_told_apart(name: str, least: float) -> None:
     redactor = Redactor()

@@ -413,8 +413,10 @@ class Assembler:
     ) -> Iterator[tuple[str | bytes, list[Trajectory]]]:
         """The trajectories of each run that is complete."""
         fresh: list[tuple[str | bytes, list[Trajectory]]] = []
-        for key, spans, trajectory_ids in self._spans(keys):
-            trajectories = self._assemble(key, spans, trajectory_ids, now)
+        runs = list(self._spans(keys))
+        programs = self._programs(runs)
+        for key, spans, trajectory_ids in runs:
+            trajectories = self._assemble(key, spans, trajectory_ids, programs, now)
             if trajectories is not None:
                 fresh.append((key, trajectories))
         ids = [trajectory.id for _, trajectories in fresh for trajectory in trajectories]
@@ -424,7 +426,12 @@ class Assembler:
             yield key, [trajectory for trajectory in merged if trajectory is not None]
 
     def _assemble(
-        self, key: str | bytes, spans: list[Span], trajectory_ids: set[str], now: float
+        self,
+        key: str | bytes,
+        spans: list[Span],
+        trajectory_ids: set[str],
+        programs: dict[str, list[Trajectory]],
+        now: float,
     ) -> list[Trajectory] | None:
         """The trajectories of one run; None if it is not complete yet."""
         rooted = _rooted(spans)
@@ -434,7 +441,8 @@ class Assembler:
         if not rooted and now < run.arrived + patience:
             run.check = run.arrived + patience
             return None
-        joined, unjoined = self._joined(key, spans)
+        # The program's own traced calls with the gateway's record of their model calls, and the other spans.
+        joined, unjoined = join(programs[key], spans) if key in programs else ([], spans)
         # Not where the gateway's calls are: what they tell of agents and tools is added to the steps.
         rows = not any(span.encoding == CALL for span in unjoined)
         surveyed = survey(unjoined, rows=rows).trajectories
@@ -445,11 +453,21 @@ class Assembler:
             trajectories = [_noted(trajectory, NO_ROOT) for trajectory in trajectories]
         return [*joined, *trajectories]
 
-    def _joined(self, key: str | bytes, spans: list[Span]) -> tuple[list[Trajectory], list[Span]]:
-        """The program's own traced calls with the gateway's record of their model calls, and the other spans."""
-        if isinstance(key, bytes) or not any(span.encoding == CALL for span in spans):
-            return [], spans
-        return join(list(self.store.trajectories(ids=[key])), spans)
+    def _programs(
+        self, runs: Sequence[tuple[str | bytes, list[Span], set[str]]]
+    ) -> dict[str, list[Trajectory]]:
+        """The traced calls of each run that has gateway's calls; read together, for most runs have none."""
+        called = [
+            key
+            for key, spans, _ in runs
+            if isinstance(key, str) and any(span.encoding == CALL for span in spans)
+        ]
+        programs: dict[str, list[Trajectory]] = {key: [] for key in called}
+        for trajectory in self.store.trajectories(ids=called) if called else ():
+            for name in {trajectory.id, trajectory.run, trajectory.meta.get("process_run")}:
+                if isinstance(name, str) and name in programs:
+                    programs[name].append(trajectory)
+        return programs
 
     def _spans(self, keys: Sequence[str | bytes]) -> Iterator[tuple[str | bytes, list[Span], set[str]]]:
         """Each key with all spans of the runs that it stands for, and the ids of their trajectories.

@@ -9,6 +9,7 @@ documents it is what looks like nothing but a password, beside whom it belongs t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
@@ -34,7 +35,9 @@ _NO_SECRETS = "".join(
     for word in ("public", "page", "next", "prev", "random", "numpy", "torch", "train", "data", "test", "global", "dataset", "shuffle", "sampling")
 )  # fmt: skip
 """Words that make a seed a number, and a session or refresh a place in a list."""
-_ASSIGNED = r"[\"'`\\\])]{0,4}\s{0,3}(?:=>|:=|[=:]|\s?,\s?(?=[\"'\\]))\s{0,3}(?:base64:)?b?[\"'`\\]{0,4}(?:base64:)?"
+_ASSIGNED = (
+    r"[\"'`\\\])]{0,4}\s{0,3}(?:=>|:=|[=:]|\s?,\s?(?=[\"'\\]))\s{0,3}(?:base64:)?b?[\"'`\\]{0,4}(?:base64:)?"
+)
 _TOKEN = r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])"
 _UUID = re.compile(UUID)
 _NUMBERED = re.compile(r"(?:[A-Z0-9]{4,6}-){2,7}[A-Z0-9]{4,6}")
@@ -44,7 +47,7 @@ def changing(text: str) -> bool:
     """True of what a machine drew from capitals, small letters and digits: they change from letter to letter, where
     words in camel case change with each word."""
     kinds = [0 if letter.isdigit() else 1 if letter.isupper() else 2 for letter in text if letter.isalnum()]
-    changes = sum(one != other for one, other in zip(kinds, kinds[1:], strict=False))
+    changes = sum(one != other for one, other in itertools.pairwise(kinds))
     return (
         len(kinds) >= 20
         and min(kinds.count(kind) for kind in range(3)) >= 2
@@ -63,12 +66,19 @@ def under_a_word(text: str) -> bool:
         return len(text) >= 10 and strong(text) and not text.isalnum()
     if changing(text) or numbered(text):
         return True
-    return len(text) >= 24 and machine_made(text) and _UUID.fullmatch(text) is None and not text.startswith("eyJ")
+    return (
+        len(text) >= 24
+        and machine_made(text)
+        and _UUID.fullmatch(text) is None
+        and not text.startswith("eyJ")
+    )
 
 
 def numbered(text: str) -> bool:
     """True of the number of a licence: groups of capitals and digits."""
-    return _NUMBERED.fullmatch(text) is not None and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    return (
+        _NUMBERED.fullmatch(text) is not None and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    )
 
 
 def drawn_uuid(text: str) -> bool:
@@ -78,7 +88,9 @@ def drawn_uuid(text: str) -> bool:
 
 def positional(text: str) -> bool:
     """True of what looks like nothing but a password, among the arguments of a call."""
-    return strong(text) or (mixed(text) and sum(map(str.isdigit, text)) >= 2 and "." not in text and "/" not in text)
+    return strong(text) or (
+        mixed(text) and sum(map(str.isdigit, text)) >= 2 and "." not in text and "/" not in text
+    )
 
 
 _CRYPTO = r"(?:hmac\.(?:new|digest)|HMAC|createHmac|Cipher\w{0,4}|createCipher\w{0,2}|createDecipher\w{0,2}|Fernet|AES\.new|SecretKeySpec|secretbox|SecretBox|pbkdf2\w{0,6}|jwt\.(?:sign|encode|verify|decode)|sign_jwt|encrypt|decrypt)"
@@ -125,7 +137,9 @@ _OWNER = spelled(
     r"(?i:log-?in|zugang|zugangsdaten|acc(?:è|e)s|acceso|accesso|router|vpn|\brdp\b|\bssh\b|telnet|id\s?/\s?p(?:w|ass)\w*)|계정|아이디|账号|帐号|账户|ログイン|логин"
 )
 _OWNED = re.compile(rf"(?:{_OWNER})[^\n]{{0,48}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}[^\n]{{0,40}}")
-_PAIR = re.compile(rf"(?<![\w/.:@-])[\w.@+-]{{2,40}}(?:\s?[/|]\s?|\s?,\s?|\s(?:and(?: then)?|und|dann|et|y|e)\s)({OPAQUE}{{6,64}})(?!{OPAQUE})")
+_PAIR = re.compile(
+    rf"(?<![\w/.:@-])[\w.@+-]{{2,40}}(?:\s?[/|]\s?|\s?,\s?|\s(?:and(?: then)?|und|dann|et|y|e)\s)({OPAQUE}{{6,64}})(?!{OPAQUE})"
+)
 _BEHIND = re.compile(rf"(?:{_OWNER})\s?[:：]\s?")
 _NO_HALF = re.compile(r"[/=|]|^[#(]")
 _SETTING = re.compile(
@@ -133,9 +147,31 @@ _SETTING = re.compile(
     rf"[\"'\\]{{0,4}}([A-Za-z0-9+/_-]{{24,200}}={{0,2}})[\"'\\]{{0,4}}[;,]?[ \t]*(?={LINE}|\Z)"
 )
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-_SAYS_HARMLESS = frozenset(_HARMLESS_WORDS.split("|")) | {"PARENT", "THREAD", "CALL", "MESSAGE", "RESPONSE", "TOOL", "COMPLETION", "SIGNATURE", "THOUGHT", "SNAPSHOT", "LAYER", "SURROGATE", "CACHE", "ROUTING", "PARTITION", "SORT", "OBJECT"}
-_LISTED = re.compile(rf"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[^\n\\]{{0,60}}((?:{LINE}[^\n\\]{{0,60}}){{1,12}})")
-_LISTED_CODE = re.compile(r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])")
+_SAYS_HARMLESS = frozenset(_HARMLESS_WORDS.split("|")) | {
+    "PARENT",
+    "THREAD",
+    "CALL",
+    "MESSAGE",
+    "RESPONSE",
+    "TOOL",
+    "COMPLETION",
+    "SIGNATURE",
+    "THOUGHT",
+    "SNAPSHOT",
+    "LAYER",
+    "SURROGATE",
+    "CACHE",
+    "ROUTING",
+    "PARTITION",
+    "SORT",
+    "OBJECT",
+}
+_LISTED = re.compile(
+    rf"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[^\n\\]{{0,60}}((?:{LINE}[^\n\\]{{0,60}}){{1,12}})"
+)
+_LISTED_CODE = re.compile(
+    r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
+)
 
 
 def pairs_of_owners(text: str) -> Iterator[Place]:

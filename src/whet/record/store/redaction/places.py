@@ -20,10 +20,10 @@ _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
 _BEYOND = spelled(
     "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|(?:Ş|ş)ifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|(?:Κ|κ)ωδικός|密码|密碼|口令|"
-    "パスワード|暗証番号|비밀번호|암호|كلمة (?:المرور|السر)|סיסמ(?:ה|ת)|पासवर्ड|รหัสผ่าน"
+    "パスワード|暗証番号|비밀번호|비번|패스워드|암호|كلمة (?:المرور|السر)|סיסמ(?:ה|ת)|पासवर्ड|รหัสผ่าน"
 )
 _KEYS = (
-    r"(?:api|access|secret|private|licen[sc]e|signing|encryption|app|auth|admin|account|subscription|service).?(?:key|token|secret)|"
+    r"(?:api|access|secret|private|licen[sc]e|signing|encryption|app|auth|admin|account|subscription|service|master).?(?:key|token|secret)|(?:my|our|your)\s(?:key|token)|"
     r"(?:client|shared|consumer|webhook|app) secret|api.sleutel|cl?have (?:de |da )?api|clave (?:de )?api|chiave api|klucz api"
 )
 _KEYS_BEYOND = spelled(
@@ -148,8 +148,9 @@ def place(
 _OPEN = r"[\"'`*“„«「『\\]{0,6}"
 _CHOSEN = r"[^\s\"'`<>(){}\[\]|\\”“»」』]"
 _STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
-_LINK = rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|" + spelled(
-    r"(?:は|是|为|為|는|은|：)\s?)"
+_LINK = (
+    rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,16}}(?:-{{2,8}}>?|->|=>)\s{{1,16}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|"
+    + spelled(r"(?:は|是|为|為|는|은|：|→)\s?)")
 )
 _SAID = r"[^\n:：=.,;!?<>{}()\[\]\"\\]{0,48}?"
 
@@ -252,7 +253,7 @@ PLACES = (
     place("code", _CODES_BEYOND, _CODE, short_code, rf"(?:{_CODES_BEYOND})[^\n0-9]{{0,28}}[0-9]{{3}}"),
     # "creds are admin:..."
     place("password", rf"(?i:{_CREDENTIALS})",
-           rf"[^\n:]{{0,30}}?[\s:=]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
+           rf"[^\n:]{{0,30}}?[\s:=(]\s?{_OPEN}[\w.@+-]{{2,64}}\s?[:/]\s?(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR),
     place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.

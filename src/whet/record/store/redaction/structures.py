@@ -150,7 +150,9 @@ _KIND = re.compile(r"(?m)^[ \t-]*kind:[ \t]*[\"']?Secret[\"']?[ \t\r]*$")
 _SECTION = re.compile(r"([ \t]*)(?:data|stringData):[ \t\r]*")
 _ENTRY = re.compile(r"([ \t]+)(?:[\"']?[\w.-]{1,253}[\"']?:[ \t]+)?[\"']?([^\s\"'][^\r\n\"']*)")
 _OBJECT = re.compile(r"\{[^{}]{0,20000}\}")
-_MEMBER = re.compile(rf"{QUOTE}(?:{'|'.join(PRIVATE_MEMBERS)}){QUOTE}\s?:\s{{0,9}}{QUOTE}([A-Za-z0-9_-]{{16,}})")
+_MEMBER = re.compile(
+    rf"{QUOTE}(?:{'|'.join(PRIVATE_MEMBERS)}){QUOTE}\s?:\s{{0,9}}{QUOTE}([A-Za-z0-9_-]{{16,}})"
+)
 Place = tuple[int, int]
 """Where a secret begins in a text, and where it ends."""
 
