@@ -121,11 +121,11 @@ def test_an_agent_that_was_not_changed_learns_from_a_reward_and_its_gain_is_prov
     assert rewards[-1] > rewards[0] + 0.2, rewards
     # Released, the agent is answered by what it learned, and after a rollback by the model as it came.
     app(["release", "out", "--store", "out/runs.db"], result_action="return_value")
-    came = answers_of("--store", "out/runs.db", "--model", "small", then="rollback")
+    came = answers_of("--store", "out/runs.db", "--alias", "gpt-4o-mini", taken_back_by="rollback")
     assert came["live"] > came["rolled back"] + 0.2, came
 
 
-def answers_of(*words, then):
+def answers_of(*words, taken_back_by):
     """The share of right answers that the agent gives, served by these words: as it is live, and after a command."""
     port = free_port()
     command = [sys.executable, "-m", "whet", "serve-policy", *words, "--port", str(port), "--threads", "1"]
@@ -135,24 +135,22 @@ def answers_of(*words, then):
         "import plain_agent\n"
         "print(sum(plain_agent.answer(str(n % 4)) == str((n + 1) % 4) for n in range(80)) / 80)"
     )
-    server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
+    shares = {}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        ready = next(line for line in server.stdout if "on http" in line)
-        assert str(port) in ready
-        shares = {}
-        for name in ("live", "rolled back"):
-            done = subprocess.run(
-                [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
-            )
-            shares[name] = float(done.stdout)
-            if name == "live":
-                app([then, "--store", "out/runs.db"], result_action="return_value")
-                next(line for line in server.stdout if "now as it came" in line)
-        return shares
-    finally:
-        server.terminate()
-        server.wait(20)
+        try:
+            next(line for line in server.stdout if f":{port}/v1" in line)
+            for name in ("live", "rolled back"):
+                done = subprocess.run(
+                    [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+                )
+                shares[name] = float(done.stdout)
+                if name == "live":
+                    app([taken_back_by, "--store", "out/runs.db"], result_action="return_value")
+                    next(line for line in server.stdout if "now as it came" in line)
+        finally:
+            server.terminate()
+    return shares
 
 
 def test_an_agent_learns_nothing_that_is_proven_from_rewards_that_say_nothing(workplace, capsys):

@@ -345,7 +345,9 @@ def test_what_an_engine_needs_is_said_before_it_is_started(world, tmp_path):
     with pytest.raises(InputError, match="how many there may be is --max-rollouts 40"):
         run("train", "grpo", *world, "--rollouts", 40, "--output", tmp_path / "out")
     with pytest.raises(InputError, match="vLLM takes them by disk"):
-        run("train", "grpo", *world, "--rollouts", "vllm", "--hand-over", "nccl", "--output", tmp_path / "out")
+        run(
+            "train", "grpo", *world, "--rollouts", "vllm", "--hand-over", "nccl", "--output", tmp_path / "out"
+        )
     with pytest.raises(InputError, match="takes full weights from disk alone"):
         RemoteModels(VLLM("http://127.0.0.1:9/v1", "m"), tmp_path / "handed", by="gloo")
     words = [*world, "--lora-rank", 2, "--four-bit", "--rollouts", "policy", "--output", tmp_path / "four"]

@@ -587,7 +587,13 @@ VARIANTS = {
     # Liu et al. 2025: by token over a length that is the same for all, no deviation.
     "dr_grpo": {"aggregation": "dr_grpo", "scale": "none", "completion_length": 16, "clip_high": 0.2},
     # Zheng et al. 2025, equation 5: the ratio of a sequence is the geometric mean of its tokens'.
-    "gspo": {"aggregation": "grpo", "ratio": "sequence", "scale": "group", "clip_low": 0.03, "clip_high": 0.04},
+    "gspo": {
+        "aggregation": "grpo",
+        "ratio": "sequence",
+        "scale": "group",
+        "clip_low": 0.03,
+        "clip_high": 0.04,
+    },
 }
 
 
@@ -631,7 +637,12 @@ def test_grpos_variants_are_their_papers(name, updates, tmp_path):
 
     assert distance(0) <= BOUND
     assert distance(1) <= BOUND
-    for changes in ({"low": math.inf}, {"high": math.inf}, {"as_others": True}, {"scaled": options.scale == "none"}):
+    for changes in (
+        {"low": math.inf},
+        {"high": math.inf},
+        {"as_others": True},
+        {"scaled": options.scale == "none"},
+    ):
         assert distance(1, **changes) > SEEN, changes
 
 
@@ -801,9 +812,7 @@ def test_the_reward_model_is_instructgpts_with_a_term_that_centres(updates, tmp_
     def distance(number, *, sign=1.0, centring=0.05, place=-1):
         reference, losses = Reference(updates[number].weights), []
         for pair in compared(groups):
-            better, worse = (
-                reference.number(reference.read(run.steps[-1].tokens)[2][place]) for run in pair
-            )
+            better, worse = (reference.number(reference.read(run.steps[-1].tokens)[2][place]) for run in pair)
             likely = 1.0 / (1.0 + (-sign * (better - worse)).exp())
             losses.append(centring * (better + worse) ** 2 - likely.log())
         return reference.distance(torch.stack(losses).mean(), updates[number])

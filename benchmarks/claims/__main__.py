@@ -15,7 +15,7 @@ from pathlib import Path
 import evolution
 import folds
 from kill import kill
-from record import PARTS, record
+from record import MODELS, PARTS, models, record
 
 from whet.worlds.demo.job import FOLDS, SMALL, Sizes
 from whet.worlds.demo.main import run_demo
@@ -135,6 +135,10 @@ def _parser() -> argparse.ArgumentParser:
     kept.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
     kept.add_argument("part", choices=PARTS)
     kept.add_argument("options", nargs=argparse.REMAINDER, help="of benchmarks/PART.py")
+    real = command("models", "A benchmark of training real models, with its own options: what it prints.")
+    real.add_argument("--heading", default="", help="of the section, for a second one of the same benchmark")
+    real.add_argument("part", choices=MODELS)
+    real.add_argument("options", nargs=argparse.REMAINDER, help="of the benchmark in benchmarks/training")
     guarded = command(
         "night-guard", "Attacks on permissions, harmless calls, and one hostile person of twenty."
     )
@@ -295,6 +299,8 @@ def main() -> int:
         case "record":
             place = folder / options.part
             return int(not record(options.part, options.options, folder=place, heading=options.heading))
+        case "models":
+            return int(not models(options.part, options.options, heading=options.heading))
         case "small":
             return run_demo(
                 mail=None,

@@ -1,20 +1,26 @@
 """SFT and GRPO steps of a large model beside TRL's, on a GPU or, by small shapes, on a processor.
 
-    python benchmarks/training/large.py [--shape 0.5b] [--lora-rank 0] [--length 8192] [--tokens 32768]
-        [--method sft] [--tflops 989] [--json]
+    python benchmarks/training/large.py [--shape 0.5b] [--lora-rank 0] [--four-bit] [--length 8192] [--tokens 32768]
+        [--method sft] [--tflops 989] [--model FOLDER] [--json]
 
 Random weights in the shape of a known model, and random sequences: groups of four that share the first quarter.  Each
 side is a process of its own, with the same sequences, targets and advantages, in bfloat16 on a GPU and float32 on a
 processor: ours as `whet train` would settle it, TRL 1.16's trainer with its own defaults (gradient checkpointing, AdamW
 over weights in the same dtype), one sequence at a time where a context is long.  Printed are seconds a step (median of
-three after one that does not count), tokens a second, peak memory, and the share of the device's FLOP/s (6 or, with
-recomputation, 8 a weight and token) where --tflops says how many it has.
+three after one that does not count), tokens a second, the first step's loss, peak memory, and the share of the device's
+FLOP/s (6 a weight and token; recomputation is not counted) where --tflops says how many it has.  `--method sample`
+writes 64 tokens after the first quarter of each sequence instead, beside transformers' `generate`.
+
+The weights are drawn on the device.  To compare losses of two devices keep them: `--model FOLDER` writes them there,
+or takes those that are there; WHET_DEVICE=cpu computes on the processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -51,7 +57,14 @@ SHAPES: dict[str, dict[str, int]] = {
         "vocab_size": 152_064,
     },
 }
-GROUP, REPEAT = 4, 3
+GROUP, REPEAT, ANSWER = 4, 3, 64
+
+
+def cuda() -> bool:
+    """Whether a GPU computes."""
+    import torch
+
+    return torch.cuda.is_available() and os.environ.get("WHET_DEVICE", "cuda").startswith("cuda")
 
 
 def sequences(vocabulary: int, length: int, tokens: int) -> list[list[int]]:
@@ -74,9 +87,9 @@ def written(folder: Path, shape: str, length: int) -> None:
     config = Qwen2Config(
         **sizes, max_position_embeddings=max(2 * length, 1_024), tie_word_embeddings=shape == "0.5b"
     )
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    dtype = torch.bfloat16 if cuda() else torch.float32
     torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+    with torch.device("cuda" if cuda() else "cpu"):
         model = Qwen2ForCausalLM(config).to(dtype)
     model.save_pretrained(folder)
 
@@ -84,15 +97,33 @@ def written(folder: Path, shape: str, length: int) -> None:
 def ours(folder: Path, given: argparse.Namespace) -> Any:
     """A step of whet's learner."""
     from whet.learn.training.batch import Merged, parts
+    from whet.learn.training.compute import ComputeOptions
     from whet.learn.training.huggingface import LoRAOptions
     from whet.learn.training.learner import Learner, cloning_loss
     from whet.learn.training.local import LocalModels, adopted
     from whet.learn.training.options import GRPOOptions, OptimOptions, SFTOptions
     from whet.learn.training.policy_gradient import PolicyLoss
+    from whet.learn.training.sampler import Sampler
 
     lora = LoRAOptions(rank=given.lora_rank) if given.lora_rank else None
-    models = LocalModels()
-    version = adopted("policy", folder, folder.parent / "factors", lora=lora)
+    models = LocalModels(compute=ComputeOptions(four_bit=given.four_bit))
+    version = adopted("policy", folder, Path(given.inside[2]) / "factors", lora=lora)
+    if given.method == "sample":
+        sampler = Sampler(models.decoder(version))
+        prompts = [
+            row[: given.length // 4]
+            for row in sequences(sampler.network.vocab_size, given.length, given.tokens)
+        ]
+
+        async def together() -> None:
+            sessions = [sampler.session(number) for number in range(len(prompts))]
+            answers = (
+                session.generate(prompt, stop_id=None, max_new_tokens=ANSWER)
+                for session, prompt in zip(sessions, prompts, strict=True)
+            )
+            await asyncio.gather(*answers)
+
+        return lambda: asyncio.run(together()), ANSWER * len(prompts)
     options = models.sized(SFTOptions() if given.method == "sft" else GRPOOptions(), version)
     learner = Learner(models.decoder(version), OptimOptions(), rates=options.rates)
     rows = sequences(learner.decoder.vocab_size, given.length, given.tokens)
@@ -109,9 +140,9 @@ def ours(folder: Path, given: argparse.Namespace) -> Any:
     ]
     cut = parts(merged, options.part_tokens)
 
-    def step() -> None:
+    def step() -> float:
         loss = cloning_loss(cut) if given.method == "sft" else PolicyLoss(parts=cut, aggregation="dapo")
-        learner.update(cut, loss, rate=1e-6)
+        return learner.update(cut, loss, rate=1e-6)[0]
 
     return step, sum(map(len, rows))
 
@@ -126,9 +157,30 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     warnings.filterwarnings("ignore")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = "cuda" if cuda() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device)
+    loading: dict[str, Any] = {"dtype": dtype}
+    if given.four_bit:
+        from transformers import BitsAndBytesConfig
+
+        loading["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=dtype,
+        )
+        loading["device_map"] = {"": device}
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, **loading)
+    model = model if given.four_bit else model.to(device)
+    if given.method == "sample":
+        rows = sequences(SHAPES[given.shape]["vocab_size"], given.length, given.tokens)
+        ids = torch.tensor([row[: given.length // 4] for row in rows], device=device)
+
+        def written_after() -> None:
+            settings = {"do_sample": True, "top_k": 0, "min_new_tokens": ANSWER, "max_new_tokens": ANSWER}
+            model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **settings)
+
+        return written_after, ANSWER * len(rows)
     if given.lora_rank:
         from whet.learn.training.options import LORA_TARGETS
 
@@ -141,7 +193,7 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0", eos_token="w3")
     shared: dict[str, Any] = {
-        "output_dir": str(folder.parent / "trl"),
+        "output_dir": str(Path(given.inside[2]) / "trl"),
         "use_cpu": device == "cpu",
         "report_to": [],
         "bf16": False,
@@ -193,12 +245,18 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
     trainer.current_gradient_accumulation_steps = len(batches)
     trainer.args.steps_per_generation = len(batches)
 
-    def step() -> None:
+    def step() -> float:
         optimizer.zero_grad(set_to_none=True)
+        total = 0.0
         for batch in batches:
-            trainer.compute_loss(model, batch).backward()
+            loss = trainer.compute_loss(model, batch)
+            # Of SFT the mean of one micro-batch, of which all are the same size; GRPO divides by all tokens itself.
+            loss = loss / len(batches) if given.method == "sft" else loss
+            loss.backward()
+            total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
+        return total
 
     return step, sum(map(len, rows))
 
@@ -207,24 +265,27 @@ def inside(side: str, folder: Path, given: argparse.Namespace) -> dict[str, floa
     """Seconds a step, tokens of it, and the peak of memory."""
     import torch
 
-    if not torch.cuda.is_available():
+    if not cuda():
         torch.set_num_threads(1)
     step, tokens = (ours if side == "ours" else theirs)(folder, given)
-    took = []
+    # On a processor the process's own seconds: others that compute there are no part of a step.
+    now = time.perf_counter if cuda() else time.process_time
+    took, losses = [], []
     for _ in range(REPEAT + 1):
-        if torch.cuda.is_available():
+        if cuda():
             torch.cuda.synchronize()
-        before = time.perf_counter()
-        step()
-        if torch.cuda.is_available():
+        before = now()
+        losses.append(step())
+        if cuda():
             torch.cuda.synchronize()
-        took.append(time.perf_counter() - before)
-    if torch.cuda.is_available():
+        took.append(now() - before)
+    if cuda():
         peak = float(torch.cuda.max_memory_allocated())
     else:
         status = Path("/proc/self/status").read_text().splitlines()
         peak = float(next(line.split()[1] for line in status if line.startswith("VmHWM:"))) * 1024
-    return {"seconds": statistics.median(took[1:]), "tokens": tokens, "peak_gb": peak / 1e9}
+    found = {"seconds": statistics.median(took[1:]), "tokens": tokens, "peak_gb": peak / 1e9}
+    return found if losses[0] is None else {**found, "loss": losses[0]}
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -233,13 +294,17 @@ def arguments() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--shape", choices=tuple(SHAPES), default="0.5b")
-    parser.add_argument("--method", choices=("sft", "grpo"), default="sft")
+    parser.add_argument("--method", choices=("sft", "grpo", "sample"), default="sft")
     parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--four-bit", action="store_true", help="frozen weights in NF4; with --lora-rank")
+    parser.add_argument(
+        "--model", type=Path, help="folder of the weights, which are made there if there are none"
+    )
     parser.add_argument("--length", type=int, default=8_192)
     parser.add_argument("--tokens", type=int, default=32_768)
     parser.add_argument("--tflops", type=float, help="of the device in bfloat16, dense")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
     return parser
 
 
@@ -251,10 +316,11 @@ def main() -> int:
         return 0
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
-        written(folder, given.shape, given.length)
+        folder = given.model or Path(place) / "model"
+        if not (folder / "config.json").is_file():
+            written(folder, given.shape, given.length)
         for side in ("ours", "trl"):
-            words = [sys.executable, __file__, *sys.argv[1:], "--inside", side, str(folder)]
+            words = [sys.executable, __file__, *sys.argv[1:], "--inside", side, str(folder), place]
             done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
             figures[side] = json.loads(done.stdout.splitlines()[-1])
         from whet.learn.training.planning import sizes_of

@@ -14,6 +14,8 @@ from typing import Any
 
 SIZE = 16
 """TRL's micro-batch; ours is 4,096 tokens, which is about as much."""
+SIDES = ("embedded", "transformers")
+"""Ours, as `world.LEARNERS` has them."""
 
 
 def _status(name: str) -> float:
@@ -27,18 +29,16 @@ def _status(name: str) -> float:
 def inside(method: str, side: str) -> dict[str, float]:
     """Resident before the step, and at most during it."""
     import torch
-    from world import OPTIONS, STEPS, VOCABULARY, rollouts
+    from world import OPTIONS, STEPS, VOCABULARY, learner_of, rollouts
 
-    from whet.learn.training.learner import Learner
     from whet.learn.training.model import build
-    from whet.learn.training.optim import OptimOptions
     from whet.learn.training.sampler import Sampler
 
     torch.set_num_threads(1)
     groups = asyncio.run(rollouts(Sampler(build(OPTIONS, VOCABULARY, 0)), 0))
     with tempfile.TemporaryDirectory() as folder:
-        if side == "ours":
-            learner = Learner(build(OPTIONS, VOCABULARY, 0), OptimOptions())
+        if side != "trl":
+            learner = learner_of(side, Path(folder) / "m")
 
             def step() -> Any:
                 return STEPS[method](learner, groups)
@@ -61,21 +61,21 @@ def inside(method: str, side: str) -> dict[str, float]:
 def memory(method: str) -> dict[str, Any]:
     """Both sides' figures, and the ratios of the peaks and of what the step itself adds."""
     found: dict[str, Any] = {}
-    for side in ("ours", "trl"):
+    for side in (*SIDES, "trl"):
         done = subprocess.run(
             [sys.executable, __file__, method, side], stdout=subprocess.PIPE, check=True, text=True
         )
         found[side] = json.loads(done.stdout.splitlines()[-1])
-    ours, theirs = found["ours"], found["trl"]
-    found["peak_ratio"] = round(ours["peak_mb"] / theirs["peak_mb"], 3)
-    added = [side["peak_mb"] - side["before_mb"] for side in (ours, theirs)]
-    found["added_ratio"] = round(added[0] / added[1], 3)
+    theirs = found["trl"]
+    added = {name: side["peak_mb"] - side["before_mb"] for name, side in found.items()}
+    found["peak_ratio"] = {side: round(found[side]["peak_mb"] / theirs["peak_mb"], 3) for side in SIDES}
+    found["added_ratio"] = {side: round(added[side] / added["trl"], 3) for side in SIDES}
     return found
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("method")
-    parser.add_argument("side", choices=("ours", "trl"))
+    parser.add_argument("side", choices=(*SIDES, "trl"))
     given = parser.parse_args()
     print(json.dumps(inside(given.method, given.side)))

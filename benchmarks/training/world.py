@@ -8,15 +8,18 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from whet.learn.training import huggingface
 from whet.learn.training.batch import minibatches, parts
 from whet.learn.training.credit import credit
 from whet.learn.training.learner import Learner, chosen_logprobs, cloning_loss
 from whet.learn.training.losses import dpo
-from whet.learn.training.model import ModelOptions
+from whet.learn.training.model import ModelOptions, build, to_transformers
+from whet.learn.training.optim import OptimOptions
 from whet.learn.training.pairs import PreferencePair, cut_pairs, reference_sums, side_sums, trajectory_pairs
 from whet.learn.training.policy_gradient import PolicyLoss
 from whet.learn.training.sampler import Sampler
@@ -95,6 +98,20 @@ def dpo_step(learner: Learner, groups: list[Group], beta: float = 0.1) -> None:
         return dpo(chosen - there[0][numbers], rejected - there[1][numbers], beta=beta).sum() / len(pairs)
 
     learner.descend(cut_pairs(pairs, range(len(pairs)), 4096, len(pairs)), objective, rate=1e-3)
+
+
+LEARNERS = ("embedded", "transformers", "transformers, Muon")
+"""A decoder of whet's own; the same weights as a model of transformers, trained by what such a model is by default
+(AdamW), and by Muon."""
+
+
+def learner_of(path: str, folder: Path) -> Learner:
+    """A learner of the same first weights by one of LEARNERS; the folder must not exist."""
+    decoder = build(OPTIONS, VOCABULARY, 0)
+    if path == "embedded":
+        return Learner(decoder, OptimOptions())
+    to_transformers(decoder).save_pretrained(folder)
+    return Learner(huggingface.load(folder), OptimOptions(muon=True if "Muon" in path else None))
 
 
 STEPS: dict[str, Callable[[Learner, list[Group]], Any]] = {

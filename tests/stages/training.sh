@@ -12,6 +12,10 @@
 #! whet train sft --store runs.db --reward-function reader:right --model base --output out/first -- tests/test_weights_journey.py plays this block
 #! whet gate out/first --entry reader:answer --reward reader:right --store runs.db --data unseen.jsonl -- tests/test_weights_journey.py plays this block
 #! whet release out/first --store runs.db -- tests/test_weights_journey.py plays this block
+#! whet release out/agent --store out/agent/runs.db -- tests/test_training_agent.py plays this block
+#! whet serve-policy --store out/agent/runs.db --alias gpt-4o-mini --port 4778 --token SECRET -- tests/test_training_agent.py plays this block
+#! OPENAI_BASE_URL=http://127.0.0.1:4778/v1 OPENAI_API_KEY=SECRET python -c "import assistant; print(assistant.answer('2'))" -- tests/test_training_agent.py plays this block
+#! whet rollback --store out/agent/runs.db -- tests/test_training_agent.py plays this block
 #! whet train grpo --env world:env --policy world:policy --tasks-file tasks.jsonl --model out/cloned --round-tasks 32 --max-rollouts 50000 --output out/fresh -- tests/test_training_journey.py learns in an Env by this command
 #! whet train grpo --env world:env --tasks-file tasks.jsonl --model models/qwen --lora-rank 16 --rollouts vllm --rollouts-options "--gpu-memory-utilization 0.4" --asynchronous --max-staleness 2 --output out/beside -- it takes vLLM and a GPU; tests/test_training_engines.py plays its parts with a scripted engine
 export OMP_NUM_THREADS=1

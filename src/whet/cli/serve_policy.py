@@ -25,6 +25,7 @@ def serve_policy(
     model: str | None = None,
     store: Path | None = None,
     name: str = "policy",
+    alias: tuple[str, ...] = (),
     host: Host = "127.0.0.1",
     port: Port = 4778,
     token: Annotated[Token, ADVANCED] = None,
@@ -55,6 +56,8 @@ def serve_policy(
         Serve the live weights of this store.
     name
         Name of the model for clients; with --store, the name of the resource.
+    alias
+        Further name by which clients may ask for it, such as the model that an agent names itself. May be repeated.
     token
         The only token to accept. If omitted, a new one is made at every start and printed.
     vocabulary
@@ -108,7 +111,8 @@ def serve_policy(
             name, loaded.network, text, policy_version=loaded.policy_version, version=loaded.version
         )
         weights = WeightLoader(serving, name, loaded.network, text, allowed=allow_weights)
-        server = Server(access, [PolicyPart(serving, weights)], host=host, port=port)
+        part = PolicyPart(serving, weights, aliases=dict.fromkeys(alias, name))
+        server = Server(access, [part], host=host, port=port)
         if opened is not None:
             watcher = threading.Thread(
                 target=partial(

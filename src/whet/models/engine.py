@@ -180,7 +180,11 @@ class EngineServer(AtEndpoint, ABC):
         await self.did("/init_weights_update_group", dict(meeting))
 
     async def take_weights(
-        self, tensors: Mapping[str, Json], group: str, send: Callable[[], Awaitable[None]], policy_version: str
+        self,
+        tensors: Mapping[str, Json],
+        group: str,
+        send: Callable[[], Awaitable[None]],
+        policy_version: str,
     ) -> None:
         """Have the policy's weights replaced by what is sent through a group that the engine has joined.
 

@@ -164,7 +164,10 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
-    _replace(job.output / RECORD, {**record, "settled": _settled(job, done, optimizer), **_ended(status, done.reason)})
+    _replace(
+        job.output / RECORD,
+        {**record, "settled": _settled(job, done, optimizer), **_ended(status, done.reason)},
+    )
     metrics = done.metrics[-1] if done.metrics else {}
     return Trained(done.bundle, metrics, done.rounds, done.reason, surveyed, verdict, ungated)
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -58,16 +59,18 @@ class WeightGroup:
         if backend not in ("gloo", "nccl") or not dist.is_available():
             raise InputError(f"weights are sent by gloo or nccl; got {backend!r}")
         if backend == "nccl" and not (torch.cuda.is_available() and dist.is_nccl_available()):
-            raise InputError("nccl sends between GPUs, and there is none here; hand weights over by disk or gloo")
+            raise InputError(
+                "nccl sends between GPUs, and there is none here; hand weights over by disk or gloo"
+            )
         # By torch's own pieces, as there is no public way to a group beside the default one.
-        from torch.distributed import distributed_c10d as c10d
+        c10d: Any = import_module("torch.distributed.distributed_c10d")
 
         wait = timedelta(seconds=seconds)
         try:
             with _on_loopback(address):
-                store, _, _ = next(c10d.rendezvous(f"tcp://{address}:{port}", rank, size, timeout=wait))  # type: ignore[no-untyped-call]
+                store, _, _ = next(c10d.rendezvous(f"tcp://{address}:{port}", rank, size, timeout=wait))
                 store.set_timeout(wait)
-                group, _ = c10d._new_process_group_helper(  # type: ignore[no-untyped-call]
+                group, _ = c10d._new_process_group_helper(
                     size,
                     rank,
                     [],
@@ -90,7 +93,9 @@ class WeightGroup:
             # Contiguous, as a broadcast sends memory as it lies.
             dist.broadcast(self._placed(tensor.detach()).contiguous(), 0, group=self._group)
 
-    def receive(self, tensors: Sequence[tuple[str, torch.dtype, Sequence[int]]]) -> Iterator[tuple[str, Tensor]]:
+    def receive(
+        self, tensors: Sequence[tuple[str, torch.dtype, Sequence[int]]]
+    ) -> Iterator[tuple[str, Tensor]]:
         """Each name with its tensor, as it comes."""
         for name, dtype, shape in tensors:
             tensor = self._placed(torch.empty(tuple(shape), dtype=dtype))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -27,10 +27,14 @@ class PolicyPart:
 
     Args:
         weights: takes up the versions that a request names; None refuses such requests.
+        aliases: further name → what is served under it, for clients that ask for a model of their own.
     """
 
-    def __init__(self, host: Host, weights: WeightLoader | None = None) -> None:
+    def __init__(
+        self, host: Host, weights: WeightLoader | None = None, *, aliases: Mapping[str, str] | None = None
+    ) -> None:
         self.host, self.weights = host, weights
+        self._aliases = dict(aliases or {})
 
     @property
     def routes(self) -> Sequence[HttpRoute]:
@@ -80,7 +84,7 @@ class PolicyPart:
         if not isinstance(name, str):
             raise InputError(f"model must name what is served here: {', '.join(self.host.names)}")
         # Taken once for all choices: a swap meanwhile must not divide them between two policies.
-        served = self.host.served(name)
+        served = self.host.served(self._aliases.get(name, name))
         query = read(body, served.text, served.max_length)
         choices = self._begin(query, served)
         try:
@@ -161,10 +165,10 @@ class PolicyPart:
                 "id": name,
                 "object": "model",
                 "owned_by": "whet",
-                "max_model_len": self.host.served(name).max_length,
-                "policy_version": self.host.served(name).policy_version,
+                "max_model_len": self.host.served(served).max_length,
+                "policy_version": self.host.served(served).policy_version,
             }
-            for name in self.host.names
+            for name, served in [*((name, name) for name in self.host.names), *self._aliases.items()]
         ]
         return answer({"object": "list", "data": data})
 

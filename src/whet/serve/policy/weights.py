@@ -171,7 +171,9 @@ class WeightLoader:
         """
         group = self._groups.get(request.group_name)
         if group is None:
-            raise InputError(f"no group {request.group_name!r} was joined here; join by /init_weights_update_group")
+            raise InputError(
+                f"no group {request.group_name!r} was joined here; join by /init_weights_update_group"
+            )
         if isinstance(self._base, CausalLM) and self._base.adapted:
             raise InputError("LoRA factors are served here, and full weights cannot take their place")
         dtypes = [named_dtype(name) for name in request.dtypes]
