@@ -464,8 +464,10 @@ class Assembler:
         ]
         programs: dict[str, list[Trajectory]] = {key: [] for key in called}
         for trajectory in self.store.trajectories(ids=called) if called else ():
-            for name in {trajectory.id, trajectory.run, trajectory.meta.get("process_run")}:
-                if isinstance(name, str) and name in programs:
+            # By whichever of them the record found it; nobody's note is trusted to be a text.
+            names = [trajectory.id, trajectory.meta.get("run"), trajectory.meta.get("process_run")]
+            for name in dict.fromkeys(name for name in names if isinstance(name, str)):
+                if name in programs:
                     programs[name].append(trajectory)
         return programs
 
