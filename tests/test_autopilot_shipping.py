@@ -311,3 +311,38 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     assert told is not None
     assert bool(told.lasts) is lasts, told.lasts
     assert bool(told.relapse) is not lasts
+
+
+def test_the_part_of_a_repair_that_has_been_live_for_long_is_still_its_own(
+    bench: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs have left the newest ones that are read, and would leave a part that holds every question."""
+    monkeypatch.setattr("whet.autopilot.work.NEWEST", 600)
+    issue = route(bench, "soil")
+
+    def asked(place: int, count: int) -> list[Trajectory]:
+        return [
+            Trajectory(
+                id=f"run-{place + n}",
+                task=Task(
+                    instruction=f"Which soil does plant {n} like?" if n % 5 == 0 else f"Where is order {n}?"
+                ),
+                started=float(place + n),
+            )
+            for n in range(count)
+        ]
+
+    bench.store.put(*asked(0, 300))
+    stand(
+        bench,
+        issue,
+        **{**work(bench, issue), "shown": ["run-0", "run-5", "run-10"], "traffic": 0.2, "as_of": 299.0},
+    )
+    for place in (300, 1_000):
+        bench.store.put(*asked(place, 700))
+        # As a process that begins now reads it.
+        later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: 2_000.0))
+        part = later.slice(work(bench, issue), later.runs(299.0))
+        assert part.holds("Which soil does plant 9 like?")
+        assert not part.holds("Where is order 9?")
+    assert not later.runs(299.0)

@@ -34,6 +34,8 @@ PEOPLE = InfluenceLimits(people=5)
 """Nobody looks on: fewer people who said something are too few to learn from, and none of them counts without bound."""
 _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
+_FEWEST_ASKED = 500
+"""Recorded questions from which an issue's are told."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
 
@@ -107,9 +109,17 @@ class Workshop:
         ]
 
     def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:
-        """The questions of the issue that the work is on, as it stood when it was diagnosed."""
+        """The questions of the issue that the work is on, as it stood when it was diagnosed.
+
+        Args:
+            runs: the record as it stood then. Of a repair that has been live for long its runs have left what is read:
+                then the issue's own are looked up, and told from what is asked today.
+        """
         shown = set(work["shown"])
         own = [run.task.instruction for run in runs if run.id in shown]
+        if len(own) < len(shown):
+            own = [run.task.instruction for run in self.store.trajectories(ids=sorted(shown))]
+            runs = runs if len(runs) >= _FEWEST_ASKED else self.runs(self.night.now)
         return PartOfTraffic.of(own, [run.task.instruction for run in runs], share=work["traffic"])
 
     def covered(self, issue: AgentIssue, works: Iterable[tuple[str, dict[str, Any]]]) -> bool:
