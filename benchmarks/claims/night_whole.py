@@ -19,8 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ def answer(question):
     return desk.answer(question, person)
 
 
-for line in open(sys.argv[1], encoding="utf-8"):
+for line in sys.stdin:
     asked = json.loads(line)
     person = asked["person"]
     with whet.run(subject=person) as run:
@@ -163,18 +162,37 @@ class Team:
             process.wait(30)
             log.close()
 
-    def say(
-        self, folder: Path, asked: Sequence[dict[str, str]], *, deployed: str = ""
-    ) -> list[dict[str, Any]]:
-        """The service of a folder, through the server; each question with its run and its answer."""
-        questions = self.folder / f"asked-{deployed or 'live'}.jsonl"
-        questions.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
+    @contextmanager
+    def service(self, folder: Path, *, deployed: str = "") -> Iterator[subprocess.Popen[str]]:
+        """The service of a folder, through the server: a question a line, and its run and answer a line.
+
+        Raises:
+            RuntimeError: it ends with an error.
+        """
         code = ("--deployed", deployed) if deployed else ()
-        words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE, str(questions))
-        done = self.whet(*words, folder=folder, WHET_TOKEN=self.token)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2_000:])
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        words = ("run", "--url", self.url, *code, "--", str(self.python), "-c", _SERVICE)
+        log = self.folder / f"service-{deployed or 'live'}.log"
+        with (
+            log.open("w", encoding="utf-8") as errors,
+            subprocess.Popen(
+                [self.python, "-m", "whet", *map(str, words)],
+                cwd=folder,
+                env={**os.environ, **self.variables, "WHET_TOKEN": self.token},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            ) as process,
+        ):
+            try:
+                yield process
+                assert process.stdin is not None
+                process.stdin.close()
+                failed = process.wait(60)
+            finally:
+                process.kill()
+        if failed:
+            raise RuntimeError(log.read_text(encoding="utf-8")[-2_000:])
 
     def people_ask(self) -> None:
         """A day: everybody asks, those whom the trial's share draws are served its folder, and some rate the answer."""
@@ -182,18 +200,17 @@ class Team:
         with Store(self.store) as store:
             trial, newest = store.state("autopilot/trial"), store.newest()
         standing = trial if trial and not trial["ended"] else None
-        arms: dict[bool, list[dict[str, str]]] = {False: [], True: []}
-        for number, asked in enumerate(self.agent.questions(self.day, self.daily)):
-            # Each by itself, for a run without a session is a unit of its own.
-            draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
-            arms[standing is not None and draw < standing["share"]].append(asked)
-        # Beside each other: of a deployed trial nobody is drawn before its first run.
-        with ThreadPoolExecutor() as threads:
-            saying = [threads.submit(self.say, self.code, arms[False])]
-            if standing and arms[True]:
-                code = Path(standing["folder"])
-                saying.append(threads.submit(self.say, code, arms[True], deployed=str(standing["bundle"])))
-            answered = [said for each in saying for said in each.result()]
+        answered = []
+        with ExitStack() as stack:
+            services = {False: stack.enter_context(self.service(self.code))}
+            if standing:
+                code, bundle = Path(standing["folder"]), str(standing["bundle"])
+                services[True] = stack.enter_context(self.service(code, deployed=bundle))
+            # One after the other: arms that are not served at the same time are no experiment.
+            for number, asked in enumerate(self.agent.questions(self.day, self.daily)):
+                # Each by itself, for a run without a session is a unit of its own.
+                draw = int(digest([standing and standing["release"], self.day, number], 8), 16) / 16**8
+                answered.append(_told(services[standing is not None and draw < standing["share"]], asked))
         time.sleep(2.0)  # a run is whole once its calls are quiet
         notes = [
             Feedback(run=said["run"], value=value)
@@ -299,13 +316,12 @@ class Team:
     def right(self) -> dict[str, float]:
         """Fault, or "all" → the share of fresh questions that are answered right; nothing of it is recorded."""
         asked = self.agent.questions(99, self.daily)
-        questions = self.folder / "fresh.jsonl"
-        questions.write_text("".join(json.dumps(each) + "\n" for each in asked), encoding="utf-8")
         done = subprocess.run(
-            [self.python, "-c", _SERVICE, str(questions)],
+            [self.python, "-c", _SERVICE],
             cwd=self.code,
             env={**os.environ, **self.variables},
-            capture_output=True,
+            input="".join(json.dumps(each) + "\n" for each in asked),
+            stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
@@ -316,6 +332,16 @@ class Team:
             if fault := self.agent.spoilt(said):
                 rights.setdefault(fault, []).append(right)
         return {id: sum(each) / len(each) for id, each in rights.items()}
+
+
+def _told(service: subprocess.Popen[str], asked: dict[str, str]) -> dict[str, Any]:
+    """A question with its run and its answer."""
+    assert service.stdin is not None
+    assert service.stdout is not None
+    service.stdin.write(json.dumps(asked) + "\n")
+    service.stdin.flush()
+    said: dict[str, Any] = json.loads(service.stdout.readline())
+    return said
 
 
 def spend(folder: Path, agent: WholeAgent, python: Path, *, daily: int, shuffled: bool = False) -> WholeNight:
