@@ -78,6 +78,7 @@ def test_what_an_open_finding_holds_back_is_never_told_to_be_promoted_until_a_pe
     code, refused = ran("release", flatter.id)
     assert (code != 0, "whet findings --clear" in refused) == (True, True)
     assert " held " in ran("show", "verdicts")[1]
+    assert " held back (a finding) " in ran("log")[1]
     code, _ = ran("findings")
     assert code == 1
     found = json.loads(ran("findings", "--json")[1])

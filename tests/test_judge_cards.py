@@ -241,7 +241,7 @@ def test_a_gate_refuses_a_judge_without_a_card_and_decides_by_one_that_has_it(
     assert json.loads((tmp_path / "cards" / "rubric.card.json").read_text())["admitted"] is True
     assert (tmp_path / "cards" / "rubric.badge.svg").read_text().startswith("<svg")
     decided = whet(*gate, folder=tmp_path)
-    assert "PROMOTE: shown to be better" in decided.stdout, decided.stdout + decided.stderr
+    assert "HELD BACK: shown to be better" in decided.stdout, decided.stdout + decided.stderr
     asked = len(server.requests)
     assert whet(*audit, "--labels", "labels.jsonl", folder=tmp_path).returncode == 0
     assert len(server.requests) == asked  # every answer is in the record

@@ -152,7 +152,7 @@ def test_a_panel_is_fitted_on_labels_and_decides_at_the_gate_where_it_is_sure(
     better = bundle(folder, share={"good": 8})
     gate = ("--entry", "shop:reply", "--reward", "cards/panel.json", "--data", "tasks.jsonl")
     code, out = command(folder, server, "gate", "none", better, *gate)
-    assert "PROMOTE: shown to be better" in out, out
+    assert "HELD BACK: shown to be better" in out, out
     code, out = command(folder, server, "gate", better, "none", *gate)
     assert "DO NOT PROMOTE" in out
     with whet.Store(folder / "runs.db") as store:
@@ -208,6 +208,15 @@ def test_a_panel_of_shuffled_labels_steers_and_never_promotes(
     with whet.Store(folder / "runs.db") as store:
         scores = [run.scores["panel"] for run in store.trajectories()]
         assert all(score.uncalibrated and score.value is not None for score in scores)
+    # That it promotes nothing is told before anything is spent; a judge that gets no card decides at no gate.
+    asked = len(server.requests)
+    words = ("improve", "shop:reply", *panel, "--data", "few.jsonl", "--with", "evolve", "--dry-run")
+    code, out = command(folder, server, *words)
+    assert (code, "it may steer, and the gate promotes nothing by it" in out) == (0, True), out
+    words = ("--reward", "factual", "--judge-model", "careful", "--data", "few.jsonl")
+    code, out = command(folder, server, "gate", "none", better, "--entry", "shop:reply", *words)
+    assert (code, "the gate promotes nothing by it" in out) == (2, True), out
+    assert len(server.requests) == asked
     # The panel itself, without its card in the record that a gate reads, may not promote either.
     shutil.copytree(audited[0] / "cards", folder / "cards", dirs_exist_ok=True)
     code, out = command(folder, server, "gate", "none", better, *gate)
@@ -222,7 +231,7 @@ def test_an_agent_is_improved_by_a_panel(judged: Path, server: ScriptedServer) -
         "--with", "evolve", "--rollouts", "600",
     )  # fmt: skip
     assert code == 0, out
-    assert "PROMOTE: shown to be better than the agent as it is" in out, out
+    assert "HELD BACK: shown to be better than the agent as it is" in out, out
     assert re.search(r'\+  "good": ([6-9]|\d\d)', out)
 
 

@@ -140,6 +140,8 @@ def _line(release: Release, stands: bool) -> str:
 def _judged_line(verdict: Verdict, experiment: str, at: float) -> str:
     low, high = verdict.interval
     stage = "gated" if verdict.promote else "draft (not promoted)"
+    if verdict.promote and not verdict.releasable:
+        stage = "held back (a finding)"
     return (
         f"{_day(at)}   {verdict.id} {stage:22} {verdict.candidate} {verdict.effect:+.3f} [{low:+.3f}, {high:+.3f}]"
         f"{f', experiment {experiment}' if experiment else ''}"
