@@ -189,3 +189,63 @@ def test_where_several_numbers_are_liked_none_rules_out_another() -> None:
     thumbs += [replace(thumb, answer="Many.", up=False) for thumb in thumbs[::2]]
     score = FittedReward(thumbs)
     assert score(f"{question} Of 3.", "There are 31 mails.") > 0.5
+
+
+def counter(seed: int, people: int = 60) -> list[Rated]:
+    """Thumbs on how many parts there are, which a tool looks up; a wrong answer has another number of the tool's."""
+    draw = random.Random(seed)
+    parts = {f"part {number}": (draw.randint(2, 99), draw.randint(2, 99)) for number in range(40)}
+    thumbs = []
+    for person in range(people):
+        for name in draw.sample(sorted(parts), 4):
+            stock, weight = parts[name]
+            right = draw.random() < 0.45
+            answer = f"We have {stock if right else weight} of them."
+            named = [("look_up stock", float(stock)), ("look_up weight", float(weight))]
+            up = right != (draw.random() < WRONG)
+            thumbs.append(Rated(f"How many of {name}?", answer, up, f"person-{person}", looked_up=named))
+    return thumbs
+
+
+def test_numbers_that_a_tool_gave_are_told_apart_by_their_names() -> None:
+    thumbs = counter(1)
+    agreed = agreement(thumbs)
+    assert agreed.admitted
+    assert agreed.share > 0.7
+    # Without what the tool gave, and with thumbs that say nothing, nobody can tell.
+    assert not agreement([replace(thumb, looked_up=()) for thumb in thumbs]).admitted
+    for seed in range(3):
+        ups = [thumb.up for thumb in thumbs]
+        random.Random(seed).shuffle(ups)
+        mixed = [replace(thumb, up=up) for thumb, up in zip(thumbs, ups, strict=True)]
+        assert not agreement(mixed).admitted
+
+
+def explained(seed: int) -> list[Rated]:
+    """Right answers are the long ones, whatever is asked."""
+    draw = random.Random(seed)
+    thumbs = []
+    for person in range(60):
+        for _ in range(4):
+            number, right = draw.randint(0, 60), draw.random() < 0.45
+            answer = f"Take {number % 5 + 1} a day with a glass of water, and see a doctor if it does not help soon."
+            up = right != (draw.random() < WRONG)
+            input = f"How do I take tablet {number}?"
+            thumbs.append(
+                Rated(input, answer if right else f"{number % 5 + 1} daily.", up, f"person-{person}")
+            )
+    return thumbs
+
+
+def test_answers_that_are_liked_may_all_be_longer_than_the_others() -> None:
+    thumbs = explained(1)
+    agreed = agreement(thumbs)
+    assert agreed.admitted
+    assert agreed.cut > 0
+    assert f"cut to {agreed.cut} words" in agreed.sentence
+    # The same words in all answers, of which people like the long ones: nothing but the length is known of them.
+    alike = [
+        replace(thumb, answer=f"It is so. {'And so on. ' * (1 + 9 * ('glass' in thumb.answer))}")
+        for thumb in thumbs
+    ]
+    assert not agreement(alike).admitted

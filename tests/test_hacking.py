@@ -426,9 +426,9 @@ def test_longer_answers_are_a_finding_only_where_length_alone_would_have_gained_
 ) -> None:
     of_text = by_content if text is explained else by_length
     old, new = said(text, of_text, 0.4), said(text, of_text, 1.0)
-    assert {finding.kind for finding in detect(old, new, metric="proxy")} == {"length"}
+    assert "length" in {finding.kind for finding in detect(old, new, metric="proxy")}
     beside = {finding.kind for finding in detect(old, new, metric="proxy", of_text=of_text)}
-    assert beside == (set() if text is explained else {"length"})
+    assert ("length" in beside) is (text is not explained)
 
 
 def test_shorter_answers_are_judged_alike() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whet.judge.numbers import LARGE, MADE, WRITTEN, number_marks, values
+from whet.judge.numbers import LARGE, MADE, WRITTEN, named_numbers, number_marks, values
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,16 @@ def test_marks_tell_where_numbers_come_from_and_how_they_are_written() -> None:
     assert "rising" in number_marks("Which?", "2, 5 and 9")[WRITTEN]
     assert "in no order" in number_marks("Which?", "5, 2 and 9")[WRITTEN]
     assert number_marks("Why?", "I do not know.") == {WRITTEN: [], MADE: [], LARGE: []}
+
+
+def test_what_a_tool_gave_is_told_by_the_name_that_it_stands_under() -> None:
+    found = named_numbers("look_up", {"net": 12.5, "stock": 8, "sold": True, "sizes": ["3 cm", 4]})
+    assert found == [
+        ("look_up net", 12.5),
+        ("look_up stock", 8.0),
+        ("look_up sizes", 3.0),
+        ("look_up sizes", 4.0),
+    ]
+    assert number_marks("How many bearings?", "We have 8.", found)[MADE] == ["look_up stock"]
+    assert number_marks("What do 3 of them cost?", "37.50 euros", found)[MADE][0] == "look_up net times"
+    assert number_marks("What do 3 of them cost?", "50 euros", found)[MADE][0] == "from elsewhere"

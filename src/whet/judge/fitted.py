@@ -25,7 +25,7 @@ from operator import mul
 
 from ..stats import ClusterMean, Interval
 from ..types import digest
-from .numbers import LARGE, MADE, WRITTEN, number_marks, spaced, values
+from .numbers import LARGE, MADE, WRITTEN, Named, number_marks, spaced, values
 from .vectors import Vector, cosine, rarity, unit_vector
 
 MOST = 500
@@ -69,6 +69,8 @@ class Rated:
     """Of whom; "" for somebody of whom nothing else is known."""
     error: float | None = None
     """Of a sign that the person gave without being asked: how often such signs are wrong. None for a thumb."""
+    looked_up: Named = ()
+    """The numbers that the agent's tools gave for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +164,27 @@ def _cells(thumbs: Sequence[Rated], noise: Noise) -> tuple[list[_Cell], float]:
     return cells, base
 
 
+def looked_up_for(thumbs: Iterable[Rated]) -> dict[str, Named]:
+    """Input → the numbers that tools gave for it, in all runs that were rated."""
+    named: dict[str, dict[tuple[str, float], None]] = defaultdict(dict)
+    for thumb in thumbs:
+        named[thumb.input].update(dict.fromkeys(thumb.looked_up))
+    return {input: list(each) for input, each in named.items() if each}
+
+
 class FittedReward:
     """The probability that people like an answer, fitted to thumbs; a lower bound of it.
 
     Args:
         thumbs: at least one.
+        looked_up: input → numbers that tools gave for it; those of the thumbs if None.
     """
 
-    def __init__(self, thumbs: Sequence[Rated]) -> None:
+    def __init__(self, thumbs: Sequence[Rated], looked_up: Mapping[str, Named] | None = None) -> None:
         self.noise = Noise.estimated(thumbs)
         self._cells, self.base = _cells(thumbs, self.noise)
         """`base`: the share of right answers among those that were rated."""
-        self._features = _Features(self._cells)
+        self._features = _Features(self._cells, looked_up_for(thumbs) if looked_up is None else looked_up)
         self._points = [self._features.of(cell.input, cell.answer) for cell in self._cells]
         self._prior = 2 * self.base - 1
         residuals = [cell.mean - self._prior for cell in self._cells]
@@ -341,7 +352,8 @@ class _Features:
     and a new answer is full of them.  So numbered steps are like numbered steps, whatever they are about.
     """
 
-    def __init__(self, cells: Sequence[_Cell]) -> None:
+    def __init__(self, cells: Sequence[_Cell], looked_up: Mapping[str, Named]) -> None:
+        self._looked_up = looked_up
         inputs = {cell.input: set(_input_words(cell.input)) for cell in cells}
         answers: dict[str, set[str]] = defaultdict(set)
         for cell in cells:
@@ -373,7 +385,8 @@ class _Features:
         )
 
     def _marks(self, input: str, answer: str) -> dict[str, Counter[str]]:
-        return {about: Counter(shown or ["none"]) for about, shown in number_marks(input, answer).items()}
+        marks = number_marks(input, answer, self._looked_up.get(input, ()))
+        return {about: Counter(shown or ["none"]) for about, shown in marks.items()}
 
     def _answer(self, input: str, answer: str) -> Counter[str]:
         """Words and pairs of words with the answer's form: its length, a list, what it repeats of the input."""
@@ -609,7 +622,9 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
     )
 
 
-_Judges = Callable[[Sequence[Rated], set[str]], Mapping[str, Callable[[str, str], float]]]
+_Judges = Callable[
+    [Sequence[Rated], set[str], Mapping[str, Named]], Mapping[str, Callable[[str, str], float]]
+]
 
 
 def _expected(rated: Sequence[Rated], judges: _Judges) -> dict[str, list[float]]:
@@ -623,13 +638,15 @@ def _expected(rated: Sequence[Rated], judges: _Judges) -> dict[str, list[float]]
     names.sort(key=lambda name: digest(["fold", name]))
     fold_of = {name: number % _FOLDS for number, name in enumerate(names)}
     expected: dict[str, list[float]] = defaultdict(lambda: [0.5] * len(thumbs))
+    # What tools give is no opinion of anybody's.
+    looked_up = looked_up_for(rated)
     for fold in range(min(_FOLDS, len(names))):
         held = [n for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] == fold]
         rest = [thumb for n, thumb in enumerate(thumbs) if fold_of[_person(n, thumb)] != fold]
         if not rest:
             continue
         rest += [sign for sign in signs if fold_of.get(sign.person) != fold]
-        for name, likes in judges(rest, {thumbs[n].input for n in held}).items():
+        for name, likes in judges(rest, {thumbs[n].input for n in held}, looked_up).items():
             for n in held:
                 expected[name][n] = likes(thumbs[n].input, thumbs[n].answer)
     return expected
@@ -663,23 +680,27 @@ def _interval(values: Sequence[float], clusters: Sequence[str]) -> Interval:
     return mean.interval(bounds=(-1.0, 1.0))
 
 
-def _judges(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[str, str], float]]:
+def _judges(
+    thumbs: Sequence[Rated], inputs: set[str], looked_up: Mapping[str, Named]
+) -> dict[str, Callable[[str, str], float]]:
     """The fitted reward and each of RULES, as functions of these inputs and any answer: how likely a thumb up is."""
     blind = FittedReward([replace(thumb, answer="") for thumb in thumbs])
     by_input = {input: blind.liked(blind.without(input)("")) for input in inputs}
     ups = _share([thumb.up for thumb in _given(thumbs)])
     longest, short, long = length_rule(thumbs)
     return {
-        **_whether_liked(thumbs, inputs),
+        **_whether_liked(thumbs, inputs, looked_up),
         "constant": lambda input, answer: ups,
         "length": lambda input, answer: short if len(answer) <= longest else long,
         "input": lambda input, answer: by_input[input],
     }
 
 
-def _whether_liked(thumbs: Sequence[Rated], inputs: set[str]) -> dict[str, Callable[[str, str], float]]:
+def _whether_liked(
+    thumbs: Sequence[Rated], inputs: set[str], looked_up: Mapping[str, Named]
+) -> dict[str, Callable[[str, str], float]]:
     """The fitted reward alone."""
-    fitted = FittedReward(thumbs)
+    fitted = FittedReward(thumbs, looked_up)
     seeing = {input: fitted.without(input) for input in inputs}
     return {"fitted": lambda input, answer: fitted.liked(seeing[input](answer))}
 

@@ -1,7 +1,8 @@
 """What the numbers of an answer show beside those of its question: how many, how written, how large, made from what.
 
 A reward that learns from people's thumbs cannot know which number is right.  It can see that liked answers give a
-number with two decimals, that they repeat one of the question or are the product of two, that a list of them rises.
+number with two decimals, that they repeat one of the question or are the product of two, that a list of them rises, or
+that they are what a tool gave under some name.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
+from ..types import Json
+
 _NUMBER = re.compile(r"(?:(?<![\w.,])[-−])?\d+(?:[.,]\d+)*")
 _THOUSANDS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _COMBINED = 5
 """Numbers of a question beyond which nothing is computed from them: by chance something would fit."""
 _LARGEST = 1e15
 """Beyond it a number is a name."""
+_LOOKED_UP = 40
+"""Numbers of what tools gave that are read."""
+
+Named = Sequence[tuple[str, float]]
+"""Numbers that tools gave, each under its name: the tool's and the last key, or its place in a text."""
 
 
 @lru_cache(maxsize=4096)
@@ -72,8 +80,41 @@ def values(text: str) -> tuple[float, ...]:
 WRITTEN, MADE, LARGE = "written", "made", "large"
 
 
-def number_marks(asked: str, answer: str) -> dict[str, list[str]]:
+def named_numbers(tool: str, result: Json) -> Named:
+    """The numbers of a tool's result, by the keys that they stand under.
+
+    >>> named_numbers("look_up", '{"net": 12.5, "sizes": [3, 4]}')
+    [('look_up net', 12.5), ('look_up sizes', 3.0), ('look_up sizes', 4.0)]
+    >>> named_numbers("count", "3 of 8")
+    [('count 0', 3.0), ('count 1', 8.0)]
+    """
+    if isinstance(result, str):
+        try:
+            result = json.loads(result)
+        except (ValueError, RecursionError):
+            return [(f"{tool} {place}", value) for place, value in enumerate(values(str(result)))][
+                :_LOOKED_UP
+            ]
+    named: list[tuple[str, float]] = []
+    waiting: list[tuple[str, Json]] = [(tool, result)]
+    while waiting and len(named) < _LOOKED_UP:
+        name, value = waiting.pop(0)
+        if isinstance(value, dict):
+            waiting = [*((f"{tool} {key}", each) for key, each in value.items()), *waiting]
+        elif isinstance(value, list | tuple):
+            waiting = [*((name, each) for each in value), *waiting]
+        elif isinstance(value, str):
+            named += [(name, each) for each in values(value)]
+        elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST:
+            named.append((name, float(value)))
+    return named[:_LOOKED_UP]
+
+
+def number_marks(asked: str, answer: str, looked_up: Named = ()) -> dict[str, list[str]]:
     """What the answer's numbers show beside the question's, as words that can be counted, by what it is about.
+
+    Args:
+        looked_up: what tools gave for this question.
 
     Returns:
         WRITTEN: how many they are, their decimals and their order; MADE: from what numbers of the question; LARGE: how
@@ -84,11 +125,12 @@ def number_marks(asked: str, answer: str) -> dict[str, list[str]]:
         return {WRITTEN: [], MADE: [], LARGE: []}
     question = [value for value, _ in given]
     made = list(_combinations(question)) if len(question) <= _COMBINED else []
+    known = list(_of_tools(question, looked_up))
     marks: dict[str, list[str]] = {WRITTEN: [f"numbers {_few(len(own))}"], MADE: [], LARGE: []}
     for value, decimals in own:
         marks[WRITTEN].append(f"decimals {min(decimals, 3)}")
         marks[LARGE] += [f"size {_size(value)}", _roundness(value)]
-        marks[MADE].append(_origin(value, decimals, question, made))
+        marks[MADE] += _origins(value, decimals, question, made, known)
         if question:
             low, high = min(question), max(question)
             marks[LARGE].append("below" if value < low else "above" if value > high else "between")
@@ -109,6 +151,25 @@ def _roundness(value: float) -> str:
     if value != round(value):
         return "broken"
     return next((f"round {step}" for step in (100, 10, 5, 2) if value % step == 0), "odd")
+
+
+def _origins(value: float, decimals: int, question: Sequence[float], made: Named, known: Named) -> list[str]:
+    """Where the number comes from: what tools gave, in as many ways as fit, else from the question alone."""
+    half = 0.5 * 10**-decimals * (1 + 1e-9)
+    fits = dict.fromkeys(name for name, each in known if abs(value - each) <= (half if decimals else 1e-9))
+    return list(fits) or [_origin(value, decimals, question, made)]
+
+
+def _of_tools(question: Sequence[float], looked_up: Named) -> Iterator[tuple[str, float]]:
+    """What tools gave, and what comes of it with a number of the question."""
+    for name, value in looked_up:
+        yield name, value
+        for number in question[:_COMBINED]:
+            yield f"{name} times", value * number
+            yield f"{name} and", value + number
+            yield f"{name} less", abs(value - number)
+            if number:
+                yield f"{name} by", value / number
 
 
 def _origin(value: float, decimals: int, question: Sequence[float], made: Sequence[tuple[str, float]]) -> str:

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from msgspec import UNSET
 
 from ...judge.fitted import Rated
+from ...judge.numbers import Named, named_numbers
 from ...judge.signs import SignBesideThumb, SignPrecision, sign_precisions
 from ...record.columns import META_SAID
 from ...record.influence import InfluenceLimits, weighed
 from ...record.rows import as_text
 from ...record.tracing.labels import corrected
 from ...record.tracing.signals import IMPLICIT
+from ...record.tracing.tool_calls import tool_steps
 from ...types import Feedback, Json, Split, Task, Trajectory, canonical, digest
 from .recorded import instruction_arguments
 from .signatures import Signature
@@ -53,6 +55,8 @@ class RatedRun:
     """The sign speaks for the answer."""
     sign_error: float | None = None
     """How often such signs are wrong; None where they do not count."""
+    looked_up: Named = ()
+    """The numbers that its tools gave."""
 
     @property
     def told(self) -> bool:
@@ -62,14 +66,17 @@ class RatedRun:
     def thumbs(self) -> list[Rated]:
         """What a reward is fitted to."""
         if not self.told and self.sign_error is not None:
-            return [Rated(self.question, self.answer, self.sign_up, self.person, self.sign_error)]
-        rated = [] if self.up is None else [Rated(self.question, self.answer, self.up, self.person)]
+            return [self._rated(self.answer, self.sign_up, self.sign_error)]
+        rated = [] if self.up is None else [self._rated(self.answer, self.up)]
         if self.correction is not UNSET:
             wanted = as_text(self.correction)
             if self.up is None and wanted != self.answer:
-                rated.append(Rated(self.question, self.answer, False, self.person))
-            rated.append(Rated(self.question, wanted, True, self.person))
+                rated.append(self._rated(self.answer, False))
+            rated.append(self._rated(wanted, True))
         return rated
+
+    def _rated(self, answer: str, up: bool, error: float | None = None) -> Rated:
+        return Rated(self.question, answer, up, self.person, error, self.looked_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +281,7 @@ def rated_run(run: Trajectory, input: Json, scale: Scale) -> RatedRun:
         correction=correction,
         sign=sign.kind.removeprefix(IMPLICIT) if sign else "",
         sign_up=bool(sign and sign.value and sign.value > 0),
+        looked_up=[each for step in tool_steps(run) for each in named_numbers(step.name, step.action)],
     )
 
 
