@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -131,19 +131,24 @@ class _Questions:
 
     def __init__(self) -> None:
         self.last: str | None = None
+        self._unread: list[str] = []
+        """Most sessions are one question: its words are asked for by no other."""
         self._words: list[set[str]] = []
         self._with: dict[str, list[int]] = {}
 
     def add(self, text: str) -> None:
         """One more."""
         self.last = text
-        words = _words(text)
-        for word in words:
-            self._with.setdefault(word, []).append(len(self._words))
-        self._words.append(words)
+        self._unread.append(text)
 
     def alike(self, words: set[str]) -> bool:
         """True if one of the messages has `APART` of these words."""
+        for text in self._unread:
+            own = _words(text)
+            for word in own:
+                self._with.setdefault(word, []).append(len(self._words))
+            self._words.append(own)
+        self._unread.clear()
         most = math.ceil(APART * len(words))
         # A message with so many of them has one of the rarest: those with none of these need not be looked at.
         rarest = sorted((self._with.get(word, []) for word in words), key=len)[: len(words) - most + 1]
@@ -189,8 +194,12 @@ def implicit_feedback(
     runs: Iterable[Trajectory | _HeardRun], *, ended: float | None = None
 ) -> list[Feedback]:
     """The signals of all sessions as Feedback, whose ids make recording them again harmless."""
+    return _feedback_of(conversations(runs), ended)
+
+
+def _feedback_of(sessions: Mapping[str, Sequence[Turn]], ended: float | None) -> list[Feedback]:
     feedback = []
-    for session, turns in conversations(runs).items():
+    for session, turns in sessions.items():
         for signal in signals(turns, ended=ended):
             turn = turns[signal.turn]
             # Not of the time: a session that is heard again gives the same ids, which the record takes once.
@@ -238,8 +247,9 @@ def hear(store: Store, *, now: float | None = None, most: int | None = None) -> 
         for session in together:
             waiting.pop(session, None)
         runs = _runs_of(store, together)
-        fresh += implicit_feedback(runs, ended=at)
-        waiting |= _departures(runs, at)
+        heard = conversations(runs)
+        fresh += _feedback_of(heard, at)
+        waiting |= _departures(runs, heard, at)
     listed_ids = listed(feedback.id for feedback in fresh)
     query = f"SELECT id FROM feedback WHERE id IN {LISTED}"
     recorded = {id for (id,) in store.database.rows(query, [listed_ids])} if fresh else set()
@@ -259,16 +269,15 @@ def _runs_of(store: Store, sessions: Sequence[str]) -> list[_HeardRun]:
         raise StoreError(f"a stored Trajectory cannot be read: {exception}") from exception
 
 
-def _departures(runs: Sequence[_HeardRun], at: float) -> dict[str, float]:
+def _departures(
+    runs: Sequence[_HeardRun], heard: Mapping[str, Sequence[Turn]], at: float
+) -> dict[str, float]:
     """Session → Unix time at which its user has left, of those who may be there still.
 
     Only of sessions in which leaving would be a sign: most end with a good answer, and need no second look.
     """
-    told = {feedback.run for feedback in implicit_feedback(runs) if feedback.kind.endswith("abandoned")}
-    departures: dict[str, float] = {}
-    for run in runs:
-        if run.session is not None and run.id in told:
-            departures[run.session] = 0.0
+    ends = {session: len(turns) - 1 for session, turns in heard.items()}
+    departures = {session: 0.0 for session, end in ends.items() if _abandoned(end, heard[session][end].text)}
     for run in runs:
         if run.session in departures:
             left = run.started + (run.seconds or 0.0) + LEFT_AFTER

@@ -238,18 +238,19 @@ class Redactor:
             counts: rule → matches, added to.
             learned: it is the state of something that learns, whose numbers are weights whatever they are called.
         """
+        # Before anything is made: most of what is written stops at this, some of it a hundred at a time.
+        if not self._hit(body, "json"):
+            return body
         clean, matches = self._without(body, learned)
         self._add(matches, counts)
         return clean
 
     def within(self, body: bytes) -> Mapping[str, int]:
         """Rule → secrets in JSON of something learned, of which nothing is taken out."""
-        return self._without(body, learned=True)[1]
+        return self._without(body, learned=True)[1] if self._hit(body, "json") else {}
 
     def _without(self, body: bytes, learned: bool) -> tuple[bytes, Counter[str]]:
         matches: Counter[str] = Counter()
-        if not self._hit(body, "json"):
-            return body, matches
         value = msgspec.json.decode(body)
         redacted = self._learned(value, matches) if learned else self._json(value, matches)
         return (msgspec.json.encode(redacted) if matches else body), matches
@@ -586,11 +587,12 @@ class Redactor:
         return None if failure is None else replace(failure, message=self._text(failure.message, matches))
 
     def _add(self, matches: Counter[str], counts: Counter[str] | None = None) -> None:
+        if not matches:
+            return
         if counts is not None:
             counts.update(matches)
-        if matches:
-            with self._lock:
-                self._counts.update(matches)
+        with self._lock:
+            self._counts.update(matches)
 
 
 def redaction(counts: Mapping[str, int]) -> dict[str, Json]:

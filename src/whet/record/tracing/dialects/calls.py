@@ -42,7 +42,8 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     reading.model = word(body, "model") or word(request, "model")
     reading.response_model = word(response, "model")
     reading.response_id = word(response, "id")
-    reading.input = with_wire_ids(prompt_of(request)) or None
+    prompt = prompt_of(request)
+    reading.input = with_wire_ids(prompt) or None
     answers, reading.finish = answers_of(response)
     reading.output, reading.others = (answers[0] if answers else None), answers[1:]
     spent = member(body, "usage")
@@ -57,7 +58,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
         reading.extra["refused"] = body["refused"]
     # A released prompt is one for all agents: the prompts that tell them apart are those that were sent.
     sent = member(body, "original_request") or request
-    reading.wire = wire_of(sent, word(body, "agent"), prompt_of(sent))
+    reading.wire = wire_of(sent, word(body, "agent"), prompt if sent is request else prompt_of(sent))
     versions = {key: value for key, value in member(body, "versions").items() if isinstance(value, str)}
     reading.versions.update(versions)
     reading.trials.update(member(body, TRIALS))
