@@ -3,8 +3,7 @@
     python benchmarks/training/planned.py [--layers N] [--json]
 
 Each row is a process of its own, which loads a Llama of random weights and makes two updates of cross-entropy on
-parts of the planned size.  Measured is its anonymous memory at the peak (sampled every 2 ms), over what it held
-when it had done the same with a model of one narrow layer: the libraries' own memory (some 170 MB, of which
+parts of the planned size.  Measured is its anonymous memory at the peak, over what it held when it had done the same with a model of one narrow layer: the libraries' own memory (some 170 MB, of which
 transformers' and peft's classes are loaded with the first model) is no model's.  File pages of the weights, which the
 system may drop, are not in it.
 """
@@ -36,19 +35,27 @@ PART, LENGTH = 2_048, 512
 VOCABULARY = 8_000
 
 
+def sizes() -> dict[str, int]:
+    """What Linux says of this process's memory, in bytes."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
+
+
 def anonymous() -> int:
     """Bytes of this process that are no file's."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise LookupError("RssAnon")
+    return sizes()["RssAnon"]
 
 
 class Peak:
-    """The most that `anonymous` gives from here on."""
+    """The most that `anonymous` gives from here on.
+
+    A busy machine lets a thread that looks miss what lasts for milliseconds, and Linux notes the most of all memory
+    only.  That less the files' pages at the end, which grow and do not shrink, is never more than the true peak.
+    """
 
     def __init__(self) -> None:
         self.most = 0
+        Path("/proc/self/clear_refs").write_text("5")  # the noted peak counts from here
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -62,7 +69,8 @@ class Peak:
         """The most so far; watching stops."""
         self._stop.set()
         self._thread.join()
-        return self.most
+        noted = sizes()
+        return max(self.most, noted["VmHWM"] - noted["RssFile"] - noted["RssShmem"])
 
 
 def written(folder: Path, layers: int, width: int = 512) -> None:

@@ -111,47 +111,62 @@ def changes_logits(config: Mapping[str, Any]) -> bool:
     return False
 
 
-def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512) -> int:
+def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512, adapted: bool = False) -> int:
     """What autograd keeps of one layer.
 
     Args:
         length: tokens of a typical sequence; on a CPU keys are copied for every block of queries.
+        adapted: LoRA factors are trained beside frozen weights.
     """
     # Of each of the two norms: its input, the normalised input, the output; the first in float32 whatever the dtype.
-    norms = 2 * shape.hidden * (2 * shape.dtype_bytes + 4)
+    # Beside factors the norms are frozen, and keep no normalised input for a gradient of their weight.
+    norms = 2 * shape.hidden * ((1 if adapted else 2) * shape.dtype_bytes + 4)
     blocks = max(1, -(-length // _ATTENTION_BLOCK)) if shape.on_cpu else 1
     copies = 1.0 + ((blocks + 1) / 2 - 1 / blocks if blocks > 1 else 0.0)
     # Queries once rotated, the attended values, and these again as the input of the output projection.
     attention = 3 * shape.queries + 2 * copies * shape.keys
     # Gate, its activation, up, and their product.
-    return int(tokens * (norms + shape.dtype_bytes * (attention + 4 * shape.ffn)))
+    kept = norms + shape.dtype_bytes * (attention + 4 * shape.ffn)
+    if adapted and shape.dtype_bytes < 4:
+        # Factors are float32, and so is the copy of its input that each layer beside them makes and keeps.
+        kept += 4 * (5 * shape.hidden + shape.queries + shape.ffn)
+    return int(tokens * kept)
 
 
-def logit_bytes(shape: NetworkShape, targets: int, tokens: int) -> int:
-    """What logits take at their peak, in the backward pass: scores, probabilities and gradient in float32."""
+def logit_bytes(shape: NetworkShape, targets: int, tokens: int, *, frozen: bool = False) -> int:
+    """What logits take at their peak, in the backward pass: scores, probabilities and gradient in float32.
+
+    Args:
+        frozen: the output layer is not trained, and has no gradient.
+    """
     cast = 0 if shape.dtype_bytes == 4 else shape.dtype_bytes
     # The output layer's gradient, in float32, before it is added to the one that is there; a shorter product before it.
-    weight = shape.vocabulary * shape.hidden * (4 + cast)
+    weight = 0 if frozen else shape.vocabulary * shape.hidden * (4 + cast)
     if shape.whole_logits:
         return weight + shape.vocabulary * (2 * tokens * shape.dtype_bytes + targets * (4 * 4 + cast))
     rows = min(targets, max(1, PIECE // shape.vocabulary))
     return weight + rows * shape.vocabulary * (3 * 4 + cast)
 
 
-def part_bytes(shape: NetworkShape, tokens: int, *, targets: int | None = None, length: int = 512) -> int:
+def part_bytes(
+    shape: NetworkShape, tokens: int, *, targets: int | None = None, length: int = 512, adapted: bool = False
+) -> int:
     """Peak of one part's forward and backward pass, over what is there without it.
 
     Args:
         targets: tokens whose prediction is wanted; all if omitted.
+        adapted: LoRA factors are trained beside frozen weights.
     """
     wanted = tokens if targets is None else targets
-    layer = layer_bytes(shape, tokens, length=length)
+    layer = layer_bytes(shape, tokens, length=length, adapted=adapted)
     inputs = tokens * shape.hidden * shape.dtype_bytes
-    kept = shape.layers * inputs + layer if shape.recompute else shape.layers * layer
     last = 3 * inputs + wanted * shape.hidden * shape.dtype_bytes
-    # The logits are gone before a layer's gradients are made: the larger of the two counts.
+    # The logits are gone before a layer's gradients are made, and before a layer is computed again: the larger counts.
     gradients = tokens * shape.dtype_bytes * (3 * shape.ffn + 4 * shape.hidden)
-    return kept + last + max(logit_bytes(shape, wanted, tokens), gradients)
+    logits = logit_bytes(shape, wanted, tokens, frozen=adapted)
+    if shape.recompute:
+        return shape.layers * inputs + last + max(logits, layer + gradients)
+    return shape.layers * layer + last + max(logits, gradients)
 
 
 def with_recomputing(shape: NetworkShape, room: int | None, asked: bool | None) -> NetworkShape:

@@ -163,11 +163,7 @@ def planned(
     shape, tokens = _part(whole, recompute, part_tokens, room)
     # AdamW's step makes the square and the corrected second moment of one tensor at a time.
     largest = max(map(math.prod, model.shapes.values())) if not lora_rank else 0
-    part = part_bytes(shape, tokens)
-    if lora_rank and size < 4:
-        # Factors are float32, and so is the copy of its input that each layer beside them makes and keeps.
-        inputs = 4 * tokens * (5 * shape.hidden + shape.queries + shape.ffn)
-        part += inputs * (1 if shape.recompute else shape.layers)
+    part = part_bytes(shape, tokens, adapted=bool(lora_rank))
     parts["a part of a step"] = max(part, 3 * 4 * largest)
     return MemoryPlan(parts, tokens, shape.recompute, free, 0 if on_cpu or not best else 4 * trained)
 
