@@ -84,6 +84,7 @@ def test_it_is_a_reward_by_name_and_without_a_model_to_ask_it_says_which_options
         words = ["score", "--store", record, "--reward", "grounded", "--judge-model", "scripted"]
         (count,) = answered(capsys, *words, "--base-url", server.base_url, "--json")
     assert (count["reward"], count["scored"], count["missing"], count["mean"]) == ("grounded", 1, 1, 0.5)
+    assert count["usage"]["calls"] == 1, "what a judge costs is told"
     refused = command(capsys, "score", "--store", record, "--reward", "factual")
     assert refused.returncode
     assert "--judge-model" in refused.stderr

@@ -207,6 +207,6 @@ def test_the_gate_judges_by_the_recorded_rubric_and_by_no_other(
     (folder / "rubric.md").write_text(GOOD)
     assert label(folder, judge, "--rubric-file", "rubric.md")[0] == 0
     proven = whet_process(*words, folder=folder)
-    assert "PROMOTE: shown to be better" in proven.stdout, proven.stdout + proven.stderr
+    assert "HELD BACK: shown to be better" in proven.stdout, proven.stdout + proven.stderr
     worse = whet_process(*words[:1], better.id, "none", *words[3:], folder=folder)
     assert "DO NOT PROMOTE" in worse.stdout, worse.stdout + worse.stderr

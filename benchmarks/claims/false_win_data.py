@@ -166,7 +166,9 @@ def cleanlab(table: Planted, seed: int) -> tuple[float, float] | None:
     chances = cross_val_predict(
         LogisticRegression(C=10, max_iter=300), features, labels, cv=folds, method="predict_proba"
     )
-    flagged = {int(place) for place in find_label_issues(labels, chances).nonzero()[0]} - table.twice
+    flagged = {
+        int(place) for place in find_label_issues(labels, chances, n_jobs=1).nonzero()[0]
+    } - table.twice
     return shares(flagged, table.wrong)
 
 

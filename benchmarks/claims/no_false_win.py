@@ -20,13 +20,13 @@ from newcomers_shell import Noted, report
 from whet.errors import InputError
 
 LINES: dict[str, str] = {
-    "judges": "false_win_judges",
-    "hacking": "false_win_hacking",
-    "rates": "false_win_rates",
-    "gate": "false_win_gate",
-    "verdict": "false_win_verdict",
     "data": "false_win_data",
+    "gate": "false_win_gate",
+    "hacking": "false_win_hacking",
     "questions": "false_win_questions",
+    "verdict": "false_win_verdict",
+    "rates": "false_win_rates",
+    "judges": "false_win_judges",
 }
 """Name of a line → its module; the longest ones first."""
 SIDE_BY_SIDE = 2

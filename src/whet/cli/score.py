@@ -49,11 +49,15 @@ def score(
     dry_run
         Count, and record nothing.
     """
+    from ..judge.base import name_of
     from ..judge.scoring import rescore
     from ..record.store import Store
+    from ..types import Usage
 
     if not reward:
         raise InputError("name at least one reward: --reward exact, or --reward module:function")
+
+    spent: dict[str, Usage] = {}
 
     async def scored(opened: Store) -> list[ScoreCount]:
         async with AsyncExitStack() as stack:
@@ -65,15 +69,26 @@ def score(
             def runs() -> Iterator[Trajectory]:
                 return opened.trajectories(since=moment(since), experiment=experiment, upto=newest)
 
-            return await rescore(opened, rewards, runs=runs, keep=not dry_run)
+            counts = await rescore(opened, rewards, runs=runs, keep=not dry_run)
+            spent.update({name_of(judge): getattr(judge, "usage", Usage()) for judge in rewards})
+            return counts
 
     with Store(existing(store)) as opened:
         counts = asyncio.run(scored(opened))
     if json:
-        print_json([{**msgspec.to_builtins(count), "mean": count.mean} for count in counts])
+        costs = {name: msgspec.to_builtins(usage) for name, usage in spent.items()}
+        print_json(
+            [
+                {**msgspec.to_builtins(count), "mean": count.mean, "usage": costs[count.reward]}
+                for count in counts
+            ]
+        )
         return 0
     for count in counts:
-        print(sentence(count))
+        usage = spent[count.reward]
+        tokens = usage.prompt_tokens + usage.output_tokens
+        asked = f"; asked in {counted(usage.calls, 'call')}, {tokens:,} tokens" if usage.calls else ""
+        print(f"{sentence(count)}{asked}")
     if dry_run:
         print("nothing was recorded: --dry-run")
     return 0
