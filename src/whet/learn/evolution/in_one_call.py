@@ -283,7 +283,7 @@ def function_sentences(report: EvolutionReport) -> list[str]:
     else:
         lines.append(report.why)
         right = all((old.score("score") or 0.0) >= 1.0 for pairs in report.rows.values() for old, _ in pairs)
-        if not report.models and not right:
+        if not report.models and not right and not report.patch:
             lines.append(
                 "edits alone find nothing better; a model is the next step: --model NAME --base-url URL"
             )

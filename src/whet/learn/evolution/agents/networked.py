@@ -80,7 +80,8 @@ class Networked(Inside):
         as_came: bool = False,
     ) -> None:
         super().__init__(pool)
-        self._meter, self._log, self._as_came = meter, log or Log(), as_came
+        # An empty log is false.
+        self._meter, self._log, self._as_came = meter, Log() if log is None else log, as_came
         self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
