@@ -7,7 +7,6 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,7 +103,13 @@ def record(tmp_path: Path) -> Record:
     """Writes the agent and its record; `shuffled` deals the thumbs out to other answers."""
 
     def write(
-        *, shuffled: bool = False, thumbs: bool = True, people: int = 60, role: str = "", prompt: str = PROMPT
+        *,
+        shuffled: bool = False,
+        thumbs: bool = True,
+        people: int = 60,
+        role: str = "",
+        prompt: str = PROMPT,
+        subject: str = "",
     ) -> Path:
         framed = f"{json.dumps(role)} + SYSTEM_PROMPT" if role else "SYSTEM_PROMPT"
         (tmp_path / "desk.py").write_text(AGENT.replace('"content": SYSTEM_PROMPT', f'"content": {framed}'))
@@ -119,7 +124,7 @@ def record(tmp_path: Path) -> Record:
                     id=f"run-{number}",
                     task=Task(instruction=question),
                     output=text,
-                    subject=person,
+                    subject=subject or person,
                     steps=[step],
                     meta={"function": "answer"},
                 )
@@ -309,7 +314,7 @@ def test_shuffled_thumbs_are_refused_before_anything_is_spent(
     ("options", "words", "reason"),
     [
         ({"thumbs": False}, [], "nobody rated any of 240 recorded runs"),
-        ({"people": 8}, [], "more are needed. Rate more runs (whet label --store runs.db)"),
+        ({"people": 8}, [], "more are needed, of more people than "),
         ({}, ["--agent-calls", "50"], "are needed to search"),
     ],
 )
@@ -548,17 +553,17 @@ def test_a_model_that_stops_answering_is_asked_no_more_and_what_it_said_is_used(
     def failing(request: ModelRequest) -> str | Reply:
         nonlocal heard
         heard += 1
-        return adviser(request) if heard <= 5 else Reply(status=401)
+        return adviser(request) if heard <= 2 else Reply(status=401)
 
     with ScriptedServer(failing) as proposer:
         _, out, _ = improve(record(), (servers[0], proposer), "--reflections", "20")
-        assert len(proposer.requests) == 8
+        assert len(proposer.requests) == 5
     assert "the model that proposes no longer answers" in out
     assert "HTTP 401" in out
 
 
 @pytest.mark.parametrize(
-    ("people", "value", "says"),
+    ("subject", "value", "says"),
     [
         ("person-1", None, "all thumbs are of one person"),
         ("", 1.0, "all thumbs are up, so nothing tells liked answers from disliked ones"),
@@ -568,16 +573,14 @@ def test_a_model_that_stops_answering_is_asked_no_more_and_what_it_said_is_used(
 def test_thumbs_that_can_tell_nothing_are_refused_in_a_sentence(
     record: Record,
     servers: tuple[ScriptedServer, ScriptedServer],
-    people: str,
+    subject: str,
     value: float | None,
     says: str,
 ) -> None:
-    folder = record(thumbs=value is None)
-    with Store(folder / "runs.db") as store:
-        runs = list(store.trajectories())
-        if people:
-            store.put(*(replace(run, subject=people) for run in runs))
-        if value is not None:
+    folder = record(thumbs=value is None, subject=subject)
+    if value is not None:
+        with Store(folder / "runs.db") as store:
+            runs = list(store.trajectories())
             store.add_feedback(*(Feedback(run=run.id, value=value) for run in runs))
     code, out, err = improve(folder, servers)
     assert code == 1, f"{out}\n{err}"

@@ -137,8 +137,10 @@ class Networked(Inside):
         return key in self.answers
 
     async def keep(self, key: str, result: CallResult) -> None:
-        """Keep an answer; returns once no crash can lose it."""
+        """Keep an answer; returns once no crash can lose it. A failure may pass: the next process tries again."""
         self.answers[key] = result
+        if result.failure is not None:
+            return
         await asyncio.wrap_future(self._log.put(key, msgspec.to_builtins(result)))
 
     @asynccontextmanager
