@@ -278,6 +278,7 @@ def function_sentences(report: EvolutionReport) -> list[str]:
             f"  wrong now: {old.task.instruction!r:.80}: {old.output!r:.60} → {new.output!r:.60}"
             for old, new in lost[:_SHOWN]
         ]
+    lines += _unheard(report)
     if report.verdict is not None:
         lines += [f"  {reason}" for reason in report.verdict.reasons]
     else:
@@ -288,6 +289,16 @@ def function_sentences(report: EvolutionReport) -> list[str]:
                 "edits alone find nothing better; a model is the next step: --model NAME --base-url URL"
             )
     return lines
+
+
+def _unheard(report: EvolutionReport) -> list[str]:
+    """A sentence on each model of whose answers none could be used, so that what changed is the work of edits alone."""
+    rows = {str(row["name"]): row for search in report.searches.values() for row in search.operators}
+    return [
+        f"{name}: {str(row['failure']).rstrip('.')}; none of its answers could be used, so edits alone proposed"
+        for name, row in rows.items()
+        if name.removeprefix("model ") in report.models and "failure" in row
+    ]
 
 
 def improve(
