@@ -10,7 +10,6 @@ import pytest
 from whet.autopilot.trial import AgentSource, entries_merged, lines_merged, mark_of
 from whet.judge.fitted import Rated
 from whet.learn.evolution.agents.agent import RepositoryAgent
-from whet.learn.evolution.repair.planning import source_of
 from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
 from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of
 from whet.learn.evolution.repair.variants import VariantPool
@@ -223,10 +222,10 @@ def test_answers_that_were_kept_are_those_of_the_files_of_values_too(tmp_path: P
     (tmp_path / "desk.py").write_text(source, encoding="utf-8")
     for beside in ("prices.csv", "prompt.md"):
         (tmp_path / beside).write_text("article,price\n", encoding="utf-8")
-    before = source_of(RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True))
+    before = RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True).source
     with (tmp_path / name).open("a", encoding="utf-8") as file:
         file.write("\n")
-    assert source_of(RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True)) != before
+    assert RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True).source != before
 
 
 def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:

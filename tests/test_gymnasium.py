@@ -427,8 +427,20 @@ def test_envs_play_side_by_side_in_gymnasiums_vectors(make: Any, processes: bool
 
 
 @pytest.mark.parametrize("vector", ["SyncVectorEnv", "AsyncVectorEnv"])
-def test_a_vector_is_refused_in_a_sentence_that_names_the_single_env(vector: str) -> None:
-    made = getattr(gymnasium.vector, vector)([lambda: gymnasium.make("CartPole-v1")] * 2)
+def test_of_a_vector_one_environment_is_played(vector: str) -> None:
+    def made() -> Any:
+        return getattr(gymnasium.vector, vector)([sums] * 2)
+
+    task = Task(initial_state={"seed": 4})
+    alone = adapted(sums()).reset(task, 0)
+    assert adapted(made()).reset(task, 0) == alone
+    with contextlib.closing(made()) as whole:
+        assert adapted(factory_of(whole)()).reset(task, 0) == alone
+
+
+def test_a_vector_that_plays_all_at_once_is_refused_in_a_sentence() -> None:
+    # It has no single environments, as those that compute all states in one array.
+    made = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
     with contextlib.closing(made):
         for take in (adapted, factory_of):
             with pytest.raises(ContractError, match="give a function that makes one of its environments"):

@@ -17,7 +17,7 @@ from whet.errors import InputError
 from whet.learn.evolution.reports import EvolutionReport
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
-from whet.models.fakes import ScriptedServer
+from whet.models.fakes import Reply, ScriptedServer
 
 SOURCE = '''\
 import re
@@ -131,6 +131,13 @@ def test_a_dry_run_and_what_is_missing(folder: Path) -> None:
     missing = whet_command("improve", "bills:price", "--data", "examples.csv", folder=folder)
     assert missing.returncode != 0
     assert "price" in missing.stderr
+
+
+def test_a_model_whose_key_is_refused_is_named_in_the_result(folder: Path) -> None:
+    with ScriptedServer(lambda request: Reply(status=401)) as server:
+        done = improve(folder, "--model", "scripted", "--base-url", server.base_url)
+    assert "HTTP 401" in done.stdout
+    assert "none of its answers could be used, so edits alone proposed" in done.stdout
 
 
 def test_cells_are_typed_but_not_where_the_function_takes_text(folder: Path) -> None:

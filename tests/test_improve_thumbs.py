@@ -16,7 +16,7 @@ from processes import whet as whet_process
 from test_fitted import ARTICLES, WRONG
 
 from whet.models.base import ModelRequest
-from whet.models.fakes import ScriptedServer
+from whet.models.fakes import Reply, ScriptedServer
 from whet.record.reviewing import clear, put_findings
 from whet.record.store import Store
 from whet.record.store.findings import RewardFinding
@@ -103,7 +103,13 @@ def record(tmp_path: Path) -> Record:
     """Writes the agent and its record; `shuffled` deals the thumbs out to other answers."""
 
     def write(
-        *, shuffled: bool = False, thumbs: bool = True, people: int = 60, role: str = "", prompt: str = PROMPT
+        *,
+        shuffled: bool = False,
+        thumbs: bool = True,
+        people: int = 60,
+        role: str = "",
+        prompt: str = PROMPT,
+        subject: str = "",
     ) -> Path:
         framed = f"{json.dumps(role)} + SYSTEM_PROMPT" if role else "SYSTEM_PROMPT"
         (tmp_path / "desk.py").write_text(AGENT.replace('"content": SYSTEM_PROMPT', f'"content": {framed}'))
@@ -118,7 +124,7 @@ def record(tmp_path: Path) -> Record:
                     id=f"run-{number}",
                     task=Task(instruction=question),
                     output=text,
-                    subject=person,
+                    subject=subject or person,
                     steps=[step],
                     meta={"function": "answer"},
                 )
@@ -308,7 +314,7 @@ def test_shuffled_thumbs_are_refused_before_anything_is_spent(
     ("options", "words", "reason"),
     [
         ({"thumbs": False}, [], "nobody rated any of 240 recorded runs"),
-        ({"people": 8}, [], "more are needed. Rate more runs (whet label --store runs.db)"),
+        ({"people": 8}, [], "more are needed, of more people than "),
         ({}, ["--agent-calls", "50"], "are needed to search"),
     ],
 )
@@ -500,3 +506,83 @@ def test_prompts_of_two_calls_are_improved_together(tmp_path: Path) -> None:
     patch = (tmp_path / "whet_output" / "agent.patch").read_text()
     assert RULES["warranty"] in patch
     assert RULES["order"] in patch
+
+
+def test_an_agent_that_stops_answering_ends_the_command_and_no_answer_is_asked_for_twice(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record()
+    answered = 0
+
+    def failing(request: ModelRequest) -> str | Reply:
+        nonlocal answered
+        answered += 1
+        return desk(request) if answered <= 60 else Reply(status=401)
+
+    with ScriptedServer(failing) as agent:
+        code, out, err = improve(folder, (agent, servers[1]), "--reflections", "6")
+        assert code == 7, f"{out}\n{err}"
+        assert "the agent no longer answers: HTTPError" in err
+        assert "run the same command again" in err
+        paid = [request.body for request in agent.requests[:60]]
+    code, out, err = improve(folder, servers, "--reflections", "6")
+    assert code in (0, 1), f"{out}\n{err}"
+    asked = [request.body for request in servers[0].requests]
+    assert asked, "what the failing one did not answer"
+    assert not [body for body in asked if body in paid]
+    # It came to its end, so the agent is asked anew.
+    improve(folder, servers, "--reflections", "6")
+    assert len(servers[0].requests) > 2 * len(asked)
+
+
+def test_a_model_that_proposes_one_thing_is_asked_no_more(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    with ScriptedServer(lambda request: "Great question! Prompts matter a lot.") as chatting:
+        code, out, _ = improve(record(), (servers[0], chatting))
+        assert code == 1
+        assert len(chatting.requests) == 8
+        assert "all of which held one and the same: another model may propose better" in out
+
+
+def test_a_model_that_stops_answering_is_asked_no_more_and_what_it_said_is_used(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    heard = 0
+
+    def failing(request: ModelRequest) -> str | Reply:
+        nonlocal heard
+        heard += 1
+        return adviser(request) if heard <= 2 else Reply(status=401)
+
+    with ScriptedServer(failing) as proposer:
+        _, out, _ = improve(record(), (servers[0], proposer), "--reflections", "20")
+        assert len(proposer.requests) == 5
+    assert "the model that proposes no longer answers" in out
+    assert "HTTP 401" in out
+
+
+@pytest.mark.parametrize(
+    ("subject", "value", "says"),
+    [
+        ("person-1", None, "all thumbs are of one person"),
+        ("", 1.0, "all thumbs are up, so nothing tells liked answers from disliked ones"),
+        ("", -1.0, "all thumbs are down, so nothing tells liked answers from disliked ones"),
+    ],
+)
+def test_thumbs_that_can_tell_nothing_are_refused_in_a_sentence(
+    record: Record,
+    servers: tuple[ScriptedServer, ScriptedServer],
+    subject: str,
+    value: float | None,
+    says: str,
+) -> None:
+    folder = record(thumbs=value is None, subject=subject)
+    if value is not None:
+        with Store(folder / "runs.db") as store:
+            runs = list(store.trajectories())
+            store.add_feedback(*(Feedback(run=run.id, value=value) for run in runs))
+    code, out, err = improve(folder, servers)
+    assert code == 1, f"{out}\n{err}"
+    assert f"nothing was spent: {says}" in out
+    assert not servers[0].requests

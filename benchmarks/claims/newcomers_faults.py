@@ -183,6 +183,8 @@ def _interrupted(desk: Desk, server: ScriptedServer, *, after: int) -> subproces
     """The command, stopped as a person would once so many requests were made: again, where nothing comes of it."""
     words = desk.words(server)
     desk.shell.commands += 1
+    # A job in the background ignores the interrupt, and its children would.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         desk.shell.program(words),
         cwd=desk.shell.folder,

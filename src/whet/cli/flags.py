@@ -122,7 +122,7 @@ def _parameter(key: str, option: Option, name: str) -> inspect.Parameter:
 
 
 def _annotated(kind: Any, about: Parameter) -> Any:
-    return Annotated.__class_getitem__((kind, about))  # type: ignore[attr-defined]
+    return Annotated[(kind, about)]
 
 
 def with_options(

@@ -281,6 +281,8 @@ def trajectories(
             _follow(opened, newest, wanted, chosen, printer)
     if run is not None and not printer.count:
         raise NotFoundError(f"{store} holds no trajectory, run or trace {run!r}. Omit --run to list all.")
+    if not printer.count and not follow:
+        print(f"no run of {store} is like that: leave out a filter", file=sys.stderr)
     if printer.separate and not json and not whole:
         print(printer.separate, file=sys.stderr)
     return 0

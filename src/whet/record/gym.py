@@ -58,8 +58,12 @@ def adapted(
             playing on can cost.
 
     Raises:
-        ContractError: a method is missing, or it is a vector environment; says which and what to do.
+        ContractError: a method is missing, or it is a vector of environments that nobody can make anew; says which
+            and what to do.
     """
+    if makers := _makers(env):
+        env.close()
+        env = makers[0]()
     if not _is_gymnasium(env):
         return env
     return AdaptedEnv(env, actions=actions, success=success, penalty=penalty)
@@ -73,6 +77,8 @@ def factory_of(env: Any) -> Any:
     """
     if callable(env):
         return env
+    if makers := _makers(env):
+        return makers[0]
     _require(env)
 
     def copied() -> Any:
@@ -277,6 +283,11 @@ def _resets_like_gymnasium(env: Any, reset: Any) -> bool:
         return True
     # `reset(*args, **kwargs)` says nothing.
     return "args" in bound.arguments and hasattr(env, "action_space")
+
+
+def _makers(env: Any) -> Sequence[Callable[[], Any]]:
+    """Of a vector environment, what makes each of those that it plays; rollouts run side by side by themselves."""
+    return tuple(getattr(env, "env_fns", None) or ()) if hasattr(env, "single_action_space") else ()
 
 
 def _require(env: Any) -> None:

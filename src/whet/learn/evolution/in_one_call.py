@@ -278,16 +278,27 @@ def function_sentences(report: EvolutionReport) -> list[str]:
             f"  wrong now: {old.task.instruction!r:.80}: {old.output!r:.60} → {new.output!r:.60}"
             for old, new in lost[:_SHOWN]
         ]
+    lines += _unheard(report)
     if report.verdict is not None:
         lines += [f"  {reason}" for reason in report.verdict.reasons]
     else:
         lines.append(report.why)
         right = all((old.score("score") or 0.0) >= 1.0 for pairs in report.rows.values() for old, _ in pairs)
-        if not report.models and not right:
+        if not report.models and not right and not report.patch:
             lines.append(
                 "edits alone find nothing better; a model is the next step: --model NAME --base-url URL"
             )
     return lines
+
+
+def _unheard(report: EvolutionReport) -> list[str]:
+    """A sentence on each model of whose answers none could be used, so that what changed is the work of edits alone."""
+    rows = {str(row["name"]): row for search in report.searches.values() for row in search.operators}
+    return [
+        f"{name}: {str(row['failure']).rstrip('.')}; none of its answers could be used, so edits alone proposed"
+        for name, row in rows.items()
+        if name.removeprefix("model ") in report.models and "failure" in row
+    ]
 
 
 def improve(

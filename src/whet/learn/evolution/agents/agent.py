@@ -8,6 +8,7 @@ those first.  Everything is read as text; nothing of the repository is imported.
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,10 +16,10 @@ from pathlib import Path
 
 from ....errors import InputError, NotFoundError
 from ....record.columns import ColumnNames
-from ....repository.modules import Repository
+from ....repository.modules import LARGEST, Repository
 from ....repository.prompt_files import NESTED, WHOLE
 from ....repository.syntax import FunctionNode, definition
-from ....types import Task
+from ....types import Task, digest
 from ...datasets.callee import Callee
 from ...datasets.examples import load
 from ..editing.program import Program
@@ -89,6 +90,16 @@ class RepositoryAgent:
         loaded = [self.repository.load(path) for path in self.repository.files(".py")]
         return {module.path.as_posix(): module.text for module in loaded if module is not None}
 
+    @property
+    def source(self) -> str:
+        """Digest of all that it answers by: its Python files, and the files of values and texts beside them."""
+        beside = {
+            self.repository.relative(path): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+            for path in self.repository.paths
+            if path.suffix.lower() in (*DATA_FILES, *WHOLE) and path.stat().st_size <= LARGEST
+        }
+        return digest([self.texts(), beside], 16)
+
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
         """Name → module, of every Python file of the repository that can be read."""
@@ -128,10 +139,12 @@ class RepositoryAgent:
         if not inside.name or not qualname:
             raise InputError(f"{name!r} names no target; give it as module:function or path.py:function")
         paths = {dotted}  # a file that is not Python is named by its path
+        tried = set[str]()
         for base in (self.repository.root, self.repository.root / "src"):
             for path in (base / inside.with_suffix(".py"), base / inside / "__init__.py"):
                 module = self.repository.load(path) if path.is_file() else None
                 if module is None:
+                    tried.add(self.repository.relative(path))
                     continue
                 relative = module.path.as_posix()
                 paths.add(relative)
@@ -147,8 +160,10 @@ class RepositoryAgent:
         text = self._named(paths, qualname)
         if text is not None:
             return text
+        unread = [f"{path} is {why}" for path, why in self.repository.problems.items() if path in tried]
         raise NotFoundError(
-            f"{self.root} has no module {dotted!r}; give it as module:function or path.py:function"
+            "; ".join(unread)
+            or f"{self.root} has no module {dotted!r}; give it as module:function or path.py:function"
         )
 
     def _named(self, paths: Collection[str], name: str) -> Mark | None:

@@ -80,7 +80,8 @@ class Networked(Inside):
         as_came: bool = False,
     ) -> None:
         super().__init__(pool)
-        self._meter, self._log, self._as_came = meter, log or Log(), as_came
+        # An empty log is false.
+        self._meter, self._log, self._as_came = meter, Log() if log is None else log, as_came
         self.agent, self.seconds, self.most = agent, seconds, most
         self.calls = 0
         """Of the entry, so far."""
@@ -136,8 +137,10 @@ class Networked(Inside):
         return key in self.answers
 
     async def keep(self, key: str, result: CallResult) -> None:
-        """Keep an answer; returns once no crash can lose it."""
+        """Keep an answer; returns once no crash can lose it. A failure may pass: the next process tries again."""
         self.answers[key] = result
+        if result.failure is not None:
+            return
         await asyncio.wrap_future(self._log.put(key, msgspec.to_builtins(result)))
 
     @asynccontextmanager

@@ -42,6 +42,10 @@ _DRAWS = 10
 """Draws from the belief about a prompt's pieces, of which the first that may be better than the best is run."""
 _AGAIN = 2
 """Times the rows that have to be left as runs for a text to be tried with the rules that came later."""
+_USELESS = 8
+"""Answers of a model that hold one prompt at most, after which it is asked no more."""
+_FAILED = 3
+"""Requests in a row without an answer, after which the model is asked no more."""
 _VAIN = 3
 """Second looks in vain, once the model is asked no more, after which the search ends."""
 
@@ -255,6 +259,10 @@ class _Search:
         self.attempts: list[PromptTrial] = []
         self.causes: list[str] = []
         self.asked = self.useless = self.memorised = 0
+        self.failed, self.unheard = 0, ""
+        """Requests in a row that the model did not answer, and why it is asked no more."""
+        self.heard = set[str]()
+        """Texts that the model proposed."""
         self.resumed = 0.0
         """Runs of second looks."""
         self.ended = ""
@@ -301,6 +309,8 @@ class _Search:
         idle = 0
         limits = self.options
         while self.asked < self.rounds and idle < limits.patience and await self._wanting():
+            if self.asked >= _USELESS and len(self.heard) < 2:
+                break
             parent = self._parent(idle)
             better = await self._reflected(parent)
             idle = 0 if better else idle + 1
@@ -396,6 +406,10 @@ class _Search:
         text = f"{self.asked} reflection{'' if self.asked == 1 else 's'}"
         if self.asked and self.asked == self.useless:
             text += ", not one of which held a new prompt or a rule: another model may propose better"
+        elif self.asked >= _USELESS and len(self.heard) == 1:
+            text += ", all of which held one and the same: another model may propose better"
+        if self.unheard:
+            text += f", and the model that proposes no longer answers ({self.unheard})"
         return text
 
     async def _started(self) -> RacedPrompt:
@@ -439,13 +453,18 @@ class _Search:
             answer = (await self.model.complete(messages, sample=self.asked)).text
         except ModelError as error:
             self.useless += 1
+            self.failed += 1
             if self.asked == self.useless == 2:
                 raise TrainingRefused(f"reflect: the model that proposes cannot be asked: {error}") from error
+            if self.failed == _FAILED:
+                self.rounds, self.unheard = self.asked, f"{error}"
             return False
+        self.failed = 0
         reflection = read(answer, parent.text)
         self.causes += reflection.causes
         texts = [text for prompt in reflection.prompts if (text := self._pruned(prompt, parent))]
         self.useless += not texts
+        self.heard |= set(texts)
         prompts = [self.race.proposal(text, parent) for text in dict.fromkeys(texts)]
         prompts += [self.race.prompt(text, parent) for text in self._shorter(parent)]
         return await self._raced(prompts, parent)

@@ -10,6 +10,7 @@ The agent runs as its owner runs it, with its network, in a copy of its folder (
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,7 +39,18 @@ from ....repository.scan import scan
 from ....sandbox import Pool
 from ....ship.releasing import record, release
 from ....stats import gain_for
-from ....types import Budget, Bundle, Sampling, Score, Split, Task, Trajectory, Verdict, digest
+from ....types import (
+    Budget,
+    Bundle,
+    Group,
+    Sampling,
+    Score,
+    Split,
+    Task,
+    Trajectory,
+    Verdict,
+    digest,
+)
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ...experiment import Experiment
 from ...improvement import Improvement
@@ -70,6 +82,10 @@ MOST_OPEN = 3
 MARGIN = 0.05
 """That the reward of the unseen people alone may be lower after than before, at the gate."""
 _FEWEST_PAIRS = 6
+_DONE = "done"
+"""Under this key the log of an agent's answers says that the run which asked for them came to its end."""
+_FEW_PEOPLE = 10
+"""People below which it is more of them, and not more thumbs, that tell what people like."""
 _NUMBERS_LOST = 0.35
 """Share of the liked numbers that may be others afterwards: thumbs are wrong, and answers vary, now and then."""
 _FEWEST_NUMBERS = 8
@@ -292,7 +308,7 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         evidence.sentence,
         *(precision.sentence for precision in evidence.signs),
     ]
-    if agreed is not None:
+    if agreed is not None and not _one_sided(evidence):
         sentences.append(agreed.sentence)
     if rubric is not None:
         sentences.append(
@@ -349,11 +365,13 @@ def _refusal(
     )
     if agreed is None:
         return f"nobody rated any of {evidence.recorded} recorded runs. {ways}"
+    if rubric is None and (lacking := _one_sided(evidence)):
+        return f"{lacking}. {ways}"
     if rubric is None and not agreed.admitted:
         if agreed.missing:
             return (
                 f"these thumbs do not yet tell what people like, beside {_plain_rule(agreed)}: about {agreed.missing} "
-                f"more are needed. {ways}"
+                f"more are needed{_of_more_people(agreed)}. {ways}"
             )
         return (
             f"these thumbs do not tell what people like: a reward fitted to some people's agrees with those of others "
@@ -371,6 +389,24 @@ def _refusal(
             f"--calls {settings.calls}: {2 * len(rows.gate)} of them prove, and {_LEAST} are needed to search"
         )
     return ""
+
+
+def _one_sided(evidence: ThumbEvidence) -> str:
+    """What no number of such thumbs would tell; "" where they may."""
+    ups = {thumb.up for thumb in evidence.thumbs}
+    if len(ups) == 1:
+        way = "up" if ups == {True} else "down"
+        return f"all thumbs are {way}, so nothing tells liked answers from disliked ones"
+    if len(evidence.people) == 1:
+        return (
+            "all thumbs are of one person, so nothing can be proven for others: the program names who asks with "
+            'whet.run(subject="...")'
+        )
+    return ""
+
+
+def _of_more_people(agreed: ThumbAgreement) -> str:
+    return f", of more people than {agreed.people}" if agreed.people < _FEW_PEOPLE else ""
 
 
 def _plain_rule(agreed: ThumbAgreement) -> str:
@@ -518,14 +554,10 @@ async def improve_agent(
     kind = "prompt" if plan.resource == GATEWAY_PROMPT else PROGRAM
     names = {piece.part: plan.resource, **{each.piece.part: each.resource for each in plan.beside}}
     codec = ProgramCodec(plan.agent.start, names, {piece.part: kind})
-    # Texts alone evolve, so nothing runs in this pool.
-    network = Networked(plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output])
     assert plan.agent.entry is not None
     target = plan.agent.target(plan.agent.entry)
-    env = KeptTargets({target.name: target}, {target.name: network}, codec)
     async with AsyncExitStack() as stack:
         store = stack.enter_context(Store(settings.store))
-        stack.push_async_callback(env.close)
         rewards = _rewards(plan, store, judge)
         identity = digest(
             [
@@ -536,6 +568,13 @@ async def improve_agent(
             ],
             12,
         )
+        answers = _answers(store, f"improve/answers/{plan.agent.source}/{identity}")
+        # Texts alone evolve, so nothing runs in this pool.
+        network = Networked(
+            plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output], log=answers
+        )
+        env = KeptTargets({target.name: target}, {target.name: network}, codec)
+        stack.push_async_callback(env.close)
         experiment = Experiment(
             env=env,
             tasks=rows.tasks,
@@ -562,7 +601,7 @@ async def improve_agent(
             reflect,
             bundle=start,
             rounds=1,
-            budget=Budget(rollouts=plan.rollouts),
+            budget=Budget(rollouts=plan.rollouts - 1),  # one was to see that it answers
             watch=lambda number, metrics: None,
         )
         progress("proof: the agent before and after", 0)
@@ -575,6 +614,7 @@ async def improve_agent(
             assert verdict is not None
             unserved = _release(plan, experiment, improvement, verdict, store)
             released = not unserved
+        await asyncio.wrap_future(answers.put(_DONE, True))
     result = ImprovedAgent(
         plan=plan,
         after=str(improvement.bundle[plan.resource].content),
@@ -593,6 +633,17 @@ async def improve_agent(
         released=released,
     )
     return _written(result, improvement, codec)
+
+
+def _answers(store: Store, name: str) -> Log:
+    """The agent's answers of a run that did not come to its end, which need not be paid for twice; else none.
+
+    After its end the agent is asked anew: by then its model may be another.
+    """
+    number = 0
+    while _DONE in (log := Log(store, f"{name}/{number}")):
+        number += 1
+    return log
 
 
 def _rewards(
@@ -634,6 +685,8 @@ async def _judged(
     """The gate's verdict on inputs that nothing was chosen on, and the means before and after."""
     if improvement.bundle == start:
         return None, None
+    sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
+    _refuse_failed(sides[0])
     verdict = await experiment.gate(
         improvement,
         metric=LIKED_BY_ALL,
@@ -642,9 +695,20 @@ async def _judged(
         guardrails=_guardrails(plan, experiment),
         label="the agent as it is",
     )
-    sides = [await experiment.evaluate(bundle, Split.GATE) for bundle in (start, improvement.bundle)]
     before, after = (means(side).get(LIKED_BY_ALL, 0.0) for side in sides)
     return verdict, (before, after)
+
+
+def _refuse_failed(start: Sequence[Group]) -> None:
+    """Raises:
+    TrainingRefused: the agent as it stands, which answered before, ended every run in an error.
+    """
+    errors = [run.error for group in start for run in group.trajectories]
+    if errors and all(errors):
+        why = "" if errors[-1] is None else f"{errors[-1].type}: {errors[-1].message[-300:]}"
+        raise TrainingRefused(
+            f"the agent no longer answers: {why}. What it answered is kept: run the same command again once it does"
+        )
 
 
 def _guardrails(plan: AgentPlan, experiment: Experiment) -> list[Guardrail]:

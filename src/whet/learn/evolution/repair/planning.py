@@ -7,20 +7,18 @@ people alone, on real traffic.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ....judge.fitted import Noise, ThumbAgreement, agreement
 from ....record.rows import as_text
-from ....repository.prompt_files import LARGEST, WHOLE
 from ....repository.scan import scan
 from ....types import Sampling, Split, Task, Trajectory, digest
 from ...datasets.recorded import asked_by
 from ...datasets.signatures import Signature
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
-from ..agents.agent import DATA_FILES, RepositoryAgent
+from ..agents.agent import RepositoryAgent
 from ..agents.agent_prompt import entry_of, placed
 from .code_search import SEARCHED
 from .steering import AnswersElsewhere
@@ -86,22 +84,12 @@ class RepairPlan:
     @property
     def source(self) -> str:
         """Digest of the agent's files: after a change of them the plan is out of date."""
-        return source_of(self.agent)
+        return self.agent.source
 
     @property
     def rollouts(self) -> int:
         """Calls of the agent to search with."""
         return self.settings.calls - 2 * self.rows.gate_inputs * self.fitted
-
-
-def source_of(agent: RepositoryAgent) -> str:
-    """Digest of all that an agent answers by: its Python files, and the files of values and texts beside them."""
-    beside = {
-        agent.repository.relative(path): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-        for path in agent.repository.paths
-        if path.suffix.lower() in (*DATA_FILES, *WHOLE) and path.stat().st_size <= LARGEST
-    }
-    return digest([agent.texts(), beside], 16)
 
 
 def plan_repair(
