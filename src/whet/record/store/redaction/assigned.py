@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from .names import Named, entropy, genuine, random_looking, spelled
 from .places import machine_made, mixed, place
-from .structures import LINE, OPAQUE, Place, opaque, strong
+from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
 
 _HARMLESS_WORDS = (
@@ -177,6 +177,8 @@ _LISTED_CODE = re.compile(
 def pairs_of_owners(text: str) -> Iterator[Place]:
     """The second half of `name / password`, beside a word for a login or the address of a machine."""
     for owner in _OWNED.finditer(text):
+        if not TWO_DIGITS.search(text, *owner.span()):
+            continue
         for pair in _PAIR.finditer(text, *owner.span()):
             right_behind = _BEHIND.fullmatch(text, owner.start(), pair.start()) is not None
             if not _NO_HALF.search(pair[1]) and (strong(pair[1]) or (right_behind and mixed(pair[1]))):
