@@ -1,24 +1,24 @@
 """How much of what is secret is found, how much of what is not is taken, and how fast: `whet.record.store.redaction`.
 
     python benchmarks/redaction.py [FOLDER] [--each 3] [--show]
+    scripts/claims record redaction
 
 The labelled set (`tests/secrets_corpus.py`) has two halves: the shapes that the rules were tuned on, and the others,
 which were only counted at first; precision is that of all that was taken out.  The `fresh` sets were written to be
 asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`, `tests/secrets_surroundings.py`).  FOLDER holds
-real text: what is taken out of it is counted by rule, and printed with `--show`.  Speed is CPU time, of texts without
-a secret (which stop at the automaton) and of texts with one in each (which meet the exact rules).
+real text: what is taken out of it is counted by rule; `--show` prints that, what was missed and what was taken
+wrongly.  Speed is CPU time, of texts that look like they held a secret, and of such with one in each.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
@@ -34,47 +34,42 @@ TEXTS = (".json", ".jsonl", ".txt", ".md", ".csv", ".eml", ".sql", "")
 REPEATS = 5
 
 
-def recall(rows: Sequence[Labelled], lookalikes: Sequence[Labelled]) -> dict[str, float | int | list[str]]:
-    """Figures on labelled texts: of all occurrences, of shapes that are never missed, and of what is taken wrongly."""
+class Found(NamedTuple):
+    """What became of a set."""
+
+    recall: float
+    precision: float
+    """Of all that was taken out."""
+    missed: list[str]
+    wrong: list[str]
+
+
+def recall(rows: Sequence[Labelled], lookalikes: Sequence[Labelled]) -> Found:
+    """Figures on labelled texts."""
     redactor = Redactor()
-    missed = Counter(row.shape for row in rows if row.secret in redactor.text(row.text))
+    missed = [row.text for row in rows if row.secret in redactor.text(row.text)]
     wrong = [row.text for row in lookalikes if redactor.text(row.text) != row.text]
-    found = len(rows) - missed.total()
-    shapes = {row.shape for row in rows}
-    return {
-        "shapes": len(shapes),
-        "texts": len(rows),
-        "recall": found / len(rows),
-        "shapes_never_missed": (len(shapes) - len(missed)) / len(shapes),
-        "lookalikes": len(lookalikes),
-        "precision": found / (found + len(wrong)),
-        "missed": sorted(missed),
-        "taken_wrongly": wrong[:20],
-    }
+    taken = len(rows) - len(missed)
+    return Found(taken / len(rows), taken / (taken + len(wrong)), missed, wrong)
 
 
-def real(folder: Path, show: bool) -> dict[str, object]:
+def real(folder: Path, show: bool) -> str:
     """What is taken out of real text, which holds few secrets if any."""
-    redactor, letters, files = Redactor(), 0, 0
+    redactor, letters = Redactor(), 0
     began = time.process_time()
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.suffix not in TEXTS:
             continue
         text = path.read_bytes().decode(errors="replace")
-        letters, files = letters + len(text), files + 1
+        letters += len(text)
         for line in text.splitlines():
             clean = redactor.text(line)
             if clean != line and show:
                 at = clean.index("[redacted:")
-                print(f"{path.name}: …{clean[max(0, at - 60) : at + 40]!r}", file=sys.stderr)
-    seconds = time.process_time() - began
-    taken = redactor.counts
-    return {
-        "files": files,
-        "MB": letters / 1e6,
-        "taken": taken,
-        "MB_per_CPU_second_by_line": letters / 1e6 / seconds,
-    }
+                print(f"  {path.name}: …{clean[max(0, at - 60) : at + 40]!r}")
+    rate = letters / 1e6 / (time.process_time() - began)
+    taken = ", ".join(f"{rule} {count}" for rule, count in redactor.counts.items()) or "nothing"
+    return f"real text, {letters / 1e6:.1f} MB by its lines, {rate:.1f} MB per CPU second: taken out {taken}"
 
 
 def speed(texts: Sequence[str]) -> float:
@@ -102,27 +97,34 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="real text")
     parser.add_argument("--each", type=int, default=3, help="texts of each shape")
     parser.add_argument(
-        "--show", action="store_true", help="print where something was taken out of real text"
+        "--show", action="store_true", help="print what was missed, and taken wrongly or of real text"
     )
     options = parser.parse_args()
     rows, lookalikes = labelled(options.each), harmless()
-    figures: dict[str, object] = {"all": recall(rows, lookalikes)}
-    for name, half in (("tuned_on", True), ("unseen", False)):
-        chosen = [row for row in rows if tuned(row.shape) == half]
-        figures[name] = recall(chosen, [row for row in lookalikes if tuned(row.shape) == half])
-    for name, (secrets, others) in (FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS).items():
-        figures[f"fresh_{name}"] = recall(secrets, others)
+    sets = {
+        "labelled, tuned on": (
+            [r for r in rows if tuned(r.shape)],
+            [r for r in lookalikes if tuned(r.shape)],
+        ),
+        "labelled, the others": (
+            [r for r in rows if not tuned(r.shape)],
+            [r for r in lookalikes if not tuned(r.shape)],
+        ),
+        **{f"fresh: {name}": each for name, each in (FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS).items()},
+    }
+    print(f"{'':24}{'secrets':>8}{'look-alikes':>13}{'recall':>8}{'precision':>11}")
+    for name, (secrets, others) in sets.items():
+        found = recall(secrets, others)
+        print(f"{name:24}{len(secrets):8}{len(others):13}{found.recall:8.3f}{found.precision:11.3f}")
+        if options.show:
+            print(*[f"  missed: {text!r}" for text in found.missed], sep="\n")
+            print(*[f"  taken wrongly: {text!r}" for text in found.wrong], sep="\n")
     clean = [row.text for row in lookalikes if Redactor().text(row.text) == row.text] * 40
     prose = of_size(clean, 4_096)
-    figures["speed"] = {
-        "MB_per_CPU_second_of_lookalikes": speed(prose),
-        "MB_per_CPU_second_with_a_secret_each": speed(
-            [f"{text}\n{row.text}" for text, row in zip(prose, rows, strict=False)]
-        ),
-    }
+    with_one = [f"{text}\n{row.text}" for text, row in zip(prose, rows, strict=False)]
+    print(f"MB per CPU second: look-alikes {speed(prose):.1f}, with a secret each {speed(with_one):.1f}")
     if options.folder is not None:
-        figures["real"] = real(options.folder, options.show)
-    print(json.dumps(figures, indent=2))
+        print(real(options.folder, options.show))
 
 
 if __name__ == "__main__":

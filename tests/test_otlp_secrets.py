@@ -90,6 +90,20 @@ def test_every_cell_entry_and_member_of_a_structure_is_found_and_its_neighbours_
     assert Redactor().json(typed | {"element": "Search box"})["text"] == "mango+50314"
 
 
+@pytest.mark.parametrize("setting", ["{} = {}", "{}: {}", "export {}={}", "const {} = '{}';"])
+def test_what_a_machine_drew_is_a_secret_under_any_name_but_those_that_say_what_it_is(setting: str) -> None:
+    drawn = "kQ8rT2mVx7Lp0sZbN4wYc6Hd"
+    left = ["nextToken", "page_cursor", "ETag", "commit", "parent", "spreadsheet", "requestId", "image_data"]
+    for name in left:
+        text = f"a = 1\n{setting.format(name, drawn)}\nb = 2"
+        assert Redactor().text(text) == text, name
+    for name in ("meili", "pusher_app", "botAuth", "upstream"):
+        text = f"a = 1\n{setting.format(name, drawn)}\nb = 2"
+        assert drawn not in Redactor().text(text), name
+        words = text.replace(drawn, "theQuickBrownFoxJumpsOver2Dogs")
+        assert Redactor().text(words) == words, name
+
+
 def test_the_negative_control_of_the_set_finds_nothing() -> None:
     redactor = Redactor([])
     assert all(row.secret in redactor.text(row.text) for row in labelled(1))

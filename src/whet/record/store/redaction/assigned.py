@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 
 from .names import Named, entropy, genuine, random_looking, spelled
 from .places import machine_made, mixed, place
-from .structures import LINE, OPAQUE, Place, opaque, strong
+from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
 
 _HARMLESS_WORDS = (
     "ID|IDS|UUID|GUID|HASH|SHA|SHA1|SHA256|SHA384|SHA512|MD5|SUM|CHECKSUM|DIGEST|ETAG|COMMIT|REV|REVISION|VERSION|TAG|BUILD|PUBLIC|PUB|PUBLISHABLE|"
     "NONCE|CURSOR|URL|URI|PATH|DIR|FILE|HOST|NAME|IMAGE|DATA|FINGERPRINT|SITE|SITEKEY|INTEGRITY|CHALLENGE|STATE|REF|INDEX|OFFSET|PAGE|HEADER|BODY|"
     "CONTENT|TEXT|PREFIX|BRANCH|CERT|CERTIFICATE|CA|CRT|ISSUER|AUDIENCE|ARN|BUCKET|PROJECT|REGION|TABLE|QUEUE|TOPIC|MODEL|CLASS|EXAMPLE|ADDRESS|"
-    "CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
+    "NEXT|PREV|PREVIOUS|CONTINUATION|SYNC|CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
 )
 """Words of a constant's name that say that its value is no secret, however it looks."""
 _SECRET_WORDS = (
@@ -147,25 +147,12 @@ _SETTING = re.compile(
     rf"[\"'\\]{{0,4}}([A-Za-z0-9+/_-]{{24,200}}={{0,2}})[\"'\\]{{0,4}}[;,]?[ \t]*(?={LINE}|\Z)"
 )
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-_SAYS_HARMLESS = frozenset(_HARMLESS_WORDS.split("|")) | {
-    "PARENT",
-    "THREAD",
-    "CALL",
-    "MESSAGE",
-    "RESPONSE",
-    "TOOL",
-    "COMPLETION",
-    "SIGNATURE",
-    "THOUGHT",
-    "SNAPSHOT",
-    "LAYER",
-    "SURROGATE",
-    "CACHE",
-    "ROUTING",
-    "PARTITION",
-    "SORT",
-    "OBJECT",
-}
+_OF_SETTINGS = (
+    "PARENT|THREAD|CALL|MESSAGE|RESPONSE|TOOL|COMPLETION|SIGNATURE|THOUGHT|SNAPSHOT|LAYER|SURROGATE|CACHE|ROUTING|PARTITION|SORT|OBJECT|AFTER|BEFORE|"
+    "DOC|DOCUMENT|SHEET|SPREADSHEET|FOLDER|VIDEO|TRACK|PLAYLIST|CHANNEL|DEVICE|NODE|LINK|CUSTOMER|ORDER|INVOICE|PAYMENT|PRICE|PRODUCT"
+)
+"""Words of a setting's name that say the same."""
+_SAYS_HARMLESS = frozenset((*_HARMLESS_WORDS.split("|"), *_OF_SETTINGS.split("|")))
 _LISTED = re.compile(
     rf"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[^\n\\]{{0,60}}((?:{LINE}[^\n\\]{{0,60}}){{1,12}})"
 )
@@ -177,6 +164,8 @@ _LISTED_CODE = re.compile(
 def pairs_of_owners(text: str) -> Iterator[Place]:
     """The second half of `name / password`, beside a word for a login or the address of a machine."""
     for owner in _OWNED.finditer(text):
+        if not TWO_DIGITS.search(text, *owner.span()):
+            continue
         for pair in _PAIR.finditer(text, *owner.span()):
             right_behind = _BEHIND.fullmatch(text, owner.start(), pair.start()) is not None
             if not _NO_HALF.search(pair[1]) and (strong(pair[1]) or (right_behind and mixed(pair[1]))):

@@ -137,7 +137,7 @@ STRUCTURES: tuple[Named, ...] = (
 
 _NEARBY = 48
 _ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
-_TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
+TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
 """Of selectors, handles, variables and paths."""
 _PIECE = re.compile(rf"(?<!{OPAQUE}){OPAQUE}{{6,64}}(?!{OPAQUE})")
@@ -216,7 +216,7 @@ def near_a_word(text: str) -> Iterator[Place]:
         begin = max(text.rfind("\n", 0, word.start()) + 1, word.start() - _NEARBY)
         end = text.find("\n", word.end(), word.end() + _NEARBY)
         end = min(len(text), word.end() + _NEARBY) if end < 0 else end
-        if _TWO_DIGITS.search(text, begin, end):
+        if TWO_DIGITS.search(text, begin, end):
             yield from (
                 match.span()
                 for match in _PIECE.finditer(text, begin, end)
