@@ -15,10 +15,11 @@ from whet.learn.training.local import LocalModels, adopted
 from whet.learn.training.remote import RemoteModels
 from whet.learn.training.sampler import Sampler
 from whet.learn.training.serving.text import WordText
+from whet.learn.training.weight_group import refuse_others
 from whet.models import Retry
 from whet.models.base import Completion
 from whet.models.fakes import Reply, ScriptedServer
-from whet.models.vllm import VLLM
+from whet.models.vllm import VLLM, WhetPolicies
 from whet.record.env import rollout
 from whet.types import Bundle, Group, Step, Task, Tokens, Trajectory
 
@@ -108,6 +109,34 @@ def test_training_moves_to_a_server_by_another_argument_and_ends_at_the_same_wei
     assert moved > 1e-2
     # Batches of other sizes round a log-probability's last bit otherwise, and Adam makes gradients of one size.
     assert apart < 1e-3 * moved
+
+
+def test_a_group_for_weights_is_refused_from_another_machine_and_where_none_was_joined(tmp_path):
+    network = model.build(ANSWER_SIZE, len(WORDS), 3)
+    meeting = {"master_port": 1, "rank_offset": 1, "world_size": 2, "group_name": "g", "backend": "gloo"}
+
+    async def ask(server, address, complaint):
+        async with WhetPolicies(f"{server.url}/v1", "policy", api_key=TOKEN, retry=QUICK) as client:
+            with pytest.raises(ModelError, match=complaint):
+                await client.join_group({**meeting, "master_address": address})
+
+            async def nothing():
+                pass
+
+            with pytest.raises(ModelError, match="no group 'g' was joined"):
+                await client.take_weights({"names": [], "dtypes": [], "shapes": []}, "g", nothing, "1")
+
+    with serving(network, WordText(WORDS), allowed=[tmp_path]) as server:
+        asyncio.run(ask(server, "10.0.0.1", "from a trainer on this machine alone"))
+    with serving(network, WordText(WORDS)) as server:
+        asyncio.run(ask(server, "127.0.0.1", "takes no weights"))
+    weights = network.weights()
+    names, shapes = list(weights), [list(weight.shape) for weight in weights.values()]
+    refuse_others(weights, names, shapes)
+    with pytest.raises(InputError, match=f"another model: {names[0]}"):
+        refuse_others(weights, names, [[1], *shapes[1:]])
+    with pytest.raises(InputError, match="another model"):
+        refuse_others(weights, names[1:], shapes[1:])
 
 
 def test_adapters_are_handed_over_under_names_of_their_own(tmp_path):

@@ -3,9 +3,9 @@
     python benchmarks/training/planned.py [--layers N] [--json]
 
 Each row is a process of its own, which loads a Llama of random weights and makes two updates of cross-entropy on
-parts of the planned size.  Measured is its anonymous memory at the peak, over what it held when it had done the same with a model of one narrow layer: the libraries' own memory (some 170 MB, of which
-transformers' and peft's classes are loaded with the first model) is no model's.  File pages of the weights, which the
-system may drop, are not in it.
+parts of the planned size.  Measured is its anonymous memory at the peak, over what it held when it had done the same
+with a model of one narrow layer: the libraries' own memory (some 170 MB, of which transformers' and peft's classes are
+loaded with the first model) is no model's.  File pages of the weights, which the system may drop, are not in it.
 """
 
 from __future__ import annotations

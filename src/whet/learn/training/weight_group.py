@@ -93,14 +93,22 @@ class WeightGroup:
             # Contiguous, as a broadcast sends memory as it lies.
             dist.broadcast(self._placed(tensor.detach()).contiguous(), 0, group=self._group)
 
-    def receive(
-        self, tensors: Sequence[tuple[str, torch.dtype, Sequence[int]]]
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Each name with its tensor, as it comes."""
-        for name, dtype, shape in tensors:
-            tensor = self._placed(torch.empty(tuple(shape), dtype=dtype))
+    @torch.no_grad()
+    def receive_into(
+        self, weights: Mapping[str, Tensor], names: Sequence[str], dtypes: Sequence[str]
+    ) -> None:
+        """Take what is sent into weights of these names, in this order.
+
+        Args:
+            dtypes: that they are sent in, which need not be the weights' own.
+
+        Raises:
+            InputError: there is no such dtype.
+        """
+        for name, dtype in zip(names, [_named_dtype(one) for one in dtypes], strict=True):
+            tensor = self._placed(torch.empty(weights[name].shape, dtype=dtype))
             dist.broadcast(tensor, 0, group=self._group)
-            yield name, tensor
+            weights[name].copy_(tensor)
 
     def _placed(self, tensor: Tensor) -> Tensor:
         if self.backend == "nccl":
@@ -112,7 +120,7 @@ class WeightGroup:
         dist.destroy_process_group(self._group)
 
 
-def named_dtype(name: str) -> torch.dtype:
+def _named_dtype(name: str) -> torch.dtype:
     """The dtype of a name, with or without `torch.` before it.
 
     Raises:
@@ -122,6 +130,21 @@ def named_dtype(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise InputError(f"{name!r} is no dtype of a weight")
     return dtype
+
+
+def refuse_others(
+    weights: Mapping[str, Tensor], names: Sequence[str], shapes: Sequence[Sequence[int]]
+) -> None:
+    """Refuse what is not to be sent to these weights.
+
+    Raises:
+        InputError: a name or a shape does not fit.
+    """
+    own = {name: list(weight.shape) for name, weight in weights.items()}
+    coming = {name: list(shape) for name, shape in zip(names, shapes, strict=False)}
+    if own != coming or len(names) != len(shapes):
+        odd = sorted(set(own) ^ set(coming)) or sorted(name for name in own if own[name] != coming[name])
+        raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
 
 
 def described(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:

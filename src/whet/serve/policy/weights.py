@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch
 
 from ...errors import InputError, NotFoundError, WhetError
 from ...learn.training.huggingface import CausalLM
@@ -22,7 +21,7 @@ from ...learn.training.network import Network
 from ...learn.training.serving.host import Host, ServedVersion
 from ...learn.training.serving.loading import Loaded, from_folder, from_version
 from ...learn.training.serving.text import TextCodec
-from ...learn.training.weight_group import LOOPBACK, WeightGroup, named_dtype
+from ...learn.training.weight_group import LOOPBACK, WeightGroup, refuse_others
 from ...record.store import Store
 from ...types import Version, new_id
 
@@ -176,18 +175,10 @@ class WeightLoader:
             )
         if isinstance(self._base, CausalLM) and self._base.adapted:
             raise InputError("LoRA factors are served here, and full weights cannot take their place")
-        dtypes = [named_dtype(name) for name in request.dtypes]
-        coming = list(zip(request.names, dtypes, request.shapes, strict=True))
         with self._one:
-            own = {name: list(weight.shape) for name, weight in self._base.weights().items()}
-            if own != {name: list(shape) for name, _, shape in coming}:
-                odd = sorted(set(own) ^ set(request.names)) or ["a shape"]
-                raise InputError(f"these weights belong to another model: {', '.join(odd[:3])} does not fit")
+            refuse_others(self._base.weights(), request.names, request.shapes)
             network = self._base.copy()
-            with torch.no_grad():
-                weights = network.weights()
-                for name, tensor in group.receive(coming):
-                    weights[name].copy_(tensor)
+            group.receive_into(network.weights(), request.names, request.dtypes)
             version = request.weight_version or new_id()
             served = self._publish(self.name, Loaded(network, version, None, None))
             self._base = network
