@@ -154,8 +154,9 @@ def answers_of(*words, taken_back_by):
 
 
 def test_an_agent_learns_nothing_that_is_proven_from_rewards_that_say_nothing(workplace, capsys):
-    words = ["digit_rewards:exchanged" if word == "digit_rewards:right" else word for word in AS_IT_IS]
-    train(*words, "--steps", "8", "--optim.learning-rate", "0.03", "--output", "out", "--json")
+    other = {"digit_rewards:right": "digit_rewards:exchanged", "3": "1"}  # one process: it asks in an instant
+    words = [other.get(word, word) for word in AS_IT_IS]
+    train(*words, "--steps", "3", "--optim.learning-rate", "0.03", "--output", "out", "--json")
     verdict = json.loads(capsys.readouterr().out)["verdict"]
     assert not verdict["promote"], verdict
     with pytest.raises(WhetError, match="unproven"):
