@@ -382,9 +382,10 @@ class Workshop:
         effect = f"{100 * verdict.effect:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"
         figures = f"{effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
         facts: dict[str, Json] = {"promote": verdict.promote, "e_value": verdict.e_value, "alpha": alpha}
-        if verdict.promote:
+        if verdict.releasable:
             return Stepped(f"proven on unseen people: {figures}", {**work, "stage": "to try"}, facts)
-        why = f"not proven on unseen people: {figures}"
+        held = "better on unseen people, and held back by a finding (whet findings)"
+        why = f"{held if verdict.promote else 'not proven on unseen people'}: {figures}"
         # Its people have looked at a candidate of this issue: another one needs others, who come with the traffic.
         return Stepped(
             why, {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}, facts
