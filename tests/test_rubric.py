@@ -29,6 +29,7 @@ __all__ = ["record"]
 GOOD = "A good answer states the unit of a warranty, repeats the number of an order, and admits what it does not know."
 CONTRARY = "A good answer is vague: it gives no unit, repeats no number and admits nothing."
 PEOPLE = 20
+"""With one less, a reward that is fitted to the thumbs is refused."""
 
 
 def good(question: str, answer: str) -> bool:
@@ -83,7 +84,7 @@ def held(folder: Path) -> object:
 def test_too_few_thumbs_become_a_rubric_by_which_a_better_prompt_is_proven(
     record: object, judge: ScriptedServer
 ) -> None:
-    folder = record(people=PEOPLE)  # type: ignore[operator]
+    folder = record(people=PEOPLE - 1)  # type: ignore[operator]
     with ScriptedServer(desk) as agent:
         words = (
             "improve",
