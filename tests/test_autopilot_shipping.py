@@ -300,7 +300,7 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     )
     begin(bench, issue)
     shipped(bench, issue)
-    stand(bench, issue, **{**work(bench, issue), "effect": 0.7})
+    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9})
     (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, issue)["release"]]
     since = [asked(n, f"Which soil does plant {n} like?", at + 1 + n, n % 10 > 0) for n in range(160)]
     since += [asked(n, f"Where is order {n}?", at + 1 + n, False) for n in range(160)]
@@ -313,36 +313,41 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     assert bool(told.relapse) is not lasts
 
 
-def test_the_part_of_a_repair_that_has_been_live_for_long_is_still_its_own(
+def test_a_repair_that_has_been_live_for_long_keeps_its_part_and_stays(
     bench: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its runs have left the newest ones that are read, and would leave a part that holds every question."""
+    """Its runs have left the newest ones that are read: of none of them its part would hold every question."""
     monkeypatch.setattr("whet.autopilot.work.NEWEST", 600)
     issue = route(bench, "soil")
 
-    def asked(place: int, count: int) -> list[Trajectory]:
-        return [
-            Trajectory(
-                id=f"run-{place + n}",
-                task=Task(
-                    instruction=f"Which soil does plant {n} like?" if n % 5 == 0 else f"Where is order {n}?"
-                ),
-                started=float(place + n),
-            )
-            for n in range(count)
-        ]
+    def asked(place: int, count: int, began: float = 0.0) -> list[Trajectory]:
+        runs = []
+        for n in range(count):
+            question = f"Which soil does plant {n} like?" if n % 5 == 0 else f"Where is order {n}?"
+            id = f"run-{place + n}"
+            # Nobody likes what is said of orders; nine in ten what is said of soil since it was repaired.
+            value = 1.0 if began and n % 5 == 0 and n % 50 else -1.0
+            note = Feedback(run=id, value=value, id=f"thumb-{id}", at=began + place + n)
+            task = Task(instruction=question)
+            runs.append(Trajectory(id=id, task=task, started=began + place + n, feedback=(note,)))
+        return runs
 
     bench.store.put(*asked(0, 300))
-    stand(
-        bench,
-        issue,
-        **{**work(bench, issue), "shown": ["run-0", "run-5", "run-10"], "traffic": 0.2, "as_of": 299.0},
-    )
+    of_issue = {"shown": ["run-0", "run-5", "run-10"], "traffic": 0.2, "as_of": 299.0}
+    stand(bench, issue, **{**work(bench, issue), **of_issue})
+    begin(bench, issue)
+    shipped(bench, issue)
+    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9})
+    (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, issue)["release"]]
     for place in (300, 1_000):
-        bench.store.put(*asked(place, 700))
+        bench.store.put(*asked(place, 700, at))
         # As a process that begins now reads it.
-        later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: 2_000.0))
+        later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: at + 2_000))
         part = later.slice(work(bench, issue), later.runs(299.0))
         assert part.holds("Which soil does plant 9 like?")
         assert not part.holds("Where is order 9?")
+        live = later.since_live(work(bench, issue))
+        assert live is not None
+        assert live.lasts.startswith("10% of")
+        assert not live.relapse
     assert not later.runs(299.0)

@@ -93,6 +93,11 @@ class LiveArms:
         """Pairs of one thumb each."""
         return min(len(self.live), len(self.candidate))
 
+    @property
+    def disliked(self) -> float:
+        """Share of the thumbs on what is live that are down."""
+        return sum(not thumb.liked for thumb in self.live) / max(1, len(self.live))
+
     def rows(self, side: str) -> list[dict[str, Json]]:
         """One side's outcomes, as `whet verdict` reads them."""
         thumbs = self.live if side == "live" else self.candidate

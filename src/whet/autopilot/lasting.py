@@ -21,7 +21,7 @@ class LiveRepair:
     """
 
     before: float
-    """Share of its part's thumbs that were down before."""
+    """Share of the thumbs of its part that were down without it, on its trial."""
     effect: float
     """By which its trial proved it to lower that."""
     liked: Sequence[bool]

@@ -151,7 +151,13 @@ class LiveTrials:
                 self.workshop.store.put_verdict(verdict, experiment=f"autopilot/trial-{trial['number']}")
                 decided[id] = Stepped(
                     sentence,
-                    {**work, "stage": "proven", "pairs": verdict.n, "effect": verdict.effect},
+                    {
+                        **work,
+                        "stage": "proven",
+                        "pairs": verdict.n,
+                        "effect": verdict.effect,
+                        "before": arms.disliked,
+                    },
                     {"e_value": verdict.e_value},
                 )
             elif why := _in_vain(arms):

@@ -152,17 +152,14 @@ class Workshop:
     def since_live(self, work: dict[str, Any]) -> LiveRepair | None:
         """What people say of a repair's part of the traffic since it went live; None where no trial proved it."""
         began = [release.at for release in self.store.release_log() if release.id == work["release"]]
-        if not began or "effect" not in work:
+        # Of the trial, and not counted again: the runs of then may have left what is read.
+        if not began or "effect" not in work or "before" not in work:
             return None
         part = self.slice(work, self.runs(work["as_of"]))
-        told = [liked for run in part.runs(self.runs(work["as_of"])) if (liked := liked_of(run)) is not None]
-        since = [run for run in part.runs(self.runs(self.night.now)) if run.started > began[0]]
+        since = part.runs(run for run in self.runs(self.night.now) if run.started > began[0])
         since.sort(key=lambda run: run.started)
-        return LiveRepair(
-            told.count(False) / max(1, len(told)),
-            work["effect"],
-            [liked for run in since if (liked := liked_of(run)) is not None],
-        )
+        liked = [liked for run in since if (liked := liked_of(run)) is not None]
+        return LiveRepair(work["before"], work["effect"], liked)
 
     def shipped(self, *, but: str = "") -> list[dict[str, Any]]:
         """The work on repairs that are live, in the order in which they went live.
