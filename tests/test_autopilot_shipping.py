@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from delivery_world import git
 
+from whet.autopilot.lasting import LiveRepair
 from whet.autopilot.night import Night, NightBudget
 from whet.autopilot.pilot import settings_of
 from whet.autopilot.shipping import delivery_of, ship, take_back
@@ -351,3 +352,10 @@ def test_a_repair_that_has_been_live_for_long_keeps_its_part_and_stays(
         assert live.lasts.startswith("10% of")
         assert not live.relapse
     assert not later.runs(299.0)
+
+
+def test_an_effect_that_was_proven_too_large_is_no_relapse_by_itself() -> None:
+    liked = LiveRepair(before=0.3, effect=0.7, liked=[True] * 60)
+    assert liked.lasts
+    assert not liked.relapse
+    assert LiveRepair(before=0.3, effect=0.7, liked=[True] * 30 + [False] * 30).relapse

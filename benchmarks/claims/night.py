@@ -244,9 +244,9 @@ class Unattended:
                 for number, run in enumerate(self.world.run(bundle, asked, folder=folder)):
                     id = f"live-{self._asked}-{tried:d}-{number}"
                     at = began + number * 1e-3
+                    session = f"{mine[number].person}-{mine[number].day}"
                     # One arm is run after the other, so what their runs took is no comparison.
-                    run = replace(run, id=id, started=at, seconds=None)
-                    run = replace(run, session=f"{mine[number].person}-{mine[number].day}")
+                    run = replace(run, id=id, started=at, seconds=None, session=session)
                     runs.append(replace(run, meta={"source": "gateway", "run": id}))
                     reaction = people.reaction(
                         self.world.seed + self._asked, mine[number], str(run.output or ""), self.world.decoys

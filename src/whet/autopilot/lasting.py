@@ -55,7 +55,8 @@ class LiveRepair:
 
     @property
     def _half_way(self) -> float:
-        return self.before - self.effect / 2
+        # An effect that was proven early may be larger than what there was to gain; no share is held against nothing.
+        return self.before - min(self.effect, self.before) / 2
 
     def _windows(self) -> Iterator[Sequence[bool]]:
         """All, the newer half, the newest quarter and so on: what comes back late is lost among the good ones."""
