@@ -1,15 +1,18 @@
 """SFT and GRPO steps of a large model beside TRL's, on a GPU or, by small shapes, on a processor.
 
-    python benchmarks/training/large.py [--shape 0.5b] [--lora-rank 0] [--four-bit] [--length 8192] [--tokens 32768]
-        [--method sft] [--tflops 989] [--model FOLDER] [--json]
+    python benchmarks/training/large.py [ROW ...] [--shape 0.5b] [--tflops 989] [--model FOLDER] [--json]
 
 Random weights in the shape of a known model, and random sequences: groups of four that share the first quarter.  Each
-side is a process of its own, with the same sequences, targets and advantages, in bfloat16 on a GPU and float32 on a
-processor: ours as `whet train` would settle it, TRL 1.16's trainer with its own defaults (gradient checkpointing, AdamW
-over weights in the same dtype), one sequence at a time where a context is long.  Printed are seconds a step (median of
-three after one that does not count), tokens a second, the first step's loss, peak memory, and the share of the device's
-FLOP/s (6 a weight and token; recomputation is not counted) where --tflops says how many it has.  `--method sample`
-writes 64 tokens after the first quarter of each sequence instead, beside transformers' `generate`.
+side is a process of its own that computes all rows, with the same sequences, targets and advantages, in bfloat16 on a
+GPU and float32 on a processor: ours as `whet train` would settle it, TRL 1.16's trainer with its own defaults
+(gradient checkpointing, AdamW over weights in the same dtype, where ours keeps them in float32 as well), one sequence
+at a time where a context is long.  Printed are seconds a step (median of three after one that does not count), tokens a
+second, the first step's loss, peak memory and, of ours, the planned one, and the share of the device's FLOP/s (6 a
+weight and token, 4 where factors alone are trained; recomputation is not counted) where --tflops says how many it has.
+
+A row is one text, a method and its options: "sft", "grpo --lora-rank 16 --length 32768", "sft --recompute" (ours alone
+can be told; TRL always does), "sample" (64 tokens after the first quarter of each sequence, beside transformers'
+`generate`).  Without one the rows are those of ROWS.
 
 The weights are drawn on the device.  To compare losses of two devices keep them: `--model FOLDER` writes them there,
 or takes those that are there; WHET_DEVICE=cpu computes on the processor.
@@ -19,15 +22,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +63,18 @@ SHAPES: dict[str, dict[str, int]] = {
         "vocab_size": 152_064,
     },
 }
+SIDES = ("ours", "trl")
 GROUP, REPEAT, ANSWER = 4, 3, 64
+ROWS = (
+    "sft",
+    "grpo",
+    "sft --recompute --part-tokens 8192",
+    "sft --lora-rank 16",
+    "grpo --lora-rank 16",
+    "sft --lora-rank 16 --recompute --part-tokens 8192",
+    "sft --lora-rank 16 --four-bit",
+    "sample",
+)
 
 
 def cuda() -> bool:
@@ -94,20 +111,23 @@ def written(folder: Path, shape: str, length: int) -> None:
     model.save_pretrained(folder)
 
 
-def ours(folder: Path, given: argparse.Namespace) -> Any:
-    """A step of whet's learner."""
+def ours(folder: Path, given: argparse.Namespace, place: Path) -> Any:
+    """A step of whet's learner, its tokens and the bytes that were planned."""
+    from whet.learn.training import network
     from whet.learn.training.batch import Merged, parts
     from whet.learn.training.compute import ComputeOptions
     from whet.learn.training.huggingface import LoRAOptions
     from whet.learn.training.learner import Learner, cloning_loss
     from whet.learn.training.local import LocalModels, adopted
-    from whet.learn.training.options import GRPOOptions, OptimOptions, SFTOptions
+    from whet.learn.training.options import LORA_TARGETS, GRPOOptions, OptimOptions, SFTOptions
+    from whet.learn.training.planning import planned, sizes_of
     from whet.learn.training.policy_gradient import PolicyLoss
     from whet.learn.training.sampler import Sampler
+    from whet.types import new_id
 
     lora = LoRAOptions(rank=given.lora_rank) if given.lora_rank else None
-    models = LocalModels(compute=ComputeOptions(four_bit=given.four_bit))
-    version = adopted("policy", folder, Path(given.inside[2]) / "factors", lora=lora)
+    models = LocalModels(compute=ComputeOptions(four_bit=given.four_bit, recompute=given.recompute or None))
+    version = adopted("policy", folder, place / new_id(), lora=lora)
     if given.method == "sample":
         sampler = Sampler(models.decoder(version))
         prompts = [
@@ -123,8 +143,9 @@ def ours(folder: Path, given: argparse.Namespace) -> Any:
             )
             await asyncio.gather(*answers)
 
-        return lambda: asyncio.run(together()), ANSWER * len(prompts)
-    options = models.sized(SFTOptions() if given.method == "sft" else GRPOOptions(), version)
+        return lambda: asyncio.run(together()), ANSWER * len(prompts), None
+    options = SFTOptions() if given.method == "sft" else GRPOOptions()
+    options = models.sized(replace(options, part_tokens=given.part_tokens), version)
     learner = Learner(models.decoder(version), OptimOptions(), rates=options.rates)
     rows = sequences(learner.decoder.vocab_size, given.length, given.tokens)
     start = given.length // 4
@@ -144,11 +165,22 @@ def ours(folder: Path, given: argparse.Namespace) -> Any:
         loss = cloning_loss(cut) if given.method == "sft" else PolicyLoss(parts=cut, aggregation="dapo")
         return learner.update(cut, loss, rate=1e-6)[0]
 
-    return step, sum(map(len, rows))
+    computing = network.computing(learner.decoder)
+    plan = planned(
+        sizes_of(folder),
+        device=computing["device"],
+        dtype=computing["dtype"],
+        lora_rank=given.lora_rank,
+        targets=LORA_TARGETS,
+        four_bit=given.four_bit,
+        recompute=computing["recompute"],
+        part_tokens=max(part.computed for part in cut),
+    )
+    return step, sum(map(len, rows)), plan.total
 
 
-def theirs(folder: Path, given: argparse.Namespace) -> Any:
-    """A step of TRL's trainer."""
+def theirs(folder: Path, given: argparse.Namespace, place: Path) -> Any:
+    """A step of TRL's trainer and its tokens."""
     import torch
     import trl
     from datasets import Dataset
@@ -180,7 +212,7 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
             settings = {"do_sample": True, "top_k": 0, "min_new_tokens": ANSWER, "max_new_tokens": ANSWER}
             model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), pad_token_id=0, **settings)
 
-        return written_after, ANSWER * len(rows)
+        return written_after, ANSWER * len(rows), None
     if given.lora_rank:
         from whet.learn.training.options import LORA_TARGETS
 
@@ -193,7 +225,7 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0", eos_token="w3")
     shared: dict[str, Any] = {
-        "output_dir": str(Path(given.inside[2]) / "trl"),
+        "output_dir": str(place / "trl"),
         "use_cpu": device == "cpu",
         "report_to": [],
         "bf16": False,
@@ -258,16 +290,16 @@ def theirs(folder: Path, given: argparse.Namespace) -> Any:
         optimizer.step()
         return total
 
-    return step, sum(map(len, rows))
+    return step, sum(map(len, rows)), None
 
 
-def inside(side: str, folder: Path, given: argparse.Namespace) -> dict[str, float]:
+def measured(side: str, folder: Path, given: argparse.Namespace, place: Path) -> dict[str, float]:
     """Seconds a step, tokens of it, and the peak of memory."""
     import torch
 
-    if not cuda():
-        torch.set_num_threads(1)
-    step, tokens = (ours if side == "ours" else theirs)(folder, given)
+    if cuda():
+        torch.cuda.reset_peak_memory_stats()
+    step, tokens, plan = (ours if side == "ours" else theirs)(folder, given, place)
     # On a processor the process's own seconds: others that compute there are no part of a step.
     now = time.perf_counter if cuda() else time.process_time
     took, losses = [], []
@@ -285,7 +317,38 @@ def inside(side: str, folder: Path, given: argparse.Namespace) -> dict[str, floa
         status = Path("/proc/self/status").read_text().splitlines()
         peak = float(next(line.split()[1] for line in status if line.startswith("VmHWM:"))) * 1024
     found = {"seconds": statistics.median(took[1:]), "tokens": tokens, "peak_gb": peak / 1e9}
-    return found if losses[0] is None else {**found, "loss": losses[0]}
+    found |= {} if losses[0] is None else {"loss": losses[0]}
+    return found if plan is None else {**found, "planned_gb": plan / 1e9}
+
+
+def inside(side: str, folder: Path, rows: list[argparse.Namespace]) -> None:
+    """Print what each row comes to on one side, a line each."""
+    import torch
+
+    if not cuda():
+        torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as place:
+        for row in rows:
+            print(json.dumps(measured(side, folder, row, Path(place))), flush=True)
+            gc.collect()
+            if cuda():
+                torch.cuda.empty_cache()
+            else:
+                # The peak is a process's, so that each row begins it anew.
+                Path("/proc/self/clear_refs").write_text("5")
+
+
+def row_of(text: str) -> argparse.Namespace:
+    """A row's method and options."""
+    parser = argparse.ArgumentParser(prog="a row")
+    parser.add_argument("method", choices=("sft", "grpo", "sample"))
+    parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--four-bit", action="store_true", help="frozen weights in NF4; with --lora-rank")
+    parser.add_argument("--recompute", action="store_true", help="ours: whether or not there is room")
+    parser.add_argument("--part-tokens", type=int, help="ours: computed at once")
+    parser.add_argument("--length", type=int, default=8_192, help="tokens of a sequence")
+    parser.add_argument("--tokens", type=int, default=32_768, help="of a step; no less than a group")
+    return parser.parse_args(shlex.split(text))
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -293,52 +356,54 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("rows", nargs="*", default=ROWS, help='as "grpo --lora-rank 16"')
     parser.add_argument("--shape", choices=tuple(SHAPES), default="0.5b")
-    parser.add_argument("--method", choices=("sft", "grpo", "sample"), default="sft")
-    parser.add_argument("--lora-rank", type=int, default=0)
-    parser.add_argument("--four-bit", action="store_true", help="frozen weights in NF4; with --lora-rank")
     parser.add_argument(
         "--model", type=Path, help="folder of the weights, which are made there if there are none"
     )
-    parser.add_argument("--length", type=int, default=8_192)
-    parser.add_argument("--tokens", type=int, default=32_768)
     parser.add_argument("--tflops", type=float, help="of the device in bfloat16, dense")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
     return parser
 
 
 def main() -> int:
     """Measure both sides and print."""
     given = arguments().parse_args()
+    texts: list[str] = list(given.rows)
+    rows = [row_of(text) for text in texts]
+    for row in rows:
+        row.shape = given.shape
     if given.inside:
-        print(json.dumps(inside(given.inside[0], Path(given.inside[1]), given)))
+        inside(given.inside[0], Path(given.inside[1]), rows)
         return 0
-    figures: dict[str, Any] = {}
+    sides: list[list[dict[str, float]]] = []
     with tempfile.TemporaryDirectory() as place:
         folder = given.model or Path(place) / "model"
         if not (folder / "config.json").is_file():
-            written(folder, given.shape, given.length)
-        for side in ("ours", "trl"):
-            words = [sys.executable, __file__, *sys.argv[1:], "--inside", side, str(folder), place]
+            written(folder, given.shape, max(row.length for row in rows))
+        for name in SIDES:
+            words = [sys.executable, __file__, *sys.argv[1:], "--inside", name, str(folder)]
             done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
-            figures[side] = json.loads(done.stdout.splitlines()[-1])
+            sides.append([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
         from whet.learn.training.planning import sizes_of
 
         weights = sizes_of(folder).count
-    for side in figures.values():
-        side["tokens_per_second"] = side["tokens"] / side["seconds"]
-        if given.tflops:
-            side["utilisation"] = 6 * weights * side["tokens_per_second"] / (given.tflops * 1e12)
-    figures["time_ratio"] = figures["ours"]["seconds"] / figures["trl"]["seconds"]
-    figures["memory_ratio"] = figures["ours"]["peak_gb"] / figures["trl"]["peak_gb"]
-    if given.json:
-        print(json.dumps(figures))
-        return 0
-    print(f"{weights:,} weights, {given.method}, {given.length} tokens a sequence")
-    for side in ("ours", "trl"):
-        print(side, {name: round(value, 3) for name, value in figures[side].items()})
-    print(f"time {figures['time_ratio']:.2f}, memory {figures['memory_ratio']:.2f} of TRL's")
+    if not given.json:
+        print(f"{weights:,} weights")
+    for text, row, mine, their in zip(texts, rows, *sides, strict=True):
+        for side in (mine, their):
+            side["tokens_per_second"] = side["tokens"] / side["seconds"]
+            if given.tflops and row.method != "sample":
+                each = (4 if row.lora_rank else 6) * weights
+                side["utilisation"] = each * side["tokens_per_second"] / (given.tflops * 1e12)
+        ratios = {name: mine[name] / their[name] for name in ("seconds", "peak_gb")}
+        if given.json:
+            print(json.dumps({"row": text, "ours": mine, "trl": their, "ratios": ratios}))
+            continue
+        print(f"{text}: time {ratios['seconds']:.2f}, memory {ratios['peak_gb']:.2f} of TRL's")
+        for name, side in zip(SIDES, (mine, their), strict=True):
+            print(f"  {name}", {key: round(value, 3) for key, value in side.items()})
     return 0
 
 

@@ -34,7 +34,7 @@ from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
 from ...types import Json, Version, new_id
 from . import model as ours
-from . import packed_attention, recomputing, sharding
+from . import norms, packed_attention, recomputing, sharding
 from .batch import MicroBatch
 from .compute import ComputeOptions
 from .memory import changes_logits, shape_of, with_recomputing
@@ -363,6 +363,8 @@ def load(
                 )
     except (OSError, ValueError, SafetensorError) as error:
         raise _not_loaded(source, error) from error
+    if placement.device.type == "cuda":
+        norms.enable(model)
     if _recomputes(model, placement, frozen=frozen or lora is not None):
         recomputing.enable(model)
     kept: dict[str, Any] = {"saved_as": saved_as, "layer_dtype": placement.dtype if place().sharded else None}
@@ -373,7 +375,7 @@ def load(
     base = {"path": str(folder.resolve() if folder.is_dir() else source), "sha256": None}
     if folder.is_dir():
         base["sha256"] = digest_of(folder)
-    return CausalLM(_with_factors(model, lora), base=base, **kept)
+    return CausalLM(_in_dtype(_with_factors(model, lora), placement.dtype), base=base, **kept)
 
 
 def _recomputes(model: Any, placement: Placement, *, frozen: bool) -> bool:
@@ -484,9 +486,10 @@ def load_adapter(
         from peft import PeftModel  # seconds to import
     except ImportError as error:
         raise MissingExtra("peft", "train") from error
+    dtype = placed(compute or ComputeOptions()).dtype
     with _peft_in_peace():
         adapted = PeftModel.from_pretrained(base_model.model, str(folder), is_trainable=True)
-    return CausalLM(adapted, base=base, layer_dtype=base_model.layer_dtype)
+    return CausalLM(_in_dtype(adapted, dtype), base=base, layer_dtype=base_model.layer_dtype)
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:
@@ -550,6 +553,18 @@ def _with_factors(model: Any, options: LoRAOptions) -> Any:
     with torch.random.fork_rng(devices=[]), _peft_in_peace():
         torch.manual_seed(options.seed)
         return get_peft_model(model, config)
+
+
+def _in_dtype(adapted: Any, dtype: torch.dtype) -> Any:
+    """A model whose factors compute in the dtype of what they stand beside, or each would cast its input, and keep it.
+
+    Masters hold what an update adds, as they do of full weights (`optim.py`).  Shares of processes are float32.
+    """
+    if not place().sharded:
+        for weight in adapted.parameters():
+            if weight.requires_grad:
+                weight.data = weight.data.to(dtype)
+    return adapted
 
 
 def _copy_tokenizer(source: str, folder: Path) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-PIECE = 1 << 24
-"""Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+_PIECE_ON_CPU, _PIECE = 1 << 24, 1 << 28
+"""Logits held at once.  A GPU takes more: each piece adds to a gradient of the whole output layer."""
 WORTH_KEEPING = 4_096
 """Tokens of a part below which a GPU idles: rather than shorter parts, activations are computed again."""
 SMALLEST, LARGEST = 256, 16_384
@@ -119,18 +119,22 @@ def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512, adapted:
         adapted: LoRA factors are trained beside frozen weights.
     """
     # Of each of the two norms: its input, the normalised input, the output; the first in float32 whatever the dtype.
-    # Beside factors the norms are frozen, and keep no normalised input for a gradient of their weight.
+    # Beside factors the norms are frozen, and keep no normalised input for a gradient of their weight.  On a GPU
+    # torch's kernel keeps its input and no more (`norms.py`).
     norms = 2 * shape.hidden * ((1 if adapted else 2) * shape.dtype_bytes + 4)
+    if not shape.on_cpu:
+        norms = 2 * shape.hidden * 2 * shape.dtype_bytes
     blocks = max(1, -(-length // _ATTENTION_BLOCK)) if shape.on_cpu else 1
     copies = 1.0 + ((blocks + 1) / 2 - 1 / blocks if blocks > 1 else 0.0)
     # Queries once rotated, the attended values, and these again as the input of the output projection.
     attention = 3 * shape.queries + 2 * copies * shape.keys
     # Gate, its activation, up, and their product.
-    kept = norms + shape.dtype_bytes * (attention + 4 * shape.ffn)
-    if adapted and shape.dtype_bytes < 4:
-        # Factors are float32, and so is the copy of its input that each layer beside them makes and keeps.
-        kept += 4 * (5 * shape.hidden + shape.queries + shape.ffn)
-    return int(tokens * kept)
+    return int(tokens * (norms + shape.dtype_bytes * (attention + 4 * shape.ffn)))
+
+
+def most_logits(*, on_cpu: bool) -> int:
+    """Logits held at once; where all fit, they are kept for the gradient instead of being made again."""
+    return _PIECE_ON_CPU if on_cpu else _PIECE
 
 
 def logit_bytes(shape: NetworkShape, targets: int, tokens: int, *, frozen: bool = False) -> int:
@@ -144,7 +148,7 @@ def logit_bytes(shape: NetworkShape, targets: int, tokens: int, *, frozen: bool 
     weight = 0 if frozen else shape.vocabulary * shape.hidden * (4 + cast)
     if shape.whole_logits:
         return weight + shape.vocabulary * (2 * tokens * shape.dtype_bytes + targets * (4 * 4 + cast))
-    rows = min(targets, max(1, PIECE // shape.vocabulary))
+    rows = min(targets, max(1, most_logits(on_cpu=shape.on_cpu) // shape.vocabulary))
     return weight + rows * shape.vocabulary * (3 * 4 + cast)
 
 

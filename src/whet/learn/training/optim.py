@@ -14,7 +14,7 @@ Weights that compute in bfloat16 have masters in float32, and gradients in float
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,8 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 _NOT_HIDDEN = ("embed", "head", "lora_")
+_TOGETHER = 1 << 22
+"""Elements that go through a step of AdamW at once: few calls for many small tensors, short copies of large ones."""
 
 
 class MuonAdamW:
@@ -70,6 +72,8 @@ class MuonAdamW:
                 self._state[f"{name}/first"] = _zeros(weight)
                 self._state[f"{name}/second"] = _zeros(weight)
 
+        self._groups = _groups(self._adam, self._weights)
+
     def _keep_master(self, name: str, weight: nn.Parameter) -> None:
         if weight.dtype is torch.float32:
             return
@@ -88,9 +92,14 @@ class MuonAdamW:
     @torch.no_grad()
     def publish(self) -> None:
         """Round masters to the weights that compute."""
-        for name, weight in self._weights.items():
-            if (master := self._state.get(f"{name}/master")) is not None:
-                sharding.own(weight.data).copy_(master)
+        mastered = {
+            name: master
+            for name in self._weights
+            if (master := self._state.get(f"{name}/master")) is not None
+        }
+        if mastered:
+            own = [sharding.own(self._weights[name].data) for name in mastered]
+            torch._foreach_copy_(own, list(mastered.values()))
 
     def gradient_norm(self) -> float:
         """Euclidean length of the whole gradient."""
@@ -103,12 +112,15 @@ class MuonAdamW:
         self.steps += 1
         decay = 1.0 - rate * self.options.weight_decay
         weights = self.values()
+        there = [sharding.own(weight.grad) for weight in self._weights.values() if weight.grad is not None]
+        if scale < 1.0 and there:
+            # In place, as they are thrown away: a copy of all would be the step's peak of memory.
+            torch._foreach_mul_(there, scale)
         gradients = {
             # No gradient is a gradient of zero, so momenta decay; torch's optimizers pass such a weight over.
-            # Scaled in place, as they are thrown away: a copy of all would be the step's peak of memory.
             name: torch.zeros_like(weights[name])
             if weight.grad is None
-            else sharding.own(weight.grad).mul_(scale).to(weights[name].dtype)
+            else sharding.own(weight.grad).to(weights[name].dtype)
             for name, weight in self._weights.items()
         }
         for shape, names in self._muon.items():
@@ -126,14 +138,19 @@ class MuonAdamW:
                 # `shape` is the whole matrix's, also where this process holds a share of it.
                 weights[name].mul_(decay).add_(mine, alpha=-rate * 0.2 * max(shape) ** 0.5)
         first_beta, second_beta = self.options.betas
-        for name in self._adam:
-            weight, gradient = weights[name], gradients[name]
-            first = self._state[f"{name}/first"].lerp_(gradient, 1.0 - first_beta)
-            second = self._state[f"{name}/second"].lerp_(gradient.square(), 1.0 - second_beta)
-            corrected = (second / (1.0 - second_beta**self.steps)).sqrt_().add_(1e-8)
-            if weight.ndim == 2:  # norms and biases are not decayed
-                weight.mul_(decay)
-            weight.addcdiv_(first, corrected, value=-rate / (1.0 - first_beta**self.steps))
+        for names in self._groups:
+            group, slopes = [weights[name] for name in names], [gradients[name] for name in names]
+            first = [self._state[f"{name}/first"] for name in names]
+            second = [self._state[f"{name}/second"] for name in names]
+            torch._foreach_lerp_(first, slopes, 1.0 - first_beta)
+            torch._foreach_lerp_(second, torch._foreach_mul(slopes, slopes), 1.0 - second_beta)
+            corrected = torch._foreach_div(second, 1.0 - second_beta**self.steps)
+            torch._foreach_sqrt_(corrected)
+            torch._foreach_add_(corrected, 1e-8)
+            decayed = [weight for weight in group if weight.ndim == 2]  # norms and biases are not
+            if decayed and decay < 1.0:
+                torch._foreach_mul_(decayed, decay)
+            torch._foreach_addcdiv_(group, first, corrected, value=-rate / (1.0 - first_beta**self.steps))
         self.publish()
         self.clear()
 
@@ -167,6 +184,20 @@ class MuonAdamW:
                 )
             tensor.copy_(sharding.share_of(tensors[name].to(tensor.device), weight))
         self.steps = steps
+
+
+def _groups(names: Sequence[str], weights: Mapping[str, nn.Parameter]) -> list[list[str]]:
+    """Names whose tensors go through a step together: on one device, no more than `_TOGETHER` elements of several."""
+    groups: dict[torch.device, list[list[str]]] = {}
+    sizes: dict[torch.device, int] = {}
+    for name in names:
+        device, count = weights[name].device, sharding.own(weights[name].data).numel()
+        if device not in groups or sizes[device] + count > _TOGETHER:
+            groups.setdefault(device, []).append([])
+            sizes[device] = 0
+        groups[device][-1].append(name)
+        sizes[device] += count
+    return [group for some in groups.values() for group in some]
 
 
 def _zeros(weight: nn.Parameter) -> Tensor:

@@ -64,10 +64,10 @@ def _along(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
     if q.device.type != "cuda":
         return attend
     try:
-        from . import flexible
+        from . import varlen  # torch has its kernel from 2.10 on
     except ImportError:
         return attend
-    return flexible.attend if flexible.usable(q, k) else attend
+    return varlen.attend if varlen.usable(q, k) else attend
 
 
 def inputs(layout: Layout) -> dict[str, Any]:

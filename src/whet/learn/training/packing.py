@@ -94,6 +94,10 @@ class Layout:
     """(Q,) where in the flat row, ascending, each once."""
     index: Tensor
     """(N,) for each target, which of the Q predicts it; sequence after sequence as they were given."""
+    paths: tuple[np.ndarray, ...]
+    """Of each sequence that owns tokens, in the order in which these lie: where its tokens lie in the flat row."""
+    starts: tuple[int, ...]
+    """Of each of these, the position of the first token that it owns."""
 
     @property
     def longest(self) -> int:
@@ -115,7 +119,7 @@ class Layout:
             for band in self.bands
         ]
         tensors = {name: getattr(self, name).to(device) for name in ("ids", "positions", "wanted", "index")}
-        return Layout(bands=tuple(moved), **tensors)
+        return replace(self, bands=tuple(moved), **tensors)
 
 
 def _placed(values: Tensor, slots: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -177,6 +181,8 @@ def plan(
         bands=tuple(_band(group, own, paths, offsets, unique, positions) for group in groups),
         wanted=torch.from_numpy(unique),
         index=torch.from_numpy(index.reshape(-1)),
+        paths=tuple(paths[row] for row in offsets),
+        starts=tuple(own[row] for row in offsets),
     )
 
 

@@ -146,14 +146,13 @@ def planned(
         if four_bit:
             packed = model.matrices_in_layers
             parts["weights"] = int(packed * _FOUR_BITS) + (model.count - packed) * size
-        parts["LoRA factors"] = 4 * trained
-        parts["gradients"], parts["moments"] = 4 * trained, 8 * trained
-    else:
-        if size == 2:
-            parts["float32 masters"] = 4 * trained
-        parts["gradients"], parts["moments"] = 4 * trained, moments
+        parts["LoRA factors"] = size * trained
+        moments = 8 * trained
+    if size == 2:
+        parts["float32 masters"] = 4 * trained
+    parts["gradients"], parts["moments"] = 4 * trained, moments
     if reference:
-        parts["reference"] = trained * (4 if lora_rank else size)
+        parts["reference"] = trained * size
     if samples:
         open_tokens = CONVERSATIONS * CONVERSATION_TOKENS
         parts["open conversations"] = 2 * whole.layers * whole.keys * size * open_tokens

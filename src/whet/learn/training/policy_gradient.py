@@ -47,7 +47,8 @@ class PolicyLoss:
 
     def __call__(self, predictions: Predictions, part: MicroBatch) -> Tensor:
         """The part's share of the loss, from the policy's predictions as it is now."""
-        chosen, spread = predictions.chosen, predictions.entropy
+        spread = predictions.entropy  # first: it comes with `chosen` in one pass
+        chosen = predictions.chosen
         before = part.logprobs
         if self.ratio != "token":
             # Not detached: in the chosen − before of `clipped` chosen cancels, and what is left is the ratio
@@ -74,7 +75,9 @@ class PolicyLoss:
         self._add("entropy", spread)
         self._add("clip_share", held_back.float())
         self._add("off_policy", (chosen - part.logprobs).abs())
-        return (losses * weights).sum() - self.entropy_bonus * spread.sum() / len(self._units)
+        loss = (losses * weights).sum()
+        # Zero times a gradient would be computed all the same.
+        return loss - self.entropy_bonus * spread.sum() / len(self._units) if self.entropy_bonus else loss
 
     def _add(self, name: str, values: Tensor) -> None:
         self.sums[name] = self.sums.get(name, 0.0) + float(values.detach().sum())

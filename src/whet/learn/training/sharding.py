@@ -14,7 +14,7 @@ and one backward pass, which all processes must make together; it moves nothing 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -138,9 +138,11 @@ def _laid_out(tensor: Tensor) -> Any:
 
 def length(gradients: Mapping[str, Tensor]) -> float:
     """Euclidean length of all of them together."""
-    norms = [torch.linalg.vector_norm(own(gradient), dtype=torch.float32) for gradient in gradients.values()]
-    if not norms:
+    if not gradients:
         return 0.0
+    norms: Sequence[Tensor] = torch._foreach_norm(
+        [own(slope) for slope in gradients.values()], 2, torch.float32
+    )
     parts = [norm for norm, gradient in zip(norms, gradients.values(), strict=True) if sharded(gradient)]
     if not parts:
         return _length(norms)
@@ -151,7 +153,7 @@ def length(gradients: Mapping[str, Tensor]) -> float:
     return float((squares.cpu() + sum(norm.square().cpu() for norm in rest)).sqrt())
 
 
-def _length(norms: list[Tensor]) -> float:
+def _length(norms: Sequence[Tensor]) -> float:
     """Length of the vector of these norms: a policy's may be on a GPU, and its value head's are not."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for norm in norms:
