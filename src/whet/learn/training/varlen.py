@@ -27,7 +27,7 @@ WIDEST = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spans:
+class Stretches:
     """The sequences of a layout as the kernel wants them."""
 
     context: Tensor | None
@@ -40,10 +40,10 @@ class Spans:
     most_keys: int
 
 
-Kernel = Callable[[Tensor, Tensor, Tensor, Spans, float | None], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, Stretches, float | None], Tensor]
 """(T, heads, width) queries, (C, kv heads, width) keys and values, their entries and a scale → (T, heads, width)."""
 
-_last: list[tuple[Layout, Spans]] = []
+_last: list[tuple[Layout, Stretches]] = []
 """Those of the layout that was asked for last: all layers of a pass ask for one."""
 
 
@@ -103,7 +103,7 @@ def _settings() -> dict[str, Any]:
     return causal | ({"enable_gqa": True} if "enable_gqa" in known else {})
 
 
-def flash(q: Tensor, k: Tensor, v: Tensor, entries: Spans, scale: float | None) -> Tensor:
+def flash(q: Tensor, k: Tensor, v: Tensor, entries: Stretches, scale: float | None) -> Tensor:
     """The Kernel of torch."""
     settings = _settings() | ({"scale": scale} if scale is not None else {})
     limits = (entries.queries, entries.keys, entries.most_queries, entries.most_keys)
@@ -122,7 +122,7 @@ def attend(
     return kernel(q.contiguous(), k.contiguous(), v.contiguous(), entries, scale)
 
 
-def entries_of(layout: Layout) -> Spans:
+def entries_of(layout: Layout) -> Stretches:
     """The entries of a layout, on its device."""
     if _last and _last[0][0] is layout:
         return _last[0][1]
@@ -130,9 +130,9 @@ def entries_of(layout: Layout) -> Spans:
     lengths = np.array([len(path) for path in layout.paths])
     owned = lengths - np.array(layout.starts)
     bounds = [np.concatenate(([0], np.cumsum(counts))).astype(np.int32) for counts in (owned, lengths)]
-    # Spans stand in the order of the flat row, so that queries are not gathered.
+    # Stretches stand in the order of the flat row, so that queries are not gathered.
     context = torch.from_numpy(np.concatenate(layout.paths)) if any(layout.starts) else None
-    entries = Spans(
+    entries = Stretches(
         context=None if context is None else context.to(device),
         queries=torch.from_numpy(bounds[0]).to(device),
         keys=torch.from_numpy(bounds[1]).to(device),
