@@ -68,6 +68,8 @@ class PilotOptions:
     mode: Mode = Mode.SUGGEST
     attempts: int = 3
     """Most proposals for one issue in a night."""
+    leave_one_out: bool = True
+    """See what a repair does by itself before it ships, where people have proven it on a trial with others."""
     weights: WeightOptions | None = None
     """How weights are trained, where the record has some; None leaves them alone."""
 
@@ -268,6 +270,8 @@ class Autopilot:
             return "diagnose" if more else ""
         if stage == "found" and work["attempt"] >= self.options.attempts:
             return ""
+        if stage == "proven" and work.get("beside") and self.options.leave_one_out:
+            return "alone"
         return {"found": "diagnose", "diagnosed": "propose", "proposed": "prove", "proven": "ship"}.get(
             stage, ""
         )
@@ -312,6 +316,8 @@ class Autopilot:
             stepped = await bench.propose(issue, work)
         elif name == "prove":
             stepped = await bench.prove(issue, work)
+        elif name == "alone":
+            stepped = await self._trials.alone(issue.id, work, self.journal.work)
         elif name == "refuse":
             why = f"{_repair(issue)} was refused"
             stepped = Stepped(f"given up: {why}", {**work, "stage": "given up", "reason": why})
