@@ -18,7 +18,7 @@ from whet.autopilot.trial import AgentSource, board
 from whet.record.store import Stage, Store
 from whet.record.store.issues import AgentIssue, Component
 from whet.record.store.releases import PROGRAM
-from whet.types import Bundle, Feedback, Task, Trajectory, Version
+from whet.types import Bundle, Feedback, Task, Trajectory, Version, digest
 
 AGENT = '''"""The desk of a shop."""
 
@@ -49,13 +49,15 @@ class Trial:
         self.root.mkdir()
         (self.root / "desk.py").write_text(AGENT, encoding="utf-8")
         self.output, self.now, self.asked = folder / "out", 10_000.0, 0
+        self.budget: dict[str, Any] = {"share": 0.5, "first_share": 0.5}
 
     def pilot(self, *, leave_one_out: bool = True, **budget: Any) -> Autopilot:
+        budget = {**self.budget, **budget}
         repair = settings_of(
             self.root / "desk.py", entry="desk:answer", output=self.output, regime="exchangeable"
         )
         options = PilotOptions(repair=repair, mode=Mode.ACT, leave_one_out=leave_one_out)
-        budgeted = NightBudget(share=0.5, **budget)
+        budgeted = NightBudget(**budget)
         return Autopilot(self.store, options, budgeted, lambda store: [], clock=lambda: self.now)
 
     def begin(self, **repairs: tuple[str, str]) -> None:
@@ -93,7 +95,8 @@ class Trial:
         boarded = board(self.store, self.root, self.output / "shadow", works, pilot._workshop.shipped())
         shadow = self.store.release(boarded.bundle, stage=Stage.SHADOW, new_names=True)
         self.now += 1
-        pilot._decided("trial", pilot._trials.begin(works, 0.5, shadow=shadow.trial))
+        share = pilot.night.budget.first_share
+        pilot._decided("trial", pilot._trials.begin(works, share, shadow=shadow.trial))
         return True
 
     def settled(self, pilot: Autopilot) -> None:
@@ -114,7 +117,8 @@ class Trial:
         for number in range(count):
             self.asked += 1
             self.now += 1
-            tried = bool(standing) and (number + number // 2) % 2 == 1
+            draw = int(digest(["arm", self.asked], 8), 16) / 16**8
+            tried = standing is not None and draw < standing["share"]
             subject = ("warranty", "delivery")[number % 2]
             question = f"How long is the {subject} of the pump, order {self.asked}?"
             text = answers[tried](question)

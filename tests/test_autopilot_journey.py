@@ -117,7 +117,7 @@ class Shop:
         )
         options = PilotOptions(repair=repair, mode=mode)
         deliver = delivery_of(self.store, self.folder, offline=True) if self.in_git else None
-        night = NightBudget(share=0.5, **budget)
+        night = NightBudget(**{"share": 0.5, "first_share": 0.5, **budget})
         return Autopilot(self.store, options, night, self.find, deliver=deliver, clock=clock)
 
     def under_git(self) -> None:

@@ -357,7 +357,8 @@ class Autopilot:
             self._shadows.end_harmful()
         elif name == "trial":
             works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
-            share = min(self.night.budget.share, 0.5)
+            budget = self.night.budget
+            share = min(budget.first_share, budget.share, 0.5)
             self._decided(name, self._trials.begin(works, share, shadow=facts["shadow"]["trial"]))
             settled(self.store, facts["subject"])
         elif name == "refuse":
@@ -382,7 +383,8 @@ class Autopilot:
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
             for id, step in self._trials.make_room(len(self._to_try()), self.journal.work).items():
                 self._row("look", step, id)
-            self._trials.close(self.journal.work)
+            if not self._trials.close(self.journal.work) and (sentence := self._trials.ramp()):
+                self._write("ramp", sentence)
             self._note("look", facts["runs"])
 
     def _decided(self, name: str, together: TogetherStepped) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, ConflictError
 from ..learn.evolution.repair.repair import variant_id
-from ..prove.canary import CanaryAction, CanaryDecision
+from ..prove.canary import RAMP, CanaryAction, CanaryDecision, CanaryPlan
 from ..prove.watch import TrafficPart, look_at_parts
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
 from ..record.store.releases import Release, Stage
-from ..ship.canaries import BY_EVIDENCE
+from ..ship.canaries import BY_EVIDENCE, carry_out
 from ..types import Json, digest
 from .alone import LeaveOneOut, OwnShare
 from .evidence import MOST_OF_ONE, LiveArms
@@ -126,7 +126,47 @@ class LiveTrials:
         live = (bench.store.live() or EMPTY).ids
         bundle = bench.store.bundle(trial["bundle"]).ids
         versions = {version for name, version in bundle.items() if live.get(name) != version}
-        return LiveArms.of(part.runs(since), versions=versions)
+        return LiveArms.of(part.runs(since), versions=versions, share=self._shares(trial))
+
+    def _shares(self, trial: Mapping[str, Any]) -> Callable[[float], float]:
+        """The share that a trial had at a time, as the release log has it."""
+        log = self.workshop.store.release_log()
+        entries = [each for each in log if each.trial == trial["release"] and each.stage is Stage.CANARY]
+
+        def at(time: float) -> float:
+            return next((each.share for each in reversed(entries) if each.at <= time), trial["share"])
+
+        return at
+
+    def ramp(self) -> str:
+        """Give a trial more of the traffic where harm by all of it together is excluded; what was done, "" for nothing.
+
+        As for any canary: the larger the share that may be hurt, the surer (`prove/canary.py`).
+        """
+        trial, night, store = self.standing(), self.workshop.night, self.workshop.store
+        canary = next((each for each in store.on_trial() if trial and each.trial == trial["release"]), None)
+        if trial is None or canary is None:
+            return ""
+        most = min(night.budget.share, 0.5)
+        steps = [step for step in (*CanaryPlan().shares, most) if canary.share < step <= most]
+        if steps:
+            runs = [run for run in self.workshop.runs(night.now) if run.started >= trial["began"]]
+            versions = {*store.bundle(trial["bundle"]).ids.values()} - {*(store.live() or EMPTY).ids.values()}
+            arms = LiveArms.of(runs, versions=versions, share=self._shares(trial))
+            evidence = arms.unharmed(CanaryPlan().harm)
+            steps = [step for step in steps if evidence * RAMP >= step / min(night.budget.first_share, most)]
+        if not steps:
+            if canary.share != trial["share"]:  # a process was killed behind the entry of the log
+                store.put_state(TRIAL, {**trial, "share": canary.share})
+            return ""
+        loss = f"a loss of {100 * CanaryPlan().harm:.0f} points (e-value {evidence:.3g})"
+        reason = f"{arms.pairs} pairs of thumbs on all that it serves exclude {loss}"
+        try:
+            carry_out(store, canary, max(steps), reason=f"autopilot: {reason}")
+        except ConflictError:
+            return ""  # somebody has moved it: that stands
+        store.put_state(TRIAL, {**trial, "share": max(steps)})
+        return f"trial {trial['number']} has {max(steps):.0%} of the traffic, and had {canary.share:.0%}: {reason}"
 
     def look(
         self, issues: dict[str, AgentIssue], work_of: Callable[[str], dict[str, Any]]
