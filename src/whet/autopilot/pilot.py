@@ -180,6 +180,8 @@ class Autopilot:
             # A process was killed behind the row that says so.
             if work.get("stage") == "shipped" and issue.status is not IssueStatus.REOPENED:
                 self._moved(issue, work, "its repair is live")
+        # What people have proven first, for they wait for it.
+        works.sort(key=lambda each: each[1].get("stage") != "proven")
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(issue, work, runs)
