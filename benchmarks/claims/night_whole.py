@@ -3,9 +3,9 @@
 An agent of `whole_agents` has a repository with a remote and a workflow of GitHub.  `whet serve` stands before its
 model, and nothing of it names whet.  People ask, and some rate; `whet autopilot` looks at the record between two days,
 or works inside `whet serve` all the time (the mail agent).  Its trials are deployed beside the agent under the Bundle
-that they are, and what it ships is a pull request at a real git remote and a fake GitHub.  There the workflow of docs/verdict.md runs on a fresh clone (`whole_ci.py`), and the team
-merges what passes.  At the end somebody undoes a merged repair, and its issue has to be opened again.  With the thumbs
-shuffled nothing may ship.
+that they are, and what it ships is a pull request at a real git remote and a fake GitHub.  There the workflow of
+docs/verdict.md runs on a fresh clone (`whole_ci.py`), and the team merges what passes.  At the end somebody undoes a
+merged repair, and its issue has to be opened again.  With the thumbs shuffled nothing may ship.
 """
 
 from __future__ import annotations
