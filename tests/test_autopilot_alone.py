@@ -204,7 +204,7 @@ def test_a_repair_that_another_one_was_proven_for_does_not_ship(trial: Trial, fi
     assert trial.told("chatter")["changed"] == 0
     assert "left out, for it adds nothing" in str(trial.told("chatter")["sentence"])
     assert trial.told("years")["changed"] == trial.told("years")["asked"] == 24
-    assert trial.told("years")["others"] == 0
+    assert trial.told("years")["own"] == 24
     live = trial.store.live()
     assert live is not None
     assert set(live.ids) == {"desk.UNITS"}
@@ -219,14 +219,25 @@ def test_it_ships_where_nobody_looks_at_what_each_does(trial: Trial) -> None:
 
 
 def test_two_repairs_that_mend_only_together_both_ship(trial: Trial) -> None:
-    """Each alone changes every answer, and nobody likes one of them: the trials of each tell nothing."""
     trial.begin(years=("UNITS", YEARS), count=("COUNTS", THREE))
+    trial.ask(160, likes=three_years)
+    trial.look()
+    assert trial.shipped() == {"years", "count"}
+    assert trial.told("count")["own"] == 24, "without it another number of years is said"
+
+
+def test_two_that_mend_only_together_and_by_words_alone_are_tried_one_by_one_and_then_as_one(
+    trial: Trial,
+) -> None:
+    """Each alone words every answer otherwise, and nobody likes one of them."""
+    words = PIECES["COUNTS"].replace("30", '"three"')
+    trial.begin(years=("UNITS", YEARS), words=("COUNTS", words))
     for _ in range(8):
-        trial.ask(640, likes=three_years)
+        trial.ask(640, likes=lambda text: "three years" in text)
         trial.look()
         if trial.shipped() or not trial.next_trial():
             break
-    assert trial.shipped() == {"years", "count"}
+    assert trial.shipped() == {"years", "words"}
     live = trial.store.live()
     assert live is not None
     assert set(live.ids) == {"desk.UNITS", "desk.COUNTS"}

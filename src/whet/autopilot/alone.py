@@ -1,10 +1,11 @@
-"""What one repair of a trial does by itself: its part's questions answered with it, without it, and as they are live.
+"""What one repair of a trial does by itself: answers that people liked there, given again without it.
 
 People's thumbs compare everything that was on trial with everything that is live.  Where another repair of the trial
 mends the same questions, one that does nothing is proven with it (a confounder).  So before a repair ships, some
-questions of its part are answered by the agent as it is live, with all that its trial tries, and with all of that but
-it (leave one out).  An answer is worth at most 1, so the effect that people proved is its own but for the share of the
-answers that the others change without it; and where no answer changes with it, none of the effect is.
+questions of its part whose answers people liked on the trial are answered by the agent as it is live, with all that
+its trial tries, and with all of that but it (leave one out).  An answer is its own doing where it says another thing
+without it, for a question has mostly one right answer; or where it is only worded otherwise, and the others do nothing
+to it.
 
 Nothing of it is released or served.  The agent is asked as in a search (`networked.py`): code that a model wrote runs
 in the sandbox, each answer is kept, and each call is counted before it is made.
@@ -48,27 +49,33 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class OwnShare:
-    """How many answers of its part a repair changes, and how many those that are tried with it."""
+    """How many of the answers that people liked on a trial are the doing of one of its repairs."""
 
     asked: int
     """Questions that were answered on all sides."""
     changed: int
     """Of those, answers that are others without it, by a word."""
-    others: int
-    """Of those, answers that are without it others than what is live gives, or with it others than were served."""
+    own: int
+    """Of those, answers that are surely its own doing."""
 
     @property
     def told(self) -> bool:
         """True if enough questions were answered to say anything."""
         return self.asked >= _FEWEST
 
-    def does(self, effect: float) -> bool | None:
-        """Whether the effect that people proved is its own: True for most, False for none, None if nobody knows."""
+    def does(self, effect: float, liked: float) -> bool | None:
+        """Whether the effect that people proved is its own: True for most, False for none, None if nobody knows.
+
+        Args:
+            effect: by which more answers of its part are liked on the trial.
+            liked: share of them that is.
+        """
         if not self.told:
             return None
         if not self.changed:
             return False
-        return True if self.others <= (1 - _MOSTLY) * effect * self.asked else None
+        # Of the liked answers effect / liked would not be liked as it is live.
+        return True if self.own * liked >= _MOSTLY * effect * self.asked else None
 
     @property
     def sentence(self) -> str:
@@ -78,8 +85,8 @@ class OwnShare:
         if not self.changed:
             return f"without it all {self.asked} answers of its part are what they are with it"
         return (
-            f"without it {self.changed} of {self.asked} answers of its part are others, and {self.others} are others "
-            "than what is live gives"
+            f"of {self.asked} answers of its part that people liked {self.changed} are others without it, and "
+            f"{self.own} surely its own doing"
         )
 
 
@@ -169,13 +176,14 @@ class LeaveOneOut:
         finally:
             pool.close()
         live, without, with_it, served = answers
-        changed = sum(_plain(with_it[key]) != _plain(without[key]) for key in asked)
-        others = sum(
-            not _alike(without[key], live[key], worded=worded)
-            or not _alike(with_it[key], served[key], worded=worded)
-            for key in asked
-        )
-        return OwnShare(len(asked), changed, others)
+        changed = [key for key in asked if _plain(with_it[key]) != _plain(without[key])]
+        own = 0
+        for key in changed:
+            # What was decided against since has no part in it.
+            stands = _alike(with_it[key], served[key], worded=worded)
+            other = not says_the_same(without[key], with_it[key])
+            own += stands and (other or _alike(without[key], live[key], worded=worded))
+        return OwnShare(len(asked), len(changed), own)
 
     def _input(self, run: Trajectory) -> Json:
         """What the entry is called with: the question, and who asks where it wants to know."""

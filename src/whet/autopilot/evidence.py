@@ -114,6 +114,11 @@ class LiveArms:
         return min(len(self.live), len(self.candidate))
 
     @property
+    def liked(self) -> float:
+        """Share of the thumbs on the candidate that are up."""
+        return sum(thumb.liked for thumb in self.candidate) / max(1, len(self.candidate))
+
+    @property
     def disliked(self) -> float:
         """Share of the thumbs on what is live that are down."""
         return sum(not thumb.liked for thumb in self.live) / max(1, len(self.live))

@@ -19,7 +19,7 @@ from ..record.store.releases import Release, Stage
 from ..ship.canaries import BY_EVIDENCE, carry_out
 from ..types import Json, digest
 from .alone import LeaveOneOut, OwnShare
-from .evidence import MOST_OF_ONE, LiveArms
+from .evidence import MOST_OF_ONE, LiveArms, liked_of
 from .night import TRIAL
 from .trial import board
 from .work import Stepped, Workshop, bundle_of
@@ -202,6 +202,7 @@ class LiveTrials:
                         "pairs": verdict.n,
                         "effect": verdict.effect,
                         "before": arms.disliked,
+                        "liked": arms.liked,
                         # As long as it is not known what it does by itself.
                         "beside": len(trial["issues"]) - 1,
                         "proven": night.now,
@@ -228,7 +229,10 @@ class LiveTrials:
         part = bench.slice(work, bench.runs(work["as_of"]))
         began = trial["began"] if trial.get("number") == work["trial"] else work["as_of"]
         asked = part.runs(run for run in bench.runs(work["proven"]) if run.started >= began)
-        asked.sort(key=lambda run: digest(["alone", run.id]))
+        served = {*bench.store.bundle(trial["bundle"]).ids.values()}
+        # What people liked of it first: nothing else speaks for it.
+        unliked = {run.id: not liked_of(run) or served.isdisjoint(run.versions.values()) for run in asked}
+        asked.sort(key=lambda run: (unliked[run.id], digest(["alone", run.id])))
         on_it = {
             other: each
             for other in trial.get("issues", ())
@@ -250,14 +254,14 @@ class LiveTrials:
             share = await rest.share_of({id, *whole}, asked)
         except BudgetExceeded as exceeded:
             share, why = OwnShare(0, 0, 0), f" ({exceeded})"
-        does = share.does(work["effect"])
+        does = share.does(work["effect"], work["liked"])
         sentence = f"{share.sentence}{why}"
         if not share.told:
             parts = [bench.slice(each, bench.runs(each["as_of"])) for each in on_it.values()]
             held = sum(any(each.holds(run.task.instruction) for each in parts) for run in asked)
             does = True if held <= _TOUCHED * len(asked) else None
             sentence += f"; {held} of its {len(asked)} on the trial are of another repair's part, too"
-        facts: dict[str, Json] = {"asked": share.asked, "changed": share.changed, "others": share.others}
+        facts: dict[str, Json] = {"asked": share.asked, "changed": share.changed, "own": share.own}
         if does:
             return Stepped(f"proven by itself: {sentence}", {**work, "beside": 0}, facts)
         if does is False:
