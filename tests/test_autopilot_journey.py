@@ -117,7 +117,7 @@ class Shop:
         )
         options = PilotOptions(repair=repair, mode=mode)
         deliver = delivery_of(self.store, self.folder, offline=True) if self.in_git else None
-        night = NightBudget(share=0.5, **budget)
+        night = NightBudget(**{"share": 0.5, "first_share": 0.5, **budget})
         return Autopilot(self.store, options, night, self.find, deliver=deliver, clock=clock)
 
     def under_git(self) -> None:
@@ -186,7 +186,10 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     (released,) = shop.store.history()
     assert not released.unproven
     assert "years" in str(released.bundle["desk.UNITS"].content)
-    assert shop.store.issues.get("issue-warranty").status is IssueStatus.SHIPPED
+    issue = shop.store.issues.get("issue-warranty")
+    assert issue.status is IssueStatus.SHIPPED
+    assert (issue.component, issue.resource, issue.certainty) == (Component.ROUTE, "desk.UNITS", 0.95)
+    assert "with desk.UNITS alone changed, 100 points more of the answers were liked" in issue.because
     branch = shop.store.state("autopilot/work/issue-warranty")["branch"]
     assert "years" in git(shop.folder, "show", f"{branch}:desk.py")
     assert "verdict.json" in git(shop.folder, "ls-tree", "-r", "--name-only", branch)

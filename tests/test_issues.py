@@ -51,6 +51,24 @@ def test_people_who_like_nothing_are_no_issue() -> None:
         assert find_issues(store, now=NOW) == []
 
 
+def test_what_a_change_has_shown_stands_over_what_a_trace_suggests_until_it_comes_back() -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*runs(0))
+        (issue,) = standing(find_issues(store, now=NOW))
+        shown = "with desk.UNITS alone changed, 60 points more of the answers were liked"
+        store.issues.put(
+            replace(issue, component=Component.DATA, resource="desk.UNITS", certainty=0.95, shown=shown)
+        )
+        (again,) = standing(find_issues(store, now=NOW))
+        assert (again.component, again.resource, again.certainty) == (Component.DATA, "desk.UNITS", 0.95)
+        assert again.because[0] == shown
+        for status in (IssueStatus.DIAGNOSED, IssueStatus.CLOSED, IssueStatus.REOPENED):
+            store.issues.move(issue.id, status, reason="it is another fault")
+        (back,) = standing(find_issues(store, now=NOW))
+        assert back.component in (Component.TOOL, Component.PROMPT)
+        assert not back.shown
+
+
 def test_errors_of_a_tool_are_put_down_to_it_or_to_a_value_or_to_what_it_stands_on() -> None:
     def failing(run: Trajectory, error: str) -> Trajectory:
         call = replace(run.steps[1], error=Failure(Fault.TOOL, "Error", error), action=None)

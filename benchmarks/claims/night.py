@@ -41,7 +41,9 @@ REPAIRED, KINDS = 15, 4
 ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
 AGENT_CALLS, MODEL_CALLS = 20_000, 2_000
-SHARE = 0.5
+SHARE, FIRST_SHARE = 0.5, 0.25
+FIRST = 3_000
+"""Questions after which the autopilot looks at a trial that has its first share."""
 
 
 @dataclass
@@ -146,8 +148,9 @@ class Unattended:
         options = {
             "--store": self.store_path, "--agent": self.world.folder / f"{module}.py",
             "--entry": self.world.about["entry"], "--model": "adviser", "--base-url": self.adviser.base_url,
-            "--mode": "act", "--deliver": "offline", "--share": SHARE, "--agent-calls": AGENT_CALLS,
-            "--model-calls": MODEL_CALLS, "--seed": self.world.seed, "--output": self.folder / "autopilot",
+            "--mode": "act", "--deliver": "offline", "--share": SHARE, "--first-share": FIRST_SHARE,
+            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--seed": self.world.seed,
+            "--output": self.folder / "autopilot",
         }  # fmt: skip
         return begun(
             sys.executable, options, folder=self.world.folder, variables=self.variables, log=self.log
@@ -219,6 +222,18 @@ class Unattended:
             fault.id: self.world.success(fault, Bundle(), count=25, folder=self.world.folder)
             for fault in self.world.faults
         }
+
+    def days_pass(self) -> None:
+        """The traffic between two looks; of a trial that has just begun the autopilot looks at the first of it."""
+        with Store(self.store_path) as store:
+            trial = store.state("autopilot/trial")
+        if not trial or trial["ended"] or trial["share"] >= SHARE:
+            self.people_ask()
+            return
+        self.people_ask(FIRST)
+        self.look()
+        self.merge()
+        self.people_ask(RUNS - FIRST)
 
     def people_ask(self, count: int = RUNS) -> None:
         """The traffic of some more days, each person served by the arm that the trial's share draws."""
@@ -310,7 +325,7 @@ def spend(
             work.merge()
             if number == 0 and not shuffled:
                 _switch(work, agent, adviser)
-            work.people_ask()
+            work.days_pass()
         work.look()
         work.merge()
         outcome = work.finish()

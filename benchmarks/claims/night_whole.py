@@ -2,10 +2,10 @@
 
 An agent of `whole_agents` has a repository with a remote and a workflow of GitHub.  `whet serve` stands before its
 model, and nothing of it names whet.  People ask, and some rate; `whet autopilot` looks at the record between two days,
-its trials are deployed beside the agent under the Bundle that they are, and what it ships is a pull request at a real
-git remote and a fake GitHub.  There the workflow of docs/verdict.md runs on a fresh clone (`whole_ci.py`), and the team
-merges what passes.  At the end somebody undoes a merged repair, and its issue has to be opened again.  With the thumbs
-shuffled nothing may ship.
+or works inside `whet serve` all the time (the mail agent).  Its trials are deployed beside the agent under the Bundle
+that they are, and what it ships is a pull request at a real git remote and a fake GitHub.  There the workflow of
+docs/verdict.md runs on a fresh clone (`whole_ci.py`), and the team merges what passes.  At the end somebody undoes a
+merged repair, and its issue has to be opened again.  With the thumbs shuffled nothing may ship.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ PARTS = ("ci", "langgraph", "mail")
 DAYS, ROUNDS, SHUFFLED = 2, 5, 2
 """Of traffic before the first look; looks of the autopilot with a day between them, and those with shuffled thumbs."""
 SHARE, AGENT_CALLS, MODEL_CALLS = 0.5, 4_000, 600
+WAIT, _WINDOW, _LOOKS = 5.0, 12.0, 1.0
+"""Seconds between two looks of an autopilot inside a server; it has nothing to do where it computes for less than the
+last of these in the second, which a process that works has also on a busy machine."""
 _SERVICE = """import json, sys
 import whet
 import desk
@@ -96,8 +99,20 @@ class WholeNight:
 class Team:
     """The agent's repository, the server before its model, the people, and the team that merges."""
 
-    def __init__(self, folder: Path, agent: WholeAgent, python: Path, *, daily: int, shuffled: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        agent: WholeAgent,
+        python: Path,
+        *,
+        daily: int,
+        shuffled: bool,
+        inside: bool,
+        adviser: str,
+        forge: Forge,
+    ) -> None:
         self.agent, self.python, self.daily, self.shuffled = agent, python, daily, shuffled
+        self.inside, self.adviser, self.forge = inside, adviser, forge
         self.folder, self.code, self.remote = folder, folder / "agent", folder / "remote.git"
         self.store, self.day, self.night = folder / "runs.db", 0, WholeNight()
         self.variables: dict[str, str] = {}
@@ -135,17 +150,25 @@ class Team:
     def served(self) -> Iterator[None]:
         """`whet serve` before the agent's model, if it has one."""
         upstream = self.variables.get("OPENAI_BASE_URL")
-        words = (
+        words = [
             "serve",
             "--store",
             self.store,
             "--port",
             "0",
             *(("--upstream", upstream) if upstream else ()),
-        )
+        ]
+        if self.inside:
+            words += ["--autopilot", self.code / "desk.py", "--pilot.wait", WAIT]
+            for name, value in self._options().items():
+                words += [f"--pilot.{name}", value]
         log = open(self.folder / "server.log", "w", encoding="utf-8")  # noqa: SIM115
         process = subprocess.Popen(
-            [self.python, "-u", "-m", "whet", *map(str, words)], stdout=log, stderr=subprocess.STDOUT
+            [self.python, "-u", "-m", "whet", *map(str, words)],
+            cwd=self.code,
+            env=self._environment() if self.inside else None,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
             deadline = time.monotonic() + 60
@@ -156,6 +179,7 @@ class Team:
             address = next(word for word in said.split() if word.startswith("http://127.0.0.1"))
             self.url = address.rstrip("/.,;")
             self.token = self.whet("token", "write", "--store", self.store).stdout.strip()
+            self.server = process.pid
             yield
         finally:
             process.terminate()
@@ -228,19 +252,30 @@ class Team:
             )
             store.add_feedback(*notes)
 
-    def look(self, adviser: str, forge: Forge) -> None:
-        """One look of the autopilot."""
-        options = {
-            "--store": self.store, "--agent": self.code / "desk.py", "--entry": self.agent.entry,
-            "--model": "adviser", "--base-url": adviser, "--mode": "act", "--deliver": "remote", "--share": SHARE,
-            "--agent-calls": AGENT_CALLS, "--model-calls": MODEL_CALLS, "--proofs": 12, "--calls": 150, "--seed": 1,
-            "--output": self.folder / "autopilot",
+    def _options(self) -> dict[str, object]:
+        """Of the autopilot, in a command of its own or inside the server."""
+        return {
+            "entry": self.agent.entry, "model": "adviser", "base-url": self.adviser, "mode": "act", "deliver": "remote",
+            "share": SHARE, "first-share": SHARE, "agent-calls": AGENT_CALLS, "model-calls": MODEL_CALLS, "proofs": 12,
+            "calls": 150, "seed": 1, "output": self.folder / "autopilot",
         }  # fmt: skip
-        at_github = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": forge.url, "GITHUB_REPOSITORY": SLUG}
-        variables, log = {**self.variables, **at_github}, self.folder / "autopilot.log"
-        ended(begun(self.python, options, folder=self.code, variables=variables, log=log), log)
 
-    def merge(self, forge: Forge) -> None:
+    def _environment(self) -> dict[str, str]:
+        """The agent's, and what a pull request needs."""
+        at_github = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": self.forge.url, "GITHUB_REPOSITORY": SLUG}
+        return {**os.environ, **self.variables, **at_github}
+
+    def look(self) -> None:
+        """One look of the autopilot: its command, or as long as that of the server has something to do."""
+        if self.inside:
+            _idle(self.server)
+            return
+        options = {f"--{name}": value for name, value in self._options().items()}
+        options |= {"--store": self.store, "--agent": self.code / "desk.py"}
+        log = self.folder / "autopilot.log"
+        ended(begun(self.python, options, folder=self.code, variables=self._environment(), log=log), log)
+
+    def merge(self) -> None:
         """Merge the pull requests that came, each after a stranger's look at it and the workflow's check."""
         with Store(self.store) as store:
             works = [store.state(f"autopilot/work/{issue.id}") or {} for issue in store.issues.read()]
@@ -264,19 +299,19 @@ class Team:
             ).stdout
             proofs = [file.read_bytes().strip() for file in clone.glob(".whet-proofs/*/verdict.json")]
             self.night.repeated += told.strip() in proofs
-            check = self.checked(forge, branch)
+            check = self.checked(branch)
             self.night.checks.append(check)
             self.night.passed += check.conclusion == "success"
             self.git(self.code, "fetch", "-q", "origin")
             self.git(self.code, "merge", "-q", "--no-edit", f"origin/{branch}")
             self.git(self.code, "push", "-q", "origin", "HEAD:main")
 
-    def checked(self, forge: Forge, branch: str) -> Check:
+    def checked(self, branch: str) -> Check:
         """What the repository's workflow says of a branch."""
-        place = self.folder / f"runner-{len(forge.checks)}"
-        return workflow.run(self.remote, branch, place, self.python, self.variables, forge)
+        place = self.folder / f"runner-{len(self.forge.checks)}"
+        return workflow.run(self.remote, branch, place, self.python, self.variables, self.forge)
 
-    def make_worse(self, forge: Forge) -> None:
+    def make_worse(self) -> None:
         """A pull request of somebody who undoes what makes the agent right, and the workflow's check of it."""
         self.git(self.code, "switch", "-q", "-c", "faster")
         for name, text in self.agent.worse(self.code).items():
@@ -284,10 +319,10 @@ class Team:
         self.git(self.code, "commit", "-q", "-a", "-m", "Faster")
         self.git(self.code, "push", "-q", "origin", "faster")
         self.git(self.code, "switch", "-q", "main")
-        forge.opened("faster")
-        self.night.worse = self.checked(forge, "faster")
+        self.forge.opened("faster")
+        self.night.worse = self.checked("faster")
 
-    def relapse(self, adviser: str, forge: Forge) -> None:
+    def relapse(self) -> None:
         """Somebody undoes a merged repair; its issue has to be opened again, and the repair taken back."""
         for work in self._merged:
             undone = subprocess.run(
@@ -301,7 +336,7 @@ class Team:
         self.night.reopened = False
         for _ in range(3):
             self.people_ask()
-            self.look(adviser, forge)
+            self.look()
             with Store(self.store) as store:
                 back = [row for row in read(store) if row.step == "take back"]
                 moved = {
@@ -344,31 +379,86 @@ def _told(service: subprocess.Popen[str], asked: dict[str, str]) -> dict[str, An
     return said
 
 
-def spend(folder: Path, agent: WholeAgent, python: Path, *, daily: int, shuffled: bool = False) -> WholeNight:
-    """One night of an agent."""
+def _idle(server: int) -> None:
+    """Wait until the autopilot of a server computes nothing any more.
+
+    Raises:
+        RuntimeError: it still does after half an hour.
+    """
+    deadline = time.monotonic() + 1_800
+    while True:
+        before = sum(map(_computed, _below(server)))
+        time.sleep(_WINDOW)
+        if sum(map(_computed, _below(server))) - before < _LOOKS:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError("the autopilot of the server does not come to an end")
+
+
+def _below(process: int) -> list[int]:
+    """The processes that one has begun, and theirs."""
+    below = []
+    for threads in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, threads.read_text().split()):
+            below += [child, *_below(child)]
+    return below
+
+
+def _computed(process: int) -> float:
+    """Seconds of processor that a process has had."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def spend(
+    folder: Path,
+    agent: WholeAgent,
+    python: Path,
+    *,
+    daily: int,
+    shuffled: bool = False,
+    inside: bool = False,
+) -> WholeNight:
+    """One night of an agent.
+
+    Args:
+        inside: the autopilot runs inside `whet serve` all the time; else as a command between two days.
+    """
     began = time.monotonic()
     with (
         agent.served() as variables,
         ScriptedServer(lambda request: str(agent.advise(request)), models=("adviser",)) as adviser,
         Forge() as forge,
     ):
-        team = Team(folder, agent, python, daily=daily, shuffled=shuffled)
+        team = Team(
+            folder,
+            agent,
+            python,
+            daily=daily,
+            shuffled=shuffled,
+            inside=inside,
+            adviser=adviser.base_url,
+            forge=forge,
+        )
         team.variables, night = variables, team.night
         with team.served():
             night.before = team.right()
             for _ in range(DAYS):
                 team.people_ask()
             for _ in range(SHUFFLED if shuffled else ROUNDS):
-                team.look(adviser.base_url, forge)
-                team.merge(forge)
+                team.look()
+                team.merge()
                 team.people_ask()
-            team.look(adviser.base_url, forge)
-            team.merge(forge)
+            team.look()
+            team.merge()
             night.after = team.right()
             night.pulls = len(forge.pulls)
             if not shuffled:
-                team.make_worse(forge)
-                team.relapse(adviser.base_url, forge)
+                team.make_worse()
+                team.relapse()
         with Store(team.store) as store:
             night.steps = Counter(row.step for row in read(store))
             night.agent_calls = int((store.state("autopilot/000001/spent") or {}).get("rollouts", 0))
@@ -395,8 +485,10 @@ def night_whole(folder: Path, seeds: Sequence[int], parts: Sequence[str] = PARTS
                 )
                 place = folder / f"{part}-{seed}{'-shuffled' if shuffled else ''}"
                 daily = 700 if part == "langgraph" else 1_400
-                night = spend(place, agent, python, daily=daily, shuffled=shuffled)
-                name = f"{agent.name}, seed {seed}{', thumbs shuffled' if shuffled else ''}"
+                inside = part == "mail"
+                night = spend(place, agent, python, daily=daily, shuffled=shuffled, inside=inside)
+                where = ", inside whet serve" if inside else ""
+                name = f"{agent.name}, seed {seed}{where}{', thumbs shuffled' if shuffled else ''}"
                 noted.append(Noted(name, _figures(night), _lines(night, shuffled=shuffled)))
                 print(noted[-1], flush=True)
     about = (__doc__ or "").partition("\n")[0]

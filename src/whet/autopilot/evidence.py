@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ..record.costs import dollars_of
 from ..record.influence import InfluenceLimits, person_of
 from ..record.tracing.signals import IMPLICIT
 from ..ship.delivery.body import FEWEST
-from ..types import Json, Trajectory, Verdict
+from ..types import Json, Trajectory, Verdict, digest
 
 MOST_OF_ONE = InfluenceLimits().at_least
 """Thumbs of one person on one arm that count for a repair: traffic buys no influence."""
@@ -57,6 +57,11 @@ class LiveThumb:
     """Dollars that it cost; None where a model has no price, or it called none."""
 
 
+def _drawn(run: str, share: float) -> bool:
+    """True for as many runs of what is live as the candidate has beside them."""
+    return share >= 0.5 or int(digest(["beside", run], 8), 16) / 16**8 < share / (1 - share)
+
+
 @dataclass(frozen=True, slots=True)
 class LiveArms:
     """Thumbs on both arms, in the order in which the runs began."""
@@ -65,19 +70,34 @@ class LiveArms:
     candidate: Sequence[LiveThumb]
 
     @classmethod
-    def of(cls, runs: Iterable[Trajectory], *, versions: Collection[str]) -> LiveArms:
+    def of(
+        cls,
+        runs: Iterable[Trajectory],
+        *,
+        versions: Collection[str],
+        share: Callable[[float], float] = lambda at: 0.5,
+    ) -> LiveArms:
         """From runs of one part of the traffic, since the trial began.
+
+        Where the candidate has less than half of the traffic, as many of the other arm's runs count as it has itself,
+        drawn by their hash: else its k-th thumb would come later than the one beside it, and whatever the traffic does
+        meanwhile, or the share, would be taken for an effect.
 
         Args:
             versions: ids of the candidate's Versions; a run under one of them is of its arm.
+            share: Unix time → share of the traffic that the candidate had then.
         """
         live, candidate = list[LiveThumb](), list[LiveThumb]()
         prices = known_prices()
         counted = Counter[tuple[str, bool]]()
+        first = dict[str, bool]()
         for run in sorted(runs, key=lambda run: (run.started, run.id)):
             tried = not {*run.versions.values()}.isdisjoint(versions)
+            # Who had begun with what is live, and is the candidate's since its share rose, is of neither arm.
+            if first.setdefault(run.session or run.id, tried) is not tried:
+                continue
             liked = liked_of(run)
-            if liked is None:
+            if liked is None or (not tried and not _drawn(run.id, share(run.started))):
                 continue
             person = person_of(run)
             counted[person, tried] += 1
@@ -92,6 +112,11 @@ class LiveArms:
     def pairs(self) -> int:
         """Pairs of one thumb each."""
         return min(len(self.live), len(self.candidate))
+
+    @property
+    def liked(self) -> float:
+        """Share of the thumbs on the candidate that are up."""
+        return sum(thumb.liked for thumb in self.candidate) / max(1, len(self.candidate))
 
     @property
     def disliked(self) -> float:
@@ -136,6 +161,13 @@ class LiveArms:
         )
         reasons = (*judged.reasons, note)
         return replace(judged, candidate=candidate, baseline=baseline, promote=proven, reasons=reasons)
+
+    def unharmed(self, loss: float) -> float:
+        """E-value of that the candidate is not worse by so much; 0 of too few pairs."""
+        if self.pairs < 2:
+            return 0.0
+        rows = self.rows("live"), self.rows("candidate")
+        return verdict(*rows, regime="exchangeable", watched=True, margin=loss).e_value
 
     def again(self) -> Verdict:
         """What `whet verdict live.jsonl candidate.jsonl --regime exchangeable` says."""

@@ -30,7 +30,8 @@ class JournalRow:
     issue: str
     """Id of the issue; weights:NAME of the job on weights; "" of the night itself."""
     step: str
-    """find, diagnose, propose, prove, shadow, trial, look, ship, take back; ask; train, gate, release; night."""
+    """find, diagnose, propose, prove, shadow, trial, look, ramp, alone, ship, take back; ask; train, gate, release;
+    night."""
     sentence: str
     facts: Mapping[str, Json] = field(default_factory=dict)
     """Ids and figures: Bundle, Verdict, release, branch, spending."""

@@ -50,6 +50,8 @@ class NightBudget:
     """Most proofs of the night: each is judged at its part of alpha."""
     share: float = 0.2
     """Most of the live traffic that is on trial at once."""
+    first_share: float = 0.05
+    """Share at which a trial begins; it rises as harm to all that are served it is excluded."""
 
 
 class NightMeter(Meter):

@@ -68,6 +68,8 @@ class PilotOptions:
     mode: Mode = Mode.SUGGEST
     attempts: int = 3
     """Most proposals for one issue in a night."""
+    leave_one_out: bool = True
+    """See what a repair does by itself before it ships, where people have proven it on a trial with others."""
     weights: WeightOptions | None = None
     """How weights are trained, where the record has some; None leaves them alone."""
 
@@ -178,6 +180,8 @@ class Autopilot:
             # A process was killed behind the row that says so.
             if work.get("stage") == "shipped" and issue.status is not IssueStatus.REOPENED:
                 self._moved(issue, work, "its repair is live")
+        # What people have proven first, for they wait for it.
+        works.sort(key=lambda each: each[1].get("stage") != "proven")
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(issue, work, runs)
@@ -268,6 +272,8 @@ class Autopilot:
             return "diagnose" if more else ""
         if stage == "found" and work["attempt"] >= self.options.attempts:
             return ""
+        if stage == "proven" and work.get("beside") and self.options.leave_one_out:
+            return "alone"
         return {"found": "diagnose", "diagnosed": "propose", "proposed": "prove", "proven": "ship"}.get(
             stage, ""
         )
@@ -312,6 +318,8 @@ class Autopilot:
             stepped = await bench.propose(issue, work)
         elif name == "prove":
             stepped = await bench.prove(issue, work)
+        elif name == "alone":
+            stepped = await self._trials.alone(issue.id, work, self.journal.work)
         elif name == "refuse":
             why = f"{_repair(issue)} was refused"
             stepped = Stepped(f"given up: {why}", {**work, "stage": "given up", "reason": why})
@@ -351,7 +359,8 @@ class Autopilot:
             self._shadows.end_harmful()
         elif name == "trial":
             works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
-            share = min(self.night.budget.share, 0.5)
+            budget = self.night.budget
+            share = min(budget.first_share, budget.share, 0.5)
             self._decided(name, self._trials.begin(works, share, shadow=facts["shadow"]["trial"]))
             settled(self.store, facts["subject"])
         elif name == "refuse":
@@ -376,7 +385,8 @@ class Autopilot:
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
             for id, step in self._trials.make_room(len(self._to_try()), self.journal.work).items():
                 self._row("look", step, id)
-            self._trials.close(self.journal.work)
+            if not self._trials.close(self.journal.work) and (sentence := self._trials.ramp()):
+                self._write("ramp", sentence)
             self._note("look", facts["runs"])
 
     def _decided(self, name: str, together: TogetherStepped) -> None:

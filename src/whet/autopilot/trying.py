@@ -8,16 +8,18 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from ..errors import BudgetExceeded, ConflictError
 from ..learn.evolution.repair.repair import variant_id
-from ..prove.canary import CanaryAction, CanaryDecision
+from ..prove.canary import RAMP, CanaryAction, CanaryDecision, CanaryPlan
 from ..prove.watch import TrafficPart, look_at_parts
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
 from ..record.store.issues import AgentIssue
 from ..record.store.releases import Release, Stage
-from ..ship.canaries import BY_EVIDENCE
-from ..types import Json
-from .evidence import MOST_OF_ONE, LiveArms
+from ..ship.canaries import BY_EVIDENCE, carry_out
+from ..types import Json, digest
+from .alone import LeaveOneOut, OwnShare
+from .evidence import MOST_OF_ONE, LiveArms, liked_of
 from .night import TRIAL
 from .trial import board
 from .work import Stepped, Workshop, bundle_of
@@ -26,6 +28,8 @@ _MOST_PAIRS = 150
 """Pairs after which a repair that is not proven is taken off."""
 _PATIENCE = 1.5
 """Times the traffic by which half of the decided repairs of a trial were that the others have, where more wait."""
+_TOUCHED = 0.1
+"""Share of a repair's questions that other repairs of its trial may have for theirs, where nothing else can be told."""
 _LEAST_EXPECTED = 1.0
 """E-value that half of those pairs must have reached."""
 
@@ -94,6 +98,7 @@ class LiveTrials:
             "folder": str(boarded.folder),
             "issues": list(boarded.issues),
             "share": share,
+            "pieces": [place for id in boarded.issues for place in works[id]["pieces"]],
             "ended": False,
         }
         for id in boarded.issues:
@@ -121,7 +126,47 @@ class LiveTrials:
         live = (bench.store.live() or EMPTY).ids
         bundle = bench.store.bundle(trial["bundle"]).ids
         versions = {version for name, version in bundle.items() if live.get(name) != version}
-        return LiveArms.of(part.runs(since), versions=versions)
+        return LiveArms.of(part.runs(since), versions=versions, share=self._shares(trial))
+
+    def _shares(self, trial: Mapping[str, Any]) -> Callable[[float], float]:
+        """The share that a trial had at a time, as the release log has it."""
+        log = self.workshop.store.release_log()
+        entries = [each for each in log if each.trial == trial["release"] and each.stage is Stage.CANARY]
+
+        def at(time: float) -> float:
+            return next((each.share for each in reversed(entries) if each.at <= time), trial["share"])
+
+        return at
+
+    def ramp(self) -> str:
+        """Give a trial more of the traffic where harm by all of it together is excluded; what was done, "" for nothing.
+
+        As for any canary: the larger the share that may be hurt, the surer (`prove/canary.py`).
+        """
+        trial, night, store = self.standing(), self.workshop.night, self.workshop.store
+        canary = next((each for each in store.on_trial() if trial and each.trial == trial["release"]), None)
+        if trial is None or canary is None:
+            return ""
+        most = min(night.budget.share, 0.5)
+        steps = [step for step in (*CanaryPlan().shares, most) if canary.share < step <= most]
+        if steps:
+            runs = [run for run in self.workshop.runs(night.now) if run.started >= trial["began"]]
+            versions = {*store.bundle(trial["bundle"]).ids.values()} - {*(store.live() or EMPTY).ids.values()}
+            arms = LiveArms.of(runs, versions=versions, share=self._shares(trial))
+            evidence = arms.unharmed(CanaryPlan().harm)
+            steps = [step for step in steps if evidence * RAMP >= step / min(night.budget.first_share, most)]
+        if not steps:
+            if canary.share != trial["share"]:  # a process was killed behind the entry of the log
+                store.put_state(TRIAL, {**trial, "share": canary.share})
+            return ""
+        loss = f"a loss of {100 * CanaryPlan().harm:.0f} points (e-value {evidence:.3g})"
+        reason = f"{arms.pairs} pairs of thumbs on all that it serves exclude {loss}"
+        try:
+            carry_out(store, canary, max(steps), reason=f"autopilot: {reason}")
+        except ConflictError:
+            return ""  # somebody has moved it: that stands
+        store.put_state(TRIAL, {**trial, "share": max(steps)})
+        return f"trial {trial['number']} has {max(steps):.0%} of the traffic, and had {canary.share:.0%}: {reason}"
 
     def look(
         self, issues: dict[str, AgentIssue], work_of: Callable[[str], dict[str, Any]]
@@ -157,10 +202,16 @@ class LiveTrials:
                         "pairs": verdict.n,
                         "effect": verdict.effect,
                         "before": arms.disliked,
+                        "liked": arms.liked,
+                        # As long as it is not known what it does by itself.
+                        "beside": len(trial["issues"]) - 1,
+                        "proven": night.now,
                     },
                     {"e_value": verdict.e_value},
                 )
-            elif why := _in_vain(arms):
+            elif (why := _in_vain(arms)) and (stepped := self._together(id, work, work_of, why)):
+                decided[id] = stepped
+            elif why:
                 decided[id] = off(self.workshop.store, work, f"taken off the trial: {why}", pairs=arms.pairs)
         if decided:
             trial["decided_after"] = [*trial.get("decided_after", ()), *[self._served(trial)] * len(decided)]
@@ -171,6 +222,80 @@ class LiveTrials:
             why = f"autopilot: {len(harmed)} of its repairs may not go on in their parts of the traffic"
             self.workshop.store.retire(trial["release"], reason=why)
         return decided
+
+    async def alone(self, id: str, work: dict[str, Any], work_of: Callable[[str], dict[str, Any]]) -> Stepped:
+        """What a repair that was proven beside others does by itself (`alone.py`), and what becomes of it."""
+        bench, trial = self.workshop, dict(self.workshop.store.state(TRIAL) or {})
+        part = bench.slice(work, bench.runs(work["as_of"]))
+        began = trial["began"] if trial.get("number") == work["trial"] else work["as_of"]
+        asked = part.runs(run for run in bench.runs(work["proven"]) if run.started >= began)
+        served = {*bench.store.bundle(trial["bundle"]).ids.values()}
+        # What people liked of it first: nothing else speaks for it.
+        unliked = {run.id: not liked_of(run) or served.isdisjoint(run.versions.values()) for run in asked}
+        asked.sort(key=lambda run: (unliked[run.id], digest(["alone", run.id])))
+        on_it = {
+            other: each
+            for other in trial.get("issues", ())
+            if (each := work_of(other)).get("trial") == work["trial"] and other != id
+        }
+        standing = {other: each for other, each in on_it.items() if each["stage"] in ("on trial", "proven")}
+        # Those that did it together, and none of them alone, are looked at as one.
+        whole = {other for other, each in standing.items() if work.get("whole") and each.get("whole")}
+        why = ""
+        try:
+            rest = LeaveOneOut(
+                bench,
+                self.root,
+                bench.shipped(but=id),
+                {**standing, id: work},
+                bench.store.bundle(trial["bundle"]),
+                trial.get("pieces", ()),
+            )
+            share = await rest.share_of({id, *whole}, asked)
+        except BudgetExceeded as exceeded:
+            share, why = OwnShare(0, 0, 0), f" ({exceeded})"
+        does = share.does(work["effect"], work["liked"])
+        sentence = f"{share.sentence}{why}"
+        if not share.told:
+            parts = [bench.slice(each, bench.runs(each["as_of"])) for each in on_it.values()]
+            held = sum(any(each.holds(run.task.instruction) for each in parts) for run in asked)
+            does = True if held <= _TOUCHED * len(asked) else None
+            sentence += f"; {held} of its {len(asked)} on the trial are of another repair's part, too"
+        facts: dict[str, Json] = {"asked": share.asked, "changed": share.changed, "own": share.own}
+        if does:
+            return Stepped(f"proven by itself: {sentence}", {**work, "beside": 0}, facts)
+        if does is False:
+            left = off(bench.store, work, f"left out, for it adds nothing: {sentence}", **facts)
+            # Whoever mends its part is not live yet; by then there is more traffic to go by.
+            again = {"stage": "waiting", "attempt": work["attempt"] + 1}
+            return Stepped(left.sentence, {**left.work, **again}, left.facts)
+        # The others that are live by then are on both sides; those that wait as it does are tried one by one.
+        waiting = [each for each in on_it.values() if each["stage"] == "to try" and each.get("shared")]
+        apart = f"{work['trial']}.{len(waiting)}" if waiting or work.get("shared") else ""
+        return Stepped(
+            f"what was proven is not shown to be its own doing: {sentence}; it goes on another trial",
+            {**work, "stage": "to try", "shared": work["trial"], "apart": apart},
+            facts,
+        )
+
+    def _together(
+        self, id: str, work: dict[str, Any], work_of: Callable[[str], dict[str, Any]], why: str
+    ) -> Stepped | None:
+        """What becomes of a repair that does nothing alone, where it was proven with others; None where it was not.
+
+        Two repairs may mend only together what neither does alone: if none of them is live, they are tried as one.
+        """
+        shared = work.get("shared")
+        if not shared or work.get("whole"):
+            return None
+        known = {issue.id: work_of(issue.id) for issue in self.workshop.store.issues.read()}
+        others = [each for other, each in known.items() if other != id and each.get("shared") == shared]
+        if not others or any(each["stage"] == "shipped" for each in others):
+            return None
+        return Stepped(
+            f"alone {why}: it goes on a trial with those that it was proven with",
+            {**work, "stage": "to try", "whole": True, "apart": f"{shared}.whole"},
+        )
 
     def _harmed(self, trial: dict[str, Any], undecided: dict[str, dict[str, Any]]) -> dict[str, str]:
         """Repairs that do harm in their own part, and how: each is looked at as the server looks at the whole."""
@@ -299,7 +424,8 @@ def off(store: Store, work: dict[str, Any], sentence: str, **facts: Json) -> Ste
     variants = map(variant_id, bundle_of(store, work).values())
     reason = sentence.partition(": ")[2] or sentence
     tried = [*work.get("tried", ()), *variants]
-    return Stepped(sentence, {**work, **again(work), "reason": reason, "tried": tried, "apart": ""}, facts)
+    fresh: dict[str, Json] = {"apart": "", "shared": 0, "whole": False}
+    return Stepped(sentence, {**work, **again(work), "reason": reason, "tried": tried, **fresh}, facts)
 
 
 def blame(

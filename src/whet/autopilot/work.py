@@ -381,6 +381,12 @@ class Workshop:
         facts: dict[str, Json] = {"promote": verdict.promote, "e_value": verdict.e_value, "alpha": alpha}
         if verdict.releasable:
             return Stepped(f"proven on unseen people: {figures}", {**work, "stage": "to try"}, facts)
+        if not verdict.promote and not verdict.findings and low > 0:
+            # Too few of them for a night's alpha: a trial proves it or does not, as where no reward may judge.
+            why = f"better on unseen people, who are too few to prove it: {figures}"
+            return Stepped(
+                f"{why}; people have to judge it, on real traffic", {**work, "stage": "to try"}, facts
+            )
         held = "better on unseen people, and held back by a finding (whet findings)"
         why = f"{held if verdict.promote else 'not proven on unseen people'}: {figures}"
         # Its people have looked at a candidate of this issue: another one needs others, who come with the traffic.

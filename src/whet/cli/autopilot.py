@@ -61,6 +61,8 @@ class NightLimits:
     """Most proofs, among which that chance is shared out."""
     share: float = 0.2
     """Most of the live traffic that is on trial."""
+    first_share: float = 0.05
+    """Share of it at which a trial begins: it rises as harm by the whole trial is excluded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +209,7 @@ def _autopilot(store: Store, agent: Path, how: PilotFlags, *, json: bool) -> Aut
         alpha=limits.alpha,
         gates=limits.proofs,
         share=limits.share,
+        first_share=limits.first_share,
     )
     repair = settings_of(
         agent,

@@ -109,6 +109,8 @@ class AgentIssue:
     """Resource → id of the Version under which all of these runs ran."""
     because: Sequence[str] = ()
     """What speaks for the component, each a sentence."""
+    shown: str = ""
+    """How a change of one thing alone has shown the component; "" where none was tried or none did."""
 
     @property
     def over(self) -> bool:

@@ -221,13 +221,20 @@ def _issue(store: Store, table: RunTable, finding: _Seen, recorded: Iterable[Age
                 "nothing to repair: it went by itself, and they go well since",
             )
     marks = tuple(str(mark) for mark in own.alike)
+    id = _id(own, marks, recorded)
+    known = [each for each in recorded if each.id == id and each.status is not IssueStatus.REOPENED]
+    tried = next((each for each in known if each.shown), None)
+    if tried is not None:
+        # What a change has shown stands over what a trace suggests; what comes back may be something else.
+        component, resource, certainty = tried.component, tried.resource, tried.certainty
+        because = [tried.shown, *because]
     versions = {
         mark.value.partition("=")[0]: mark.value.partition("=")[2]
         for mark in own.alike
         if mark.kind == "version"
     }
     return AgentIssue(
-        id=_id(own, marks, recorded),
+        id=id,
         name=f"{_subject(own)}: {SAID[own.measure]}",
         component=component,
         resource=resource,
@@ -247,6 +254,7 @@ def _issue(store: Store, table: RunTable, finding: _Seen, recorded: Iterable[Age
         people=own.people,
         versions=versions,
         because=because,
+        shown="" if tried is None else tried.shown,
     )
 
 

@@ -1,7 +1,7 @@
 """Which part of the agent a slice of failures is put down to, by what its runs share and what others do not.
 
 It is a reading of the record, and says how sure it is: what a trace cannot tell apart, a tool that is wrong each time
-from a prompt that lacks a rule, a person or a replay with one thing changed has to (`diagnosing.py`).
+from a prompt that lacks a rule, a person or a replay with one thing changed has to (`autopilot/shipping.py`).
 """
 
 from __future__ import annotations

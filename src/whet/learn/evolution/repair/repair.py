@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from ....errors import BudgetExceeded, GateError, InputError, TrainingRefused
 from ....judge.fitted import FittedReward
@@ -33,6 +34,7 @@ from ...loop import Progress, quiet
 from ..agents.candidates import ProgramCodec
 from ..agents.networked import Networked
 from ..agents.pieces import Piece, patch
+from ..prompts.prompt_race import EQUAL
 from ..prompts.reflecting import Reflect, ReflectOptions
 from ..prompts.thumbed import (
     LIKED,
@@ -46,6 +48,7 @@ from ..prompts.thumbed import (
 )
 from .code_search import SEARCHED, CodeSearch
 from .planning import LEAST_VARIANTS, RepairPlan
+from .rules import AddedRules
 from .same_answer import says_the_same
 from .steering import Steer
 from .suspects import PieceKind, Suspect, neighbours, values_near
@@ -61,6 +64,8 @@ _LOST = 0.1
 """Share of them that it may lose beside the agent as it is, whose own answers may vary, too."""
 _LIKELIEST, _OFTENER = 2, 3
 """Pieces of which a model is asked for variants so many times as often as of the others."""
+_MOST_RULES = 6
+"""Rules of a variant of a prompt that are left out in turn, the last ones first."""
 _RIGHT = 0.55
 _GOOD = 0.75
 """Mean of the search's score from which no further piece is tried."""
@@ -163,7 +168,9 @@ class Repair:
             if best >= _GOOD and tried >= LEAST_VARIANTS:
                 break  # what is left to gain is less than what another piece may break
         if self.plan.fitted:
-            return Proposed(await self._best(better), (), tried, searched, failed)
+            chosen = await self._best(better)
+            needed, struck = await self.needed(chosen.bundle)
+            return Proposed(replace(chosen, bundle=needed), (), tried, searched, [*failed, *struck])
         bundle, others, harms = await self.first_harmless(
             [each for each in self.pool.best() if self.fresh(each)]
         )
@@ -189,11 +196,63 @@ class Repair:
             the agent as it is for the first where none is left.
         """
         harms = list[str]()
-        for number, bundle in enumerate(bundles, 1):
-            if not (harm := await self.harmless(bundle)):
+        for number, whole in enumerate(bundles, 1):
+            bundle, struck = await self.needed(whole)
+            harms += struck
+            if not self.fresh(bundle):
+                harms.append(f"{', '.join(self._names(bundle))}: what is left was tried in vain before")
+            elif not (harm := await self.harmless(bundle)):
                 return bundle, bundles[number:], harms
-            harms.append(f"{', '.join(self._names(bundle))}: {harm}")
+            else:
+                harms.append(f"{', '.join(self._names(bundle))}: {harm}")
         return self.start, (), harms
+
+    async def needed(self, bundle: Bundle) -> tuple[Bundle, list[str]]:
+        """A variant of a prompt without the rules that nothing is lost without on the rows of its part.
+
+        Rules are left out one after the other; what stays worth as much without one does without it. The last one
+        stays, for the variant was better than the start by it.
+
+        Returns:
+            The variant, as it is where it is none of a prompt, and a sentence on each rule that was struck out.
+        """
+        changed = self.changed(bundle)
+        prompts = {self.names[each.name] for each in self.plan.suspects if each.kind is PieceKind.PROMPT}
+        if len(changed) != 1 or changed[0].resource not in prompts:
+            return bundle, []
+        version, struck = changed[0], list[str]()
+        added = AddedRules.of(str(self.start[version.resource].content), str(version.content))
+        kept = set(range(len(added.rules)))
+        if len(kept) < 2:
+            return bundle, []
+        try:
+            worth = await self._worth(bundle)
+            for number in sorted(kept, reverse=True)[:_MOST_RULES]:
+                if len(kept) == 1:
+                    break
+                text = added.text(kept - {number})
+                shorter = bundle.put(replace(version, content=text, id=""))
+                value = await self._worth(shorter)
+                if value >= worth - EQUAL:
+                    bundle, worth = shorter, value
+                    kept.discard(number)
+                    struck.append(
+                        f"struck out of {version.resource}, for nothing is lost without it: "
+                        f"“{added.rules[number][:160]}”"
+                    )
+        except BudgetExceeded:
+            pass  # what is left of it was not looked at, and stays
+        return bundle, struck
+
+    async def _worth(self, bundle: Bundle) -> float:
+        """Mean score of a Bundle on all rows of the search."""
+        tasks = [*self.experiment.train, *self.experiment.validation]
+        groups = await self.experiment.collect(bundle, tasks, label="rules")
+        scores = [
+            run.scores[LIKED].value for group in groups for run in group.trajectories if LIKED in run.scores
+        ]
+        values = [value for value in scores if value is not None]
+        return fmean(values) if values else 0.0
 
     def _names(self, bundle: Bundle) -> list[str]:
         return [version.resource for version in self.changed(bundle)]

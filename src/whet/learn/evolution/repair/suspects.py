@@ -93,7 +93,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     pieces = dict([*_pieces(root), *_file_prompts(repository, modules)])
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
-    fits = _FITTING.get(part.component, tuple(PieceKind))
+    fits = FITTING.get(part.component, tuple(PieceKind))
     words = telling_words(part, runs)
 
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
@@ -128,7 +128,7 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     return chosen
 
 
-_FITTING: dict[str, tuple[PieceKind, ...]] = {
+FITTING: dict[str, tuple[PieceKind, ...]] = {
     "prompt": (PieceKind.PROMPT, PieceKind.TABLE),
     "tool": (PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE),
     "route": (PieceKind.TABLE, PieceKind.CODE, PieceKind.DATA, PieceKind.KNOB),
@@ -137,6 +137,14 @@ _FITTING: dict[str, tuple[PieceKind, ...]] = {
     "model": (PieceKind.DATA, PieceKind.KNOB, PieceKind.TABLE, PieceKind.PROMPT),
 }
 """Component → the learners of pieces that may be at fault."""
+PARTS = {
+    PieceKind.PROMPT: "prompt",
+    PieceKind.CODE: "tool",
+    PieceKind.TABLE: "route",
+    PieceKind.KNOB: "model",
+    PieceKind.DATA: "data",
+}
+"""Kind of a piece → the component that it mostly is."""
 
 
 def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
