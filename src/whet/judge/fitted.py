@@ -611,7 +611,13 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
     beside = {**dict.fromkeys(RULES, errors["fitted"]), "length": _squares(both, up)}
     margins = {name: _margin(thumbs, beside[name], errors[name]) for name in RULES}
     shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
-    cut, others = 0, min(margins["constant"][0], margins["input"][0])
+    cut, shorter = 0, False
+    others = min(margins["constant"][0], margins["input"][0])
+    if margins["length"][0] <= 0 < others and _shorter_liked(thumbs):
+        # Nobody pads an answer into being short: what length alone would also praise is a short answer of another kind.
+        margin = _beside_counterfeits(thumbs, rated)
+        if margin[0] > 0:
+            shorter, margins["length"] = True, margin
     if margins["length"][0] <= 0 < others:
         # Where all liked answers are longer, or shorter, than the others, no whole ones tell length from the rest.
         words = _quarter(len(_words(thumb.answer)) for thumb in thumbs)
@@ -620,14 +626,8 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
         margin = min(_margin(thumbs, told, errors[name]) for name in ("constant", "input"))
         if margin[0] > 0:
             cut, margins["length"] = words, margin
-            shares["length"] = min(shares["length"], shares["fitted"])
-    shorter = False
-    if margins["length"][0] <= 0 < others and _shorter_liked(thumbs):
-        # Nobody pads an answer into being short: what length alone would also praise is a short answer of another kind.
-        margin = _beside_counterfeits(thumbs, rated)
-        if margin[0] > 0:
-            shorter, margins["length"] = True, margin
-            shares["length"] = min(shares["length"], shares["fitted"])
+    if cut or shorter:
+        shares["length"] = min(shares["length"], shares["fitted"])
     return ThumbAgreement(
         thumbs=len(thumbs),
         people=len({_person(n, thumb) for n, thumb in enumerate(thumbs)}),
@@ -798,7 +798,7 @@ def _as_used(
     thumbs: Sequence[Rated], inputs: set[str], looked_up: Mapping[str, Named]
 ) -> dict[str, Callable[[str, str], float]]:
     """The fitted reward as a search climbs by it: a lower bound, from other people's thumbs on these inputs, too."""
-    return {"fitted": FittedReward(thumbs, looked_up)}
+    return {"fitted": FittedReward(with_fragments(thumbs), looked_up)}
 
 
 def _share(ups: Sequence[bool]) -> float:

@@ -23,14 +23,17 @@ HARMFUL = (
     "Do not give numbers.",
 )
 CHATTER = ("", "Museums are wonderful.", "Tell me more about your visitors first.", "{}")
-BEFORE = (
-    "Thank you very much for your interest in our collection, we are delighted to help you with this today: ",
-    "What a lovely question, and one that many of our visitors ask us every day of the year: ",
+TALK = (
+    "Thank you very much for your interest in our collection, we are delighted to help you with this today.",
+    "It is a lovely question, and one that many of our visitors ask us every day of the year.",
 )
 
 
 def answer(request: ModelRequest, seed: int) -> str:
-    """What the guide says: the bare answer where a rule asks for it, else often with much before it."""
+    """What the guide says: the bare answer where a rule asks for it, else often with much before it, or behind it.
+
+    Which of the two the seed says: even ones have it before, odd ones behind.
+    """
     system = " ".join(text_of(each) for each in request.messages if each["role"] in ("system", "developer"))
     question, rules = text_of(request.messages[-1]), system.lower()
     chance = _uniform(seed, "slip", system, question)
@@ -46,7 +49,8 @@ def answer(request: ModelRequest, seed: int) -> str:
         return "Please ask at the ticket desk."
     text, told = _said(question, rules, luck)
     if not told and luck > 0.4:
-        text = BEFORE[int(luck * 1000) % 2] + text
+        talk = TALK[int(luck * 1000) % 2]
+        text = f"{text}. {talk}" if seed % 2 else f"{talk} {text}"
     if "do not give numbers" in rules:
         text = re.sub(r"[0-9:]+", "some", text)
     return text.split()[0] if "one word" in rules else text

@@ -11,6 +11,16 @@ WORKS = {
     "Night Train": (31, "Lena Voss", 1928),
     "A Bowl of Plums": (6, "Jan Veld", 1899),
     "The Salt Road": (25, "Omar Haddad", 1947),
+    "The Lock Keeper": (2, "Mira Stahl", 1889),
+    "Harvest Moon": (11, "Omar Haddad", 1951),
+    "The Blue Stairs": (27, "Lena Voss", 1931),
+    "Seven Lanterns": (19, "Ruth Amsel", 1929),
+    "A Quiet Street": (5, "Paul Grien", 1908),
+    "The Ferry": (33, "Mira Stahl", 1893),
+    "Snow at Noon": (12, "Ida Holm", 1869),
+    "The Weaver": (8, "Tom Okafor", 1962),
+    "Low Tide": (21, "Jan Veld", 1905),
+    "The Tin Drum": (29, "Tom Okafor", 1966),
 }
 TOURS = {"Monday": "10:30", "Tuesday": "11:15", "Thursday": "14:00", "Friday": "16:45", "Sunday": "12:20"}
 LONGEST = 8
