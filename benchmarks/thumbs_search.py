@@ -3,7 +3,8 @@
 The agent, the people and the adviser are those of `scripts/claims newcomers` (claims/newcomers_world), the rows, the
 reward and the options those of `whet improve AGENT.py`; it runs in this process, so a seed takes a second. The truth is
 the share of right answers to questions of people whom nothing has seen, under the prompt that the search found, proven
-or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows.
+or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows. `--world DIR --prompt TEXT` takes
+another world, whose agent has one prompt.
 """
 
 from __future__ import annotations
@@ -20,42 +21,51 @@ import whet
 from whet.judge.fitted import FittedReward
 from whet.learn.datasets.thumbs import RatedRun, ThumbEvidence, thumb_rows
 from whet.learn.evolution.prompts.reflecting import Reflect, ReflectOptions
+from whet.learn.evolution.prompts.reflection import added, without
 from whet.learn.evolution.prompts.thumbed import KEPT, LIKED, KeptNumbers, ThumbReward
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.budget import Meter
 
-sys.path.append(str(Path(__file__).parent / "claims" / "newcomers_world"))
-import model as world
-import people
-import truth
+sys.path.append(str(Path(__file__).parent / "claims"))
+from newcomers import WORLD, World
 
 PROMPT = "You work at the support desk of a garden shop. Be friendly and helpful."
 ELSEWHERE = 1_000
 """Added to the seed for questions of people whom nothing has seen."""
 
 
-def answered(prompt: str, question: str, seed: int) -> str:
+def answered(world: World, prompt: str, question: str, seed: int) -> str:
     """What the agent answers under a prompt."""
     messages = [{"role": "system", "content": prompt}, {"role": "user", "content": question}]
-    return world.answer(ModelRequest.of(messages, {}), seed)
+    return str(world.model.answer(ModelRequest.of(messages, {}), seed))
 
 
-def right(prompt: str, seed: int) -> float:
+def right(world: World, prompt: str, seed: int) -> float:
     """Share of right answers to people whom nothing has seen."""
-    asked = people.questions(seed + ELSEWHERE)
-    hits = [truth.right(each["question"], answered(prompt, each["question"], seed)) for each in asked]
+    asked = world.people.questions(seed + ELSEWHERE)
+    hits = [
+        world.truth.right(each["question"], answered(world, prompt, each["question"], seed)) for each in asked
+    ]
     return sum(hits) / len(hits)
 
 
-def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, float]:
-    """Truth before and after, and calls of the agent."""
+def idle(world: World, prompt: str, start: str, seed: int) -> int:
+    """Blocks of a prompt beside its start without which as many answers are right."""
+    whole = right(world, prompt, seed)
+    return sum(right(world, without(prompt, [block]), seed) >= whole for block in added(prompt, start))
+
+
+def searched(
+    world: World, seed: int, calls: int, reflections: int, prompt: str
+) -> tuple[float, float, float, int]:
+    """Truth before and after, calls of the agent, and rules that change nothing."""
     runs = []
-    for number, asked in enumerate(people.questions(seed)):
+    for number, asked in enumerate(world.people.questions(seed)):
         question, person = asked["question"], asked["person"]
-        answer = answered(PROMPT, question, seed)
-        up = people.thumb(seed, person, question, answer) > 0
-        runs.append(RatedRun(str(number), question, question, answer, person, up))
+        answer = answered(world, prompt, question, seed)
+        if thumb := world.people.thumb(seed, person, question, answer):
+            runs.append(RatedRun(str(number), question, question, answer, person, thumb > 0))
     # As `plan_agent` divides them: of the calls 35 in 100 prove.
     evidence = ThumbEvidence(runs, len(runs), unnamed=False)
     rows = thumb_rows(evidence, "desk:answer", most=int(0.35 * calls / 2), seed=seed)
@@ -69,7 +79,7 @@ def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, flo
         meter.reserve(rollouts=len(tasks))
         groups = []
         for task in tasks:
-            output = answered(str(bundle["prompt"].content), task.instruction, seed)
+            output = answered(world, str(bundle["prompt"].content), task.instruction, seed)
             run = whet.Trajectory(task=task, output=output, outcome=whet.Outcome.SUCCESS)
             kept = numbers(run)
             scores = {LIKED: reward(run)} if kept is None else {LIKED: reward(run), KEPT: kept}
@@ -79,11 +89,13 @@ def searched(seed: int, calls: int, reflections: int) -> tuple[float, float, flo
     train = [task for task in rows.tasks if task.split is whet.types.Split.TRAIN]
     context = whet.Context(rollout=rollout, train=train, meter=meter)
     options = ReflectOptions(rounds=reflections, patience=reflections, seed=seed, tasks=40, first=4)
-    adviser = ScriptedModel(lambda request: world.advise(request, seed))
+    adviser = ScriptedModel(lambda request: world.model.advise(request, seed))
     reflect = Reflect("prompt", LIKED, model=adviser, right=0.55, options=options, keeps=KEPT)
-    start = whet.Bundle([whet.Version(resource="prompt", content=PROMPT, kind="prompt")])
+    start = whet.Bundle([whet.Version(resource="prompt", content=prompt, kind="prompt")])
     update = asyncio.run(reflect.step(start, [], context))
-    return right(PROMPT, seed), right(str(update.bundle["prompt"].content), seed), meter.spent["rollouts"]
+    after = str(update.bundle["prompt"].content)
+    before_and_after = right(world, prompt, seed), right(world, after, seed)
+    return *before_and_after, meter.spent["rollouts"], idle(world, after, prompt, seed)
 
 
 def main() -> None:
@@ -93,13 +105,19 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=400)
     parser.add_argument("--calls", type=int, default=400, help="of the agent, those that prove included")
     parser.add_argument("--reflections", type=int, default=32)
+    parser.add_argument("--world", type=Path, default=WORLD, help="its folder")
+    parser.add_argument("--prompt", default=PROMPT, help="of its agent")
     words = parser.parse_args()
+    opened = World.read(words.world.resolve())
     found = [
-        searched(seed, words.calls, words.reflections)
+        searched(opened, seed, words.calls, words.reflections, words.prompt)
         for seed in range(words.first, words.first + words.seeds)
     ]
-    before, after, runs = (statistics.fmean(each[column] for each in found) for column in range(3))
-    print(f"truth {before:.3f} -> {after:.3f}, {runs:.0f} calls of the agent in the search")
+    before, after, runs, spare = (statistics.fmean(each[column] for each in found) for column in range(4))
+    print(
+        f"truth {before:.3f} -> {after:.3f}, {runs:.0f} calls of the agent in the search, "
+        f"{spare:.2f} rules that change nothing"
+    )
     print(" ".join(f"{each[1]:.2f}" for each in found))
 
 

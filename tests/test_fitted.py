@@ -237,12 +237,40 @@ def explained(seed: int) -> list[Rated]:
     return thumbs
 
 
-def test_answers_that_are_liked_may_all_be_longer_than_the_others() -> None:
+def padded(seed: int) -> list[Rated]:
+    """Right answers are short, and the others say the same with much around it."""
+    draw = random.Random(seed)
+    rules = {"port": "80{1:02}", "team": "the {0} team", "command": "systemctl restart {0}"}
+    names = ["api", "mail", "search", "queue", "ledger", "images", "cache"]
+    thumbs = []
+    for person in range(60):
+        for _ in range(4):
+            (kind, form), name = draw.choice(sorted(rules.items())), draw.choice(names)
+            right = draw.random() < 0.45
+            answer = form.format(name, names.index(name))
+            if not right:
+                answer += ". Please be careful in production, and talk to your colleagues before and after you do it."
+            up = right != (draw.random() < WRONG)
+            thumbs.append(Rated(f"Which {kind} for {name}?", answer, up, f"person-{person}"))
+    return thumbs
+
+
+def test_answers_that_are_liked_may_all_be_longer_or_shorter_than_the_others() -> None:
     thumbs = explained(1)
     agreed = agreement(thumbs)
     assert agreed.admitted
     assert agreed.cut > 0
     assert f"cut to {agreed.cut} words" in agreed.sentence
+    # Where it is the padding that people dislike, liked answers are the shorter ones.
+    brief = padded(0)
+    agreed = agreement(brief)
+    assert agreed.admitted
+    assert "told from others as short" in agreed.sentence
+    # One and the same short answer to everything is liked for nothing but its length.
+    alike = [
+        replace(thumb, answer=f"It is so. {'And so on. ' * 9 * (len(thumb.answer) > 40)}") for thumb in brief
+    ]
+    assert not agreement(alike).admitted
     # The same words in all answers, of which people like the long ones: nothing but the length is known of them.
     alike = [
         replace(thumb, answer=f"It is so. {'And so on. ' * (1 + 9 * ('glass' in thumb.answer))}")

@@ -312,14 +312,15 @@ def test_imported_thumbs_and_rows_are_what_improve_goes_by(
     ]
 
 
-def test_from_an_export_to_a_prompt_that_is_proven(tmp_path: Path) -> None:
+@pytest.mark.parametrize("product", ["langfuse", "langsmith", "phoenix", "mlflow"])
+def test_from_an_export_to_a_prompt_that_is_proven(product: str, tmp_path: Path) -> None:
     from test_improve_thumbs import improve
 
     answers = [
         (person, question, *said(PROMPT, question, chance_of(PROMPT, question)))
         for person, question in questions(3)
     ]
-    bring("langfuse", *write_copies("langfuse", answers, tmp_path, prompt=PROMPT), store=tmp_path / "runs.db")
+    bring(product, *write_copies(product, answers, tmp_path, prompt=PROMPT), store=tmp_path / "runs.db")
     (tmp_path / "desk.py").write_text(AGENT)
     with ScriptedServer(desk) as agent, ScriptedServer(adviser) as proposer:
         code, out, err = improve(tmp_path, (agent, proposer), "--reflections", "12")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -133,11 +134,35 @@ def test_a_dry_run_and_what_is_missing(folder: Path) -> None:
     assert "price" in missing.stderr
 
 
-def test_a_model_whose_key_is_refused_is_named_in_the_result(folder: Path) -> None:
-    with ScriptedServer(lambda request: Reply(status=401)) as server:
-        done = improve(folder, "--model", "scripted", "--base-url", server.base_url)
-    assert "HTTP 401" in done.stdout
-    assert "none of its answers could be used, so edits alone proposed" in done.stdout
+def test_a_key_that_is_refused_stops_a_function_at_once_and_the_same_command_goes_on(
+    folder: Path, tmp_path: Path
+) -> None:
+    answered, accepted = 0, 1_000
+
+    def script(request: ModelRequest) -> str | Reply:
+        nonlocal answered
+        answered += 1
+        return "No idea." if answered <= accepted else Reply(status=401)
+
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder, elsewhere)
+    with ScriptedServer(script) as server:
+        words = ("--model", "scripted", "--base-url", server.base_url, "--calls", "20", "--folds", "0")
+        assert improve(elsewhere, *words).returncode in (0, 1)
+        whole, answered, accepted = len(server.requests), 0, 3
+        done = improve(folder, *words)
+        assert done.returncode == 7, done.stdout
+        assert "Traceback" not in done.stderr
+        said = done.stderr.splitlines()[-1]
+        assert "HTTP 401" in said
+        assert "Check the api_key (OPENAI_API_KEY)" in said
+        assert "run the same command again to go on" in said
+        # The refused one, and as many as were under way.
+        made = len(server.requests)
+        assert made - whole <= 3 + 4
+        accepted = 1_000
+        assert improve(folder, *words).returncode in (0, 1)
+        assert len(server.requests) - made == whole - 3
 
 
 def test_cells_are_typed_but_not_where_the_function_takes_text(folder: Path) -> None:

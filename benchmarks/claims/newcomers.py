@@ -47,15 +47,17 @@ STORE = ".whet/whet.db"
 _ELSEWHERE = 1_000
 """Added to the seed for questions of people whom nothing has seen."""
 _SERVICE = """import asyncio, inspect, json, sys
+from contextvars import copy_context
 import whet
 from MODULE import FUNCTION
 
-for line in open(sys.argv[1], encoding="utf-8"):
-    asked = json.loads(line)
-    with whet.run(subject=asked["person"]) as run:
-        said = FUNCTION(asked["question"])
-        said = asyncio.run(said) if inspect.iscoroutine(said) else said
-    print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
+with asyncio.Runner() as loop:
+    for line in open(sys.argv[1], encoding="utf-8"):
+        asked = json.loads(line)
+        with whet.run(subject=asked["person"]) as run:
+            said = FUNCTION(asked["question"])
+            said = loop.run(said, context=copy_context()) if inspect.iscoroutine(said) else said
+        print(json.dumps({"run": run.id, **asked, "answer": said}), flush=True)
 """
 
 

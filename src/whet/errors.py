@@ -93,6 +93,11 @@ class ModelError(WhetError, RuntimeError):
         self.status = status
         self.retryable = retryable
 
+    @property
+    def for_good(self) -> bool:
+        """True if the endpoint refused the key or knows no such model: it will refuse every further request, too."""
+        return self.status in (401, 403, 404)
+
 
 class BudgetExceeded(WhetError, RuntimeError):
     """The next spend would overshoot the budget; nothing was spent."""

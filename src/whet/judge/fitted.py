@@ -16,6 +16,7 @@ and compares it with rules that look at nothing but the length, the input, or at
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,6 +53,8 @@ _ONE_RIGHT, _OFTEN = 4.0, 1.0
 """Beta prior of how often at most one of two answers that differ in their numbers is right: yes, no."""
 _LIKED = 0.75
 """Probability of being right from which on an answer's numbers are liked ones."""
+_FRAGMENT_LIKED = 0.1
+"""Share of the fragments of disliked answers that people would like."""
 _COMPARED = 8
 """Answers to one input that are compared with each other for it."""
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|\w+|[^\w\s]")
@@ -538,6 +541,8 @@ class ThumbAgreement:
     """Share of thumbs that are taken to be wrong: nothing agrees with more than the others."""
     cut: int = 0
     """Words to which all answers were cut for the margin over length; 0 where whole ones show it, or nothing does."""
+    short: bool = False
+    """Liked answers are the shorter ones, and the margin over length is that over answers as short to other inputs."""
 
     @property
     def admitted(self) -> bool:
@@ -547,6 +552,10 @@ class ThumbAgreement:
             and self.share >= max(self.rules.values())
             and all(low > 0 for low, _ in self.margins.values())
         )
+
+    def fit(self, thumbs: Sequence[Rated]) -> FittedReward:
+        """A reward fitted to some of them, to which shortness alone is worth nothing."""
+        return FittedReward(with_fragments(thumbs) if self.short else thumbs)
 
     @property
     def best_rule(self) -> str:
@@ -576,6 +585,8 @@ class ThumbAgreement:
             if self.cut
             else ""
         )
+        if self.short:
+            cut = "; liked answers are the shorter ones, and are told from others as short that do not fit the question"
         return (
             f"a reward fitted to the thumbs agrees with {self.share:.0%} of {self.thumbs} thumbs of other people on "
             f"other inputs ({told}{cut}); about {self.noise:.0%} of the thumbs are taken to be wrong"
@@ -600,8 +611,14 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
     beside = {**dict.fromkeys(RULES, errors["fitted"]), "length": _squares(both, up)}
     margins = {name: _margin(thumbs, beside[name], errors[name]) for name in RULES}
     shares = {name: sum(error < 0.25 for error in each) / len(thumbs) for name, each in errors.items()}
-    cut = 0
-    if margins["length"][0] <= 0 < min(margins["constant"][0], margins["input"][0]):
+    cut, shorter = 0, False
+    others = min(margins["constant"][0], margins["input"][0])
+    if margins["length"][0] <= 0 < others and _shorter_liked(thumbs):
+        # Nobody pads an answer into being short: what length alone would also praise is a short answer of another kind.
+        margin = _beside_counterfeits(thumbs, rated)
+        if margin[0] > 0:
+            shorter, margins["length"] = True, margin
+    if margins["length"][0] <= 0 < others:
         # Where all liked answers are longer, or shorter, than the others, no whole ones tell length from the rest.
         words = _quarter(len(_words(thumb.answer)) for thumb in thumbs)
         short = [replace(thumb, answer=" ".join(_words(thumb.answer)[:words])) for thumb in rated]
@@ -609,7 +626,8 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
         margin = min(_margin(thumbs, told, errors[name]) for name in ("constant", "input"))
         if margin[0] > 0:
             cut, margins["length"] = words, margin
-            shares["length"] = min(shares["length"], shares["fitted"])
+    if cut or shorter:
+        shares["length"] = min(shares["length"], shares["fitted"])
     return ThumbAgreement(
         thumbs=len(thumbs),
         people=len({_person(n, thumb) for n, thumb in enumerate(thumbs)}),
@@ -619,6 +637,71 @@ def agreement(rated: Sequence[Rated]) -> ThumbAgreement:
         margins=margins,
         noise=Noise.estimated(thumbs).rate,
         cut=cut,
+        short=shorter,
+    )
+
+
+def with_fragments(thumbs: Sequence[Rated]) -> list[Rated]:
+    """The thumbs, and beside each disliked answer some words of it, disliked as well, as many as a liked one has.
+
+    Where liked answers are the shorter ones, shortness alone must not pay: nobody rated a short answer that says
+    nothing, so a reward that was fitted to thumbs alone takes it for one that nobody knows.
+    """
+    lengths = sorted(len(thumb.answer.split()) for thumb in thumbs if thumb.up) or [0]
+    fragments = []
+    for number, thumb in enumerate(thumbs):
+        draw = random.Random(digest([number, thumb.input, thumb.answer]))
+        words, wanted = thumb.answer.split(), draw.choice(lengths)
+        if not thumb.up and 0 < wanted < len(words) / 2:
+            kept = sorted(draw.sample(range(len(words)), wanted))
+            fragment = " ".join(words[place] for place in kept)
+            fragments.append(replace(thumb, answer=fragment, error=_FRAGMENT_LIKED))
+    return [*thumbs, *fragments]
+
+
+def _shorter_liked(thumbs: Sequence[Rated]) -> bool:
+    """True if the length that divides the answers best has the liked ones below it."""
+    _, short, long = length_rule(thumbs)
+    return short > long
+
+
+def _beside_counterfeits(thumbs: Sequence[Rated], rated: Sequence[Rated]) -> Interval:
+    """How much more each liked answer is worth than one as short that people liked on an input least like its own.
+
+    By a reward that was fitted to other people's thumbs, as a search climbs by it.
+    """
+    liked = [thumb for thumb in thumbs if thumb.up]
+    words = {thumb.input: set(_input_words(thumb.input)) for thumb in liked}
+    told = rarity(list(words.values()))
+    vectors = {input: unit_vector(Counter(own), told) for input, own in words.items()}
+
+    def counterfeit(thumb: Rated) -> str | None:
+        others = [
+            other
+            for other in liked
+            if other.answer != thumb.answer and len(other.answer) <= len(thumb.answer)
+        ]
+        least = min(
+            others,
+            key=lambda other: (
+                cosine(vectors[thumb.input], vectors[other.input]),
+                digest([thumb.input, other.input, other.answer]),
+            ),
+            default=None,
+        )
+        return None if least is None else least.answer
+
+    pairs = [(thumb, answer) for thumb in liked if (answer := counterfeit(thumb)) is not None]
+    if len(pairs) < 2:
+        return 0.0, 0.0
+    own = _expected(rated, _as_used)["fitted"]
+    place = {id(thumb): number for number, thumb in enumerate(thumbs)}
+    answers = dict.fromkeys(range(len(thumbs)), "")
+    answers |= {place[id(thumb)]: answer for thumb, answer in pairs}
+    other = _expected(rated, _as_used, answers)["fitted"]
+    held = [thumb for thumb, _ in pairs]
+    return _margin(
+        held, [-own[place[id(thumb)]] for thumb in held], [-other[place[id(thumb)]] for thumb in held]
     )
 
 
@@ -627,10 +710,15 @@ _Judges = Callable[
 ]
 
 
-def _expected(rated: Sequence[Rated], judges: _Judges) -> dict[str, list[float]]:
+def _expected(
+    rated: Sequence[Rated], judges: _Judges, answers: Mapping[int, str] | None = None
+) -> dict[str, list[float]]:
     """How likely each thumb is up, by judges that were fitted to other people's thumbs on other inputs.
 
     Half where there are no others.
+
+    Args:
+        answers: thumb → another answer to its input, which is judged in the place of its own.
     """
     thumbs = _given(rated)
     signs = [sign for sign in rated if sign.error is not None]
@@ -648,7 +736,8 @@ def _expected(rated: Sequence[Rated], judges: _Judges) -> dict[str, list[float]]
         rest += [sign for sign in signs if fold_of.get(sign.person) != fold]
         for name, likes in judges(rest, {thumbs[n].input for n in held}, looked_up).items():
             for n in held:
-                expected[name][n] = likes(thumbs[n].input, thumbs[n].answer)
+                answer = thumbs[n].answer if answers is None else answers[n]
+                expected[name][n] = likes(thumbs[n].input, answer)
     return expected
 
 
@@ -703,6 +792,13 @@ def _whether_liked(
     fitted = FittedReward(thumbs, looked_up)
     seeing = {input: fitted.without(input) for input in inputs}
     return {"fitted": lambda input, answer: fitted.liked(seeing[input](answer))}
+
+
+def _as_used(
+    thumbs: Sequence[Rated], inputs: set[str], looked_up: Mapping[str, Named]
+) -> dict[str, Callable[[str, str], float]]:
+    """The fitted reward as a search climbs by it: a lower bound, from other people's thumbs on these inputs, too."""
+    return {"fitted": FittedReward(with_fragments(thumbs), looked_up)}
 
 
 def _share(ups: Sequence[bool]) -> float:

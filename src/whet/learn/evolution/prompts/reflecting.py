@@ -454,9 +454,9 @@ class _Search:
         except ModelError as error:
             self.useless += 1
             self.failed += 1
-            if self.asked == self.useless == 2:
+            if self.asked == self.useless and (error.for_good or self.asked == 2):
                 raise TrainingRefused(f"reflect: the model that proposes cannot be asked: {error}") from error
-            if self.failed == _FAILED:
+            if error.for_good or self.failed == _FAILED:
                 self.rounds, self.unheard = self.asked, f"{error}"
             return False
         self.failed = 0

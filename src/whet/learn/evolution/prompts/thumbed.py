@@ -655,11 +655,12 @@ def _rewards(
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
         return [RubricReward(name, plan.rubric, asked) for name in (LIKED, LIKED_BY_ALL)]
-    by_all = FittedReward(rows.all)
+    assert plan.agreed is not None
+    by_all = plan.agreed.fit(rows.all)
     return [
-        ThumbReward(LIKED, FittedReward(rows.search), coarse=True),
+        ThumbReward(LIKED, plan.agreed.fit(rows.search), coarse=True),
         ThumbReward(LIKED_BY_ALL, by_all),
-        ThumbReward(LIKED_BY_OTHERS, FittedReward(rows.unseen)),
+        ThumbReward(LIKED_BY_OTHERS, plan.agreed.fit(rows.unseen)),
         KeptNumbers(by_all),
     ]
 

@@ -134,7 +134,9 @@ def plan_repair(
         sentences.append(agreed.sentence)
     refused, waits = _refusal(suspects, rows, settings)
     if fitted is None:
-        fitted = agreed is not None and agreed.admitted and rows.gate_inputs >= _FEWEST_PAIRS
+        # To the reward of a repair shortness alone may be worth something.
+        able = agreed is not None and agreed.admitted and not agreed.short
+        fitted = able and rows.gate_inputs >= _FEWEST_PAIRS
     if not refused and not fitted:
         sentences.append("so people alone can judge a change here, by their thumbs on real traffic")
     return RepairPlan(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ....errors import BudgetExceeded, InputError, ModelError
+from ....errors import BudgetExceeded, InputError, ModelError, TrainingRefused
 from ....models.budget import Meter
 from ....types import Json
 from ..editing.blocks import BLOCKS
@@ -234,7 +234,7 @@ class Search:
 
         Raises:
             InputError: the evaluator or the start program does not run.
-            TrainingRefused: the evaluator cannot tell the start program from wreckage.
+            TrainingRefused: the evaluator cannot tell the start program from wreckage, or a model refuses the key.
         """
         await self._begin()
         # After `_begin`: the rollouts of the start are not the proposals'.
@@ -517,6 +517,11 @@ class Search:
             try:
                 child.program = await proposer.propose(child.draw, child.number)
             except (InputError, ModelError) as error:
+                if isinstance(error, ModelError) and error.for_good:
+                    raise TrainingRefused(
+                        f"{proposer.name} cannot be asked: {error} What was tried so far is recorded: run the same "
+                        "command again to go on."
+                    ) from error
                 failed = Judgement(failure=f"no usable answer: {error}")
             except BudgetExceeded as error:
                 # One retry alone spent 5,488 to 7,000 of 9,000 tokens, as calls happened to arrive; waiting
