@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import counted, existing, print_json
+from .app import counted, print_json
 from .named import recorded_model, rubric_text
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def audit_rubrics(paths: Sequence[Path], options: JudgeAudit) -> int:
 
     async def measured() -> tuple[list[ReliabilityCard], Panel | None, str]:
         async with AsyncExitStack() as stack:
-            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            store = stack.enter_context(Store(options.store or ":memory:"))
             return await _measured(texts, items, options, store, stack)
 
     cards, panel, why = asyncio.run(measured())
@@ -246,7 +246,7 @@ def audit_imported(path: Path, options: JudgeAudit) -> int:
 
     async def measured() -> GraderAudit:
         async with AsyncExitStack() as stack:
-            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            store = stack.enter_context(Store(options.store or ":memory:"))
             pool = None
             if any(spec.runs_code for spec in judges.specs):
                 pool = await stack.enter_async_context(Pool())
