@@ -57,6 +57,25 @@ def test_every_grader_of_an_exported_eval_is_read() -> None:
     assert judges.skipped == []
 
 
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("It fits.\nSCORE: 4", 0.75),
+        ('{"steps": [{"conclusion": "SCORE"}], "result": 4}', 0.75),
+        ('{"score": 5}', 1.0),
+        ("2", 0.25),
+        ("somewhere near 2", None),
+        ('{"result": true}', None),
+        ('{"result": 7}', None),
+        ("[" * 5000, None),
+    ],
+)
+def test_a_score_is_read_in_the_form_that_was_asked_for_or_that_of_its_template(
+    reply: str, value: float | None
+) -> None:
+    assert graded(specs("openai_eval.json")["scored"], "Lima", reply) == value
+
+
 def test_comparisons_and_similarities_grade_as_they_do_elsewhere() -> None:
     read = specs("openai_eval.json")
     assert (graded(read["exact"], "Lima"), graded(read["exact"], "lima")) == (1.0, 0.0)

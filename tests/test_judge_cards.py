@@ -245,6 +245,18 @@ def test_a_gate_refuses_a_judge_without_a_card_and_decides_by_one_that_has_it(
     asked = len(server.requests)
     assert whet(*audit, "--labels", "labels.jsonl", folder=tmp_path).returncode == 0
     assert len(server.requests) == asked  # every answer is in the record
+    # The model behind the name becomes another one: only what is asked anew shows it.
+    with ScriptedServer(judging(lambda answer: answer < "4")) as changed:
+        audit[audit.index("--base-url") + 1] = changed.base_url
+        cached = whet(*audit, "--labels", "labels.jsonl", folder=tmp_path)
+        assert cached.returncode == 0
+        assert "drift" not in cached.stdout
+        drifted = whet(*audit, "--labels", "labels.jsonl", "--again", folder=tmp_path)
+        assert drifted.returncode == 1
+        assert re.search(r"drift +0\.[2-9]", drifted.stdout), drifted.stdout
+        asked = len(changed.requests)
+        assert asked >= 80
+    assert "drift" in whet("gate", *gate[1:], folder=tmp_path).stderr
 
 
 def test_recorded_verdicts_of_many_judges_get_cards_and_a_panel(tmp_path: Path) -> None:

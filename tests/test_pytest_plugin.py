@@ -103,6 +103,26 @@ def test_tests_that_were_not_selected_are_left_out_and_said_and_a_missing_baseli
     assert "Traceback" not in said
 
 
+def test_a_report_that_junitxml_wrote_is_a_baseline(tmp_path: Path) -> None:
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals" / "test_more.py").write_text(
+        "import pytest\n"
+        "class TestInside:\n"
+        "    @pytest.mark.parametrize('text', ['a::b', 'c[d]'])\n"
+        "    def test_text(self, text):\n"
+        "        pass\n"
+    )
+    run(tmp_path, "--junitxml", "before.xml", ".")
+    _, better = run(tmp_path, "--whet-baseline", "before.xml", ".", prompt="add and check")
+    assert "KEEP: this run is shown to be better than" in better, better
+    # A report says of a test that is expected to fail that it was skipped.
+    assert "1 tests of this run have no baseline" in better
+    assert "were not selected" not in better
+    _, null = run(tmp_path, "--whet-baseline", "before.xml", ".")
+    assert "KEEP" not in null  # not DROP: one test states .25 where the report says failed
+    assert "PAIRS, about" in null or "DROP" in null
+
+
 def test_a_baseline_that_lies_above_the_tests_is_of_the_same_tests(tmp_path: Path) -> None:
     # Without settings pytest takes the folder above for its root as soon as the file there exists.
     (tmp_path / "evals").mkdir()

@@ -23,6 +23,7 @@ LINES: dict[str, str] = {
     "data": "false_win_data",
     "gate": "false_win_gate",
     "hacking": "false_win_hacking",
+    "dynamics": "false_win_dynamics",
     "questions": "false_win_questions",
     "verdict": "false_win_verdict",
     "rates": "false_win_rates",

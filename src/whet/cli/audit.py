@@ -43,6 +43,7 @@ def audit(
     structured: bool = False,
     without_answer: bool = False,
     panel: Path | None = None,
+    again: bool = False,
     json: Print = False,
 ) -> int:
     """Test whether an evaluator can be trusted: code in the sandbox, a judge on labelled answers.
@@ -98,9 +99,23 @@ def audit(
     panel
         For recorded verdicts without labels: the panel.json of an earlier audit, which decides the pairs, or says of
         which kinds it was not calibrated.
+    again
+        Ask a judge's model anew what the record has its answers to: only so does a card say whether it has drifted
+        since the one before.
     """
     judges = JudgeAudit(
-        labels, model, base_url, api_key_env, store, output, show, structured, without_answer, panel, json
+        labels,
+        model,
+        base_url,
+        api_key_env,
+        store,
+        output,
+        show,
+        structured,
+        without_answer,
+        panel,
+        again,
+        json,
     )
     if is_rubric(evaluator):
         return audit_rubrics([Path(evaluator), *map(Path, more)], judges)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import counted, existing, print_json
+from ..types import digest
+from .app import counted, print_json
 from .named import recorded_model, rubric_text
 
 if TYPE_CHECKING:
@@ -40,7 +41,16 @@ class JudgeAudit:
     structured: bool
     without_answer: bool
     panel: Path | None
+    again: bool
     json: bool
+
+    def since(self, earlier: Sequence[ReliabilityCard | None]) -> str:
+        """A name for these cards, after which all is asked anew; "" where the record's answers will do.
+
+        Of the same cards the same: an audit that was cut off goes on.
+        """
+        known = [card.verdicts for card in earlier if card is not None]
+        return digest(msgspec.to_builtins(known), 12) if self.again and known else ""
 
 
 def audit_rubrics(paths: Sequence[Path], options: JudgeAudit) -> int:
@@ -60,7 +70,7 @@ def audit_rubrics(paths: Sequence[Path], options: JudgeAudit) -> int:
 
     async def measured() -> tuple[list[ReliabilityCard], Panel | None, str]:
         async with AsyncExitStack() as stack:
-            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            store = stack.enter_context(Store(options.store or ":memory:"))
             return await _measured(texts, items, options, store, stack)
 
     cards, panel, why = asyncio.run(measured())
@@ -90,9 +100,11 @@ async def _measured(
     several = len(rubrics) * len(options.models) > 1
     asked: dict[str, tuple[Judge, JudgedItems]] = {}
     cards: dict[str, ReliabilityCard] = {}
+    known = {text: recorded_card(store, text) for text in rubrics.values()}
+    since = options.since(list(known.values()))
     for model_name in options.models:
         model = await recorded_model(
-            model_name, store, options.base_url, stack, key_variable=options.api_key_env
+            model_name, store, options.base_url, stack, key_variable=options.api_key_env, since=since
         )
         for path, text in rubrics.items():
             name = f"{model_name}/{path.stem}" if several else path.stem
@@ -104,7 +116,8 @@ async def _measured(
                 show_answer=not options.without_answer,
                 name=name,
             )
-            earlier = recorded_card(store, text)
+            # Answers out of the record are those of the earlier card: they cannot show that the model has changed.
+            earlier = known[text] if since else None
             asked[name] = judge, await ask_all(judge, items)
             cards[name] = card_of(
                 name,
@@ -119,7 +132,7 @@ async def _measured(
         save_card(store, asked[card.judge][0].rubric, card)
     if not several:
         return list(cards.values()), None, ""
-    panel, own, why = _panel_of(asked, cards, items, store)
+    panel, own, why = _panel_of(asked, cards, items, store, again=bool(since))
     return [*cards.values(), *([] if own is None else [own])], panel, why
 
 
@@ -128,6 +141,8 @@ def _panel_of(
     cards: Mapping[str, ReliabilityCard],
     items: Sequence[LabelledItem],
     store: Store,
+    *,
+    again: bool,
 ) -> tuple[Panel | None, ReliabilityCard | None, str]:
     """The panel of the judges that nothing moves which should not, of single answers with its card, recorded.
 
@@ -158,7 +173,7 @@ def _panel_of(
     if items[0].second is not None:
         return panel, None, ""
     panel, said = calibrated(panel, ballots)
-    card = panel_card(panel, said, items, earlier=recorded_card(store, panel.key))
+    card = panel_card(panel, said, items, earlier=recorded_card(store, panel.key) if again else None)
     save_card(store, panel.key, card)
     return panel, card, ""
 
@@ -230,7 +245,7 @@ def read_by_panel(path: Path, options: JudgeAudit) -> int:
 
 def audit_imported(path: Path, options: JudgeAudit) -> int:
     """A card for each judge that another product's files define or recorded; 0 if one of them may be believed."""
-    from ..judge.card import save_card
+    from ..judge.card import recorded_card, save_card
     from ..judge.imported import read_judges
     from ..judge.imported_audit import audit_graders, labelled_items
     from ..record.store import Store
@@ -246,20 +261,25 @@ def audit_imported(path: Path, options: JudgeAudit) -> int:
 
     async def measured() -> GraderAudit:
         async with AsyncExitStack() as stack:
-            store = stack.enter_context(Store(existing(options.store) if options.store else ":memory:"))
+            store = stack.enter_context(Store(options.store or ":memory:"))
             pool = None
             if any(spec.runs_code for spec in judges.specs):
                 pool = await stack.enter_async_context(Pool())
+
+            known = {spec.version: recorded_card(store, spec.version) for spec in judges.specs}
+            since = options.since(list(known.values()))
 
             async def model_of(name: str) -> Model | None:
                 asked = options.models[0] if options.models else name
                 if options.base_url is None or not asked:
                     return None
                 return await recorded_model(
-                    asked, store, options.base_url, stack, key_variable=options.api_key_env
+                    asked, store, options.base_url, stack, key_variable=options.api_key_env, since=since
                 )
 
-            audited = await audit_graders(judges, items, model_of=model_of, pool=pool)
+            audited = await audit_graders(
+                judges, items, model_of=model_of, pool=pool, earlier=known if since else {}
+            )
             defined = {spec.version for spec in judges.specs}
             for card in audited.cards:
                 if card.evaluator in defined:  # a result without a definition cannot be asked at a gate

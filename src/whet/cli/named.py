@@ -379,8 +379,13 @@ async def recorded_model(
     stack: AsyncExitStack,
     *,
     key_variable: str = "OPENAI_API_KEY",
+    since: str = "",
 ) -> Model:
-    """A judge's model by its name, whose answers the record keeps: none is bought twice."""
+    """A judge's model by its name, whose answers the record keeps: none is bought twice.
+
+    Args:
+        since: name of what was known; answers from before it are not taken.
+    """
     from ..learn.evolution.in_one_call import Endpoints
     from ..models import RecordedModel
     from ..models.budget import Meter
@@ -389,7 +394,7 @@ async def recorded_model(
     endpoints = Endpoints(model=model, base_url=base_url, api_key=os.environ.get(key_variable))
     opened, _, _ = await endpoints.open(stack, Meter())
     assert opened is not None
-    return RecordedModel(opened, Log(store, f"judge/{model}"))
+    return RecordedModel(opened, Log(store, f"judge-since/{since}/{model}" if since else f"judge/{model}"))
 
 
 def refuse_two_rewards(score: str | None, reward_function: str | None) -> None:

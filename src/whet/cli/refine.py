@@ -6,6 +6,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from .app import Print, command, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..learn.datasets.consensus import Answers
+    from ..learn.datasets.dynamics import Histories, History
     from ..learn.datasets.refining import Doubt, Refinement
     from ..record.tables import RowTable
     from ..types import Json, Task
@@ -32,8 +34,9 @@ def refine(
     input: tuple[str, ...] = (),
     expected: str | None = None,
     missing: Literal["none", "unknown"] = "unknown",
-    store: Path | None = None,
+    store: tuple[Path, ...] = (),
     output: Path,
+    leave_out: tuple[Literal["doubtful", "trivial", "unsolvable"], ...] = (),
     repair: bool = False,
     seed: int = 0,
     json: Print = False,
@@ -46,6 +49,10 @@ def refine(
     and by what several agents answered, where --store has their runs. Rows that are in doubt are left out, or repaired
     where that is asked for and the right answer is sure; each is in the report beside the output, with the reason.
 
+    After training look again: whet train and whet improve leave in the record how each row was learned, and --store
+    reads it. Rows that were right from the first are trivial, rows that never were unsolvable, and rows learned late,
+    or answered otherwise in the end, doubtful. These are told and stay, unless --leave-out names them.
+
     Parameters
     ----------
     data
@@ -57,10 +64,13 @@ def refine(
     missing
         Meaning of an empty cell of --expected: none, no answer is right; or unknown.
     store
-        Record whose runs were asked the same inputs: answers of different agents or Versions are compared.
+        Record whose runs were asked the same inputs: answers of different agents or Versions are compared, and what
+        became of each row while something learned from it. Also an --output folder of whet train. May be repeated.
     output
         File of the rows that are left: CSV by its suffix, else JSON Lines. OUTPUT.report.jsonl has a line for each
         finding.
+    leave_out
+        Kind of finding whose rows are left out, too. May be repeated.
     repair
         Put the right answer in the place of a wrong one where it is sure, instead of leaving the row out.
     seed
@@ -75,8 +85,15 @@ def refine(
     table = read_table(data)
     columns = Columns.of(table, input=input, expected=expected)
     rows, notes = columns.tasks(table, missing=missing)
-    answers = _answers(store, rows) if store is not None else {}
-    refined = refining.refine(rows, answers=answers, repair=repair, seed=seed)
+    answers, histories = _recorded(store, rows)
+    refined = refining.refine(
+        rows,
+        answers=answers,
+        histories=histories if store else None,
+        leave_out=leave_out,
+        repair=repair,
+        seed=seed,
+    )
     report = output.with_name(output.name + ".report.jsonl")
     _write(output, table, refined, columns.expected)
     lines = [_line(rows[doubt.row]) for doubt in refined.doubts]
@@ -94,24 +111,44 @@ def refine(
     return 0
 
 
-def _answers(store: Path, rows: Sequence[Task]) -> Answers:
-    """What the runs of a record answered to these inputs, by who answered: its Versions, or its agent."""
+def _recorded(stores: Sequence[Path], rows: Sequence[Task]) -> tuple[Answers, Histories]:
+    """What the runs of records answered to these inputs, by who answered, and how the rows were learned.
+
+    A source is an agent by its Versions; all that one learner tried on its way is one, by what it answered last.
+    """
+    from ..learn.datasets.dynamics import answer_of, improvements, recorded
     from ..learn.datasets.near import normalised
     from ..record.rows import as_text
     from ..record.store import Store
 
     named = {normalised(as_text(task.initial_state["input"])): task.id for task in rows}
     answers = defaultdict[str, dict[str, str]](dict)
-    with Store(existing(store)) as opened:
-        for run in opened.trajectories():
-            task = named.get(normalised(run.task.instruction))
-            if task is None or run.output is None:
-                continue
-            source = " ".join(sorted(run.versions.values())) or str(
-                run.meta.get("agent") or "the agent as it came"
+    histories: dict[str, History] = {}
+    for path in stores:
+        with Store(existing(path / "runs.db" if path.is_dir() else path)) as opened:
+            learners = set(improvements(opened))
+            others = sorted(set(opened.experiments()) - learners)
+            runs = chain(
+                opened.trajectories(served=True),
+                *(opened.trajectories(experiment=name) for name in others),
             )
-            answers[task][source] = run.output_text  # of one that was asked again, the last
-    return {task: list(of_task.items()) for task, of_task in answers.items()}
+            sources = chain(
+                ((None, run) for run in runs),
+                ((name, run) for name in sorted(learners) for run in opened.trajectories(experiment=name)),
+            )
+            for learner, run in sources:
+                asked = as_text(run.task.initial_state.get("input", run.task.instruction))
+                task = named.get(normalised(asked))
+                if task is None or not (answered := answer_of(run)):
+                    continue
+                source = (
+                    learner
+                    or " ".join(sorted(run.versions.values()))
+                    or str(run.meta.get("agent") or "the agent as it came")
+                )
+                answers[task][source] = answered  # of one that was asked again, the last
+            histories |= recorded(opened)
+    return {task: list(of_task.items()) for task, of_task in answers.items()}, histories
 
 
 def _line(task: Task) -> int:

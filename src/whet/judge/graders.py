@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InputError
+from ..escapes import read_json
 from ..models import Model
 from ..python_text import expression_of
 from ..record.rows import as_text
@@ -170,10 +171,10 @@ class ImportedGrader:
         )
         if labels is not None:
             return _label_in(reply, labels)
-        marks = re.findall(r"^\W*SCORE\W*:\W*(-?\d+(?:\.\d+)?)\W*$", reply, re.MULTILINE)
-        if not marks or not low <= float(marks[-1]) <= high:
+        score = _score_in(reply)
+        if score is None or not low <= score <= high:
             return None, f"the judge gave no score from {low:g} to {high:g}: {reply[-200:]!r}"
-        return (float(marks[-1]) - low) / ((high - low) or 1), reply
+        return (score - low) / ((high - low) or 1), reply
 
     async def _multi(self, spec: GraderSpec, run: Trajectory) -> tuple[Graded, str]:
         values: dict[str, float] = {}
@@ -183,6 +184,21 @@ class ImportedGrader:
                 return None, f"{name}: {reason}"
             values[name] = value
         return computed(str(spec.settings["formula"]), values), ""
+
+
+def _score_in(reply: str) -> float | None:
+    """The score of a reply: that of its last line, or, where it keeps to its template's own form, of all that it is."""
+    marks = re.findall(r"^\W*SCORE\W*:\W*(-?\d+(?:\.\d+)?)\W*$", reply, re.MULTILINE)
+    if marks:
+        return float(marks[-1])
+    # The hosted graders answer {"steps": [...], "result": 0.9}; templates ask for a number alone, or for its JSON.
+    try:
+        read = read_json(msgspec.json.decode, reply.strip().encode())
+    except msgspec.DecodeError:
+        return None
+    if isinstance(read, Mapping):
+        read = read.get("result", read.get("score"))
+    return float(read) if isinstance(read, int | float) and not isinstance(read, bool) else None
 
 
 def item_of(run: Trajectory) -> Mapping[str, Json]:

@@ -68,11 +68,13 @@ async def audit_graders(
     *,
     model_of: Callable[[str], Awaitable[Model | None]],
     pool: Pool | None,
+    earlier: Mapping[str, ReliabilityCard | None] | None = None,
 ) -> GraderAudit:
     """Measure each judge.
 
     Args:
         model_of: gives the model of a name; None where it is not to be asked.
+        earlier: version of a judge → its card from before, for drift.
     """
     audit = GraderAudit()
     recorded = _recorded(judges.items, items)
@@ -85,7 +87,9 @@ async def audit_graders(
                 card_of(spec.name, recorded.pop(own), evaluator=spec.version, model=spec.model)
             )
             continue
-        await _ask(spec, items, audit, model_of=model_of, pool=pool)
+        await _ask(
+            spec, items, audit, model_of=model_of, pool=pool, earlier=(earlier or {}).get(spec.version)
+        )
     for name, verdicts in recorded.items():
         if verdicts.votes:
             audit.cards.append(card_of(name, verdicts))
@@ -113,6 +117,7 @@ async def _ask(
     *,
     model_of: Callable[[str], Awaitable[Model | None]],
     pool: Pool | None,
+    earlier: ReliabilityCard | None,
 ) -> None:
     model = await model_of(next(iter(sorted(spec.models)), "")) if spec.asks else None
     grader = ImportedGrader(spec, model=model, pool=pool)
@@ -126,6 +131,11 @@ async def _ask(
     settings: Mapping[str, str] = {"product": spec.product, "kind": spec.kind}
     audit.cards.append(
         card_of(
-            spec.name, verdicts, evaluator=spec.version, model=model.name if model else "", settings=settings
+            spec.name,
+            verdicts,
+            evaluator=spec.version,
+            model=model.name if model else "",
+            settings=settings,
+            earlier=earlier,
         )
     )

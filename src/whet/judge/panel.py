@@ -212,8 +212,8 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
         if not refusal and distance > reach:
             refusal = (
                 f"the judges agree otherwise here than on any kind that the panel was fitted on: {distance:.2f} from "
-                f"{nearest}, and {reach:.2f} is the furthest that those kinds account for. Label some items of this "
-                "kind and fit again."
+                f"{nearest or 'the labelled items'}, and {reach:.2f} is the furthest that those kinds account for. "
+                "Label some items of this kind and fit again."
             )
         if not refusal and self.gain[1] < 0:
             refusal = (

@@ -1,7 +1,7 @@
 """pytest's plug-in: the tests of this run as per-task results, recorded, and compared with those of an earlier run.
 
     pytest --whet-record before.jsonl
-    pytest --whet-baseline before.jsonl
+    pytest --whet-baseline before.jsonl      # or a report that --junitxml wrote
 
 A test that passes is worth 1, one that fails 0 (so is one that is expected to fail and does); the fixture `whet_score`
 states another worth, and a group. A test whose fixture breaks says nothing about what it tests: an infrastructure
@@ -173,11 +173,22 @@ class _Results:
         from .verdict import compare_outcomes
 
         (old,) = read_sides([baseline], ReadAs())
-        new = of_rows(self._rows, "this run")
-        ran = {result.task for result in new.results} | self._skipped
         known = {result.task for result in old.results}
+        rows, skipped = self._rows, self._skipped
+        if not known & ({row["task"] for row in rows} | skipped):
+            # A report of pytest's own (--junitxml) has other names for the same tests.
+            rows = [{**row, "task": _in_junit(row["task"])} for row in rows]
+            skipped = {_in_junit(name) for name in skipped}
+            if known & ({row["task"] for row in rows} | skipped):
+                groups = {row["task"]: row.get("group", "") for row in rows}
+                results = [replace(one, group=groups.get(one.task) or one.group) for one in old.results]
+                old = replace(old, results=results)  # such a report says nothing of groups
+            else:
+                rows, skipped = self._rows, self._skipped
+        new = of_rows(rows, "this run")
+        ran = {result.task for result in new.results} | skipped
         notes = list(new.notes)
-        if fresh := ran - known - self._skipped:
+        if fresh := ran - known - skipped:
             notes.append(f"{len(fresh)} tests of this run have no baseline: left out.")
         if known and not ran & known:
             raise InputError(
@@ -193,11 +204,19 @@ class _Results:
                 metric=old.metric,
                 # By the baseline's name of the metric: a report of JUnit says `passed`.
                 results=[_renamed(result, old.metric) for result in new.results if result.task in known],
-                absent=len(self._skipped & known),
+                absent=len(skipped & known),
                 notes=notes,
             ),
             margin=self._margin,
         )
+
+
+def _in_junit(name: str) -> str:
+    """A test's id as `--junitxml` writes it: class and name, the class with the module's path before it."""
+    path, *inner = name.partition("[")[0].split("::")
+    parameters = name[len(name.partition("[")[0]) :]
+    module = path.removesuffix(".py").replace("/", ".")
+    return ".".join([module, *inner[:-1]]) + "::" + "".join(inner[-1:]) + parameters
 
 
 def _renamed(result: TaskResult, metric: str) -> TaskResult:

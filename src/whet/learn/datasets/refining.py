@@ -2,25 +2,28 @@
 
 Each finding has its kind, how likely it is, and why; what is left out or repaired keeps its provenance, so that a
 person can look at it and put it back.  Labels are doubted by a classifier where there are few of them
-(`labels.py`), and by what several agents answered where those answers were recorded (`consensus.py`).
+(`labels.py`), by what several agents answered where those answers were recorded (`consensus.py`), and by what became
+of the rows while something learned from them (`dynamics.py`).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...record.rows import as_text
 from ...types import Json, Task
 from .consensus import Answers, agreement
+from .dynamics import LEAST_ROUNDS, Histories, History, doubtful, example_of
 from .near import Near, normalised
 
-Kind = Literal["duplicate", "contradiction", "mislabelled", "leak", "trivial", "unsolvable"]
+Kind = Literal["duplicate", "contradiction", "mislabelled", "leak", "doubtful", "trivial", "unsolvable"]
 LEFT_OUT: frozenset[Kind] = frozenset({"duplicate", "contradiction", "mislabelled", "leak"})
-"""Kinds whose rows are left out; of the others is told."""
+"""Kinds whose rows are left out; of the others is told, unless leaving them out is asked for."""
+TOLD: tuple[Kind, ...] = ("doubtful", "trivial", "unsolvable")
 SAME = 0.9
 """Similarity from which on two inputs with the same answer are one."""
 SURE = 0.9
@@ -29,6 +32,10 @@ LEAST_ROWS, MOST_LABELS, ROWS_A_LABEL = 50, 50, 8
 """Where labels are doubted by a classifier: so many rows, no more labels, so many rows for each of them."""
 _SEVERAL = 3
 """Sources whose agreement or disagreement says something of a task."""
+_SELDOM = 0.05
+"""Share of right tries up to which an answer that most of the last ones give casts doubt on the row's."""
+_REPEATED = 3
+"""Rows from which on one answer that is right for none of the table is a way of giving up, and casts no doubt."""
 _GIVEAWAY = r"\b(?:answer|label|expected|solution|target|class|category|output)\W{1,4}"
 
 
@@ -73,17 +80,18 @@ class _Search:
     texts: Sequence[str]
     answers: Sequence[str | None]
     """Comparable; None where none is known."""
+    left_out: Collection[Kind] = LEFT_OUT
     doubts: dict[int, Doubt] = field(default_factory=dict)
-    told: list[Doubt] = field(default_factory=list)
+    told: dict[tuple[int, Kind], Doubt] = field(default_factory=dict)
 
     def add(
         self, row: int, kind: Kind, chance: float, because: str, instead: Json = None, of: int | None = None
     ) -> None:
         doubt = Doubt(row, kind, chance, because, instead, of)
-        if kind in LEFT_OUT:
+        if kind in self.left_out:
             self.doubts.setdefault(row, doubt)
         else:
-            self.told.append(doubt)
+            self.told.setdefault((row, kind), doubt)
 
     def standing(self) -> list[int]:
         """Rows that nothing leaves out so far, and whose answer is known."""
@@ -93,13 +101,21 @@ class _Search:
 
 
 def refine(
-    rows: Sequence[Task], *, answers: Answers | None = None, repair: bool = False, seed: int = 0
+    rows: Sequence[Task],
+    *,
+    answers: Answers | None = None,
+    histories: Histories | None = None,
+    leave_out: Collection[Kind] = (),
+    repair: bool = False,
+    seed: int = 0,
 ) -> Refinement:
     """Look at rows again.
 
     Args:
         rows: with `initial_state["input"]`, as tables are read.
         answers: id of a row → (source, answer) of agents that were asked the same.
+        histories: what became of the rows while something learned from them.
+        leave_out: further kinds whose rows are left out.
         repair: put a sure answer in the place of a wrong one, instead of leaving the row out.
 
     Raises:
@@ -109,6 +125,7 @@ def refine(
     search = _Search(
         [normalised(text) for text in inputs],
         [normalised(as_text(task.answer)) if task.answer_known else None for task in rows],
+        {*LEFT_OUT, *leave_out},
     )
     _leaks(search, inputs, rows)
     _repeated(search)
@@ -116,6 +133,7 @@ def refine(
         answer: task.answer for task, answer in zip(rows, search.answers, strict=True) if answer is not None
     }
     _by_agents(search, rows, answers or {}, by_text)
+    notes = [_by_dynamics(search, rows, histories)] if histories is not None else []
     rate, note = _by_labels(search, inputs, by_text, seed)
     kept, doubts = [], []
     for place, task in enumerate(rows):
@@ -128,8 +146,8 @@ def refine(
             continue
         kept.append(task)
         doubts += [doubt] if doubt is not None else []
-    doubts = sorted([*doubts, *search.told], key=lambda doubt: (doubt.row, doubt.kind))
-    return Refinement(kept, doubts, rate, [note] if note else [])
+    doubts = sorted([*doubts, *search.told.values()], key=lambda doubt: (doubt.row, doubt.kind))
+    return Refinement(kept, doubts, rate, [*notes, *([note] if note else [])])
 
 
 def _repaired(task: Task, doubt: Doubt) -> Task:
@@ -216,6 +234,62 @@ def _by_agents(search: _Search, rows: Sequence[Task], answers: Answers, by_text:
                 1 - seen.right,
                 f"none of {others} has the answer, nor do they agree on another",
             )
+
+
+def _by_dynamics(search: _Search, rows: Sequence[Task], histories: Histories) -> str:
+    """Tell of rows that were always right, never right, or learned as wrong labels are; says how many were learned."""
+    inputs = [task.initial_state.get("input", task.instruction) for task in rows]
+    own: dict[int, History] = {}
+    for row in range(len(rows)):
+        if row in search.doubts:
+            continue
+        # Of a task that a checker judges no answer is known by which it was learned.
+        keys = [example_of(inputs[row])]
+        keys += [example_of(inputs[row], rows[row].answer)] if search.answers[row] is not None else []
+        history = next((histories[key] for key in reversed(keys) if key in histories), None)
+        if history is not None and len(history.values) >= LEAST_ROUNDS:
+            own[row] = history
+    answers = {answer for answer in search.answers if answer is not None}
+    instead = Counter(normalised(history.instead) for history in own.values() if history.instead)
+    for row, history in own.items():
+        if history.fitted:
+            if all(history.right):
+                because = f"right at first sight and in each of {len(history.values)} epochs"
+                search.add(row, "trivial", history.confidence, because)
+            continue
+        _of_tries(search, row, history, answers, instead)
+    places = list(own)
+    for place, chance in doubtful([own[row] for row in places]).items():
+        history = own[places[place]]
+        told = f"confidence {history.confidence:.2f} ± {history.variability:.2f} over {len(history.values)} epochs"
+        search.add(places[place], "doubtful", chance, f"learned late or never: {told}")
+    if not own:
+        return "none of these rows has training dynamics: what was learned from had other inputs or answers"
+    return f"{len(own)} of {len(rows)} rows have training dynamics"
+
+
+def _of_tries(
+    search: _Search, row: int, history: History, answers: Collection[str], instead: Mapping[str, int]
+) -> None:
+    """Tell of a row that was tried again and again."""
+    tries = f"{history.tries} tries over {len(history.values)} rounds"
+    # Laplace's rule: three tries prove less than a hundred.
+    surely = (history.tries + 1) / (history.tries + 2)
+    other = history.instead and normalised(history.instead)
+    if min(history.values) == 1.0:
+        search.add(row, "trivial", surely, f"right in all {tries}")
+    elif (
+        other
+        and other != search.answers[row]
+        and history.confidence < _SELDOM
+        and (other in answers or instead[other] < _REPEATED)
+    ):
+        because = (
+            f"right in {history.confidence:.0%} of {tries}, and most of the last agree on another answer"
+        )
+        search.add(row, "doubtful", surely, because, history.instead)
+    elif not any(history.right):
+        search.add(row, "unsolvable", surely, f"never right in {tries}")
 
 
 def _spelled(answers: Sequence[tuple[str, str]], comparable: str) -> str:

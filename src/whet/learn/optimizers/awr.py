@@ -16,6 +16,7 @@ from statistics import fmean
 
 from ...errors import TrainingRefused
 from ...types import Bundle, Group, Version
+from ..datasets.dynamics import example_of_run
 from ..loop import Context
 from ..training.assignment import centred_credits, step_credits
 from ..training.batch import MergeCounts, Merged, merge, parts
@@ -89,6 +90,7 @@ class AWR(Offline[AWROptions]):
                 counts += more
                 tasks.append(trajectory.task.id)
                 for sequence in merged:
+                    sequence.example = example_of_run(trajectory)
                     sequence.advantages = [self._weight(advantages[call]) for call in sequence.calls]
                     weights += sequence.advantages
                 sequences.extend(merged)

@@ -19,6 +19,7 @@ import msgspec
 from ...errors import InputError, TrainingRefused
 from ...escapes import read_json
 from ...types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
+from ..datasets.dynamics import example_of_run
 from ..loop import Context, Update
 from .batch import MergeCounts, Merged, MicroBatch, merge, parts
 from .epochs import kept_aside, learner_of, passes, starting
@@ -27,6 +28,7 @@ from .learner import Learner, Loss, cloning_loss
 from .local import LocalModels
 from .options import CloneOptions as CloneOptions
 from .options import DAggerOptions, STaROptions
+from .watching import Watched
 
 
 @dataclass(kw_only=True)
@@ -107,6 +109,8 @@ def choose(
             left_out["over_cap"] += 1
         else:
             digests.add(content)
+            for sequence in merged[0]:
+                sequence.example = example_of_run(trajectory)
             chosen_of[task] = chosen_of.get(task, 0) + 1
             chosen.append((task, merged))
     if not chosen:
@@ -213,10 +217,12 @@ async def clone(
     context: Context,
     *,
     guard: Guard | None = None,
+    key: str = "",
 ) -> dict[str, float]:
     """Train on these to the end; what was measured.
 
     Args:
+        key: of this training among those of one `improve`, under which its dynamics are recorded.
         guard: what must not be forgotten meanwhile.
 
     Raises:
@@ -232,7 +238,7 @@ async def clone(
     if guard is not None:
         guard.protect(learner)
         sequences = guard.mixed(sequences)
-    figures = await fit(learner, sequences, validation, options, context)
+    figures = await fit(learner, sequences, validation, options, context, key=key)
     return figures | {
         "trajectories": len(train),
         "validation_trajectories": len(held),
@@ -251,6 +257,7 @@ async def fit(
     context: Context,
     *,
     loss_of: Callable[[Sequence[MicroBatch]], Loss] = cloning_loss,
+    key: str = "",
 ) -> dict[str, float]:
     """Epochs over these sequences, until the validation loss rises or the last one is done."""
     by_unit: dict[int, list[Merged]] = {}
@@ -259,8 +266,11 @@ async def fit(
 
     def update(batch: list[int], rate: float) -> float:
         step_parts = parts([sequence for unit in batch for sequence in by_unit[unit]], options.part_tokens)
-        return learner.update(step_parts, loss_of(step_parts), rate=rate)[0]
+        loss = learner.update(step_parts, watched.reading(loss_of(step_parts)), rate=rate)[0]
+        watched.learned(len(batch))
+        return loss
 
+    watched = Watched(sequences, context.log, key)
     return await passes(
         learner,
         list(by_unit),
@@ -312,7 +322,7 @@ class FromBase(ABC, Generic[Recloning]):
         chosen, figures = self._chosen(groups, read_kept(context.folder, run.file))
         # From the base and not from `version`, which names the parent alone: errors of a round do not add up.
         learner = learner_of(self.models, msgspec.convert(run.base, Version), options)
-        figures |= await clone(learner, chosen, options, context)
+        figures |= await clone(learner, chosen, options, context, key=f"{run.round}/")
         meta: dict[str, Json] = {"method": self.name, "seed": options.seed, "round": run.round}
         checkpoint = learner.checkpoint(options.resource, context.folder, version.id, meta)
         run.round += 1

@@ -36,6 +36,8 @@ class Merged:
     """Of the targets: which step of the trajectory wrote it."""
     extra: dict[str, list[float]] = field(default_factory=dict)
     """Of the targets: whatever else a method keeps for each, such as returns."""
+    example: str = ""
+    """Digest of the example that it is of (`datasets.dynamics`), where its dynamics are recorded."""
 
 
 @dataclass(frozen=True, slots=True)

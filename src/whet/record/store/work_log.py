@@ -62,6 +62,17 @@ class Log:
     def __iter__(self) -> Iterator[str]:
         yield from self._stored | self._entries.keys()
 
+    @staticmethod
+    def entries(store: Store, kind: str) -> Iterator[tuple[str, Json]]:
+        """The name of the work, and the value, of all entries under `kind/`, as they were entered."""
+        rows = store.database.rows(
+            "SELECT key FROM states WHERE key > 'log/' AND key < 'log0' AND instr(key, ?) ORDER BY at, key",
+            [f"/{kind}/"],
+        )
+        # One by one: together they may be more than memory holds.
+        for (key,) in rows:
+            yield key.removeprefix("log/").partition(f"/{kind}/")[0], store.state(key)
+
     def get(self, key: str, default: Json = None) -> Json:
         """The entry under `key`, else `default`."""
         if key in self._entries:
