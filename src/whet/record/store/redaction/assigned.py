@@ -204,7 +204,7 @@ def listed_codes(text: str) -> Iterator[Place]:
 
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", pairs_of_owners, rf"(?:{_OWNER})(?:\s\w{{2,8}}\s\w{{2,12}})?(?:[\s:(]|：){{1,3}}[\w.@+-]{{2,32}}(?:\s?[/|,]\s?[^\s/|,]{{6}}|\s(?:and|und|dann|et|y|e)\s)|\d\.\d{{1,3}}[ (:,\]]{{1,3}}[\w.]{{2,16}}\s?[/|]\s?[^\s/]{{6}}"),
-    ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]{1,40}[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
+    ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]+[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
     ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)[^\n\\]{{0,60}}{LINE}"),
 )  # fmt: skip
 """Rule, what finds it, and its screen."""

@@ -3,7 +3,7 @@
 `rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
 log-probabilities spell the same text, so they go with it, and the trajectory is marked untrainable.
 
-The screens of all rules are a few automata over the bytes (RE2), so that text without secrets costs a few passes in
+The screens of all rules are two automata over the bytes (RE2), so that text without secrets costs two passes in
 linear time, however many rules there are.  A secret without a form or a name of its own is not found, unless the
 Redactor knows it (`know`); nor one inside compressed text, or one that a stream's chunks cut in two.
 """
@@ -47,12 +47,12 @@ BYTES.never_capture = True
 BYTES.log_errors = False
 # What RE2 keeps of the texts it has seen grows with every new one.  Where it is full too soon it gives up and walks ten
 # times slower, as it did on mail, code and what agents say while all screens were one automaton.
-BYTES.max_mem = 24 * 1024 * 1024
-AUTOMATA = 3
-"""That the screens which count letters are dealt out to: each of them multiplies the states of all others beside it."""
-_COUNTS = 20
-"""Letters from which on a screen counts as one of these."""
+BYTES.max_mem = 40 * 1024 * 1024
+_COUNTS = 40
+"""Letters from which on a screen that counts them has an automaton apart: it multiplies the states of all others."""
 _COUNTED = re.compile(rb"\{(?:\d{1,4},)?(\d{1,4}),?\}")
+_UNENDING = re.compile(rb"\][+*]")
+"""Of a screen that has no need to count, and multiplies them as well."""
 _NAMES, _VALUES = (
     ("name", "key", "header", "field", "variable", "Name", "Key"),
     ("value", "val", "content", "Value", "default", "defaultValue"),
@@ -176,8 +176,10 @@ class _Screen:
 
 
 def _counts(expression: bytes) -> bool:
-    """True of an expression that counts so many letters that an automaton has a state for each."""
-    return any(int(most) >= _COUNTS for most in _COUNTED.findall(expression))
+    """True of an expression that multiplies the states of all others in its automaton."""
+    return _UNENDING.search(expression) is not None or any(
+        int(most) >= _COUNTS for most in _COUNTED.findall(expression)
+    )
 
 
 class _Compiled:
@@ -191,10 +193,8 @@ class _Compiled:
         self.everywhere = len(self.screened) < len(self.patterns)
         # Rules may share a screen.
         expressions = list(dict.fromkeys(pattern.screening for pattern in self.screened))
-        counting = [one for one in expressions if _counts(one)]
-        dealt = [counting[first::AUTOMATA] for first in range(AUTOMATA)]
-        others = [one for one in expressions if not _counts(one)]
-        self._screens = [_Screen(some) for some in (others, *dealt) if some]
+        dealt = [[one for one in expressions if _counts(one) == counting] for counting in (False, True)]
+        self._screens = [_Screen(some) for some in dealt if some]
 
     def stopped(self, octets: bytes) -> bool:
         """True if a rule may match; False is certain."""
