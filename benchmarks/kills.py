@@ -303,7 +303,8 @@ def judge(path: Path, acknowledged: dict[str, set[str]]) -> tuple[Counter[str], 
             run
             for (run,) in rows("SELECT run FROM trajectories WHERE instr(body, CAST('\"rollout\":' AS BLOB))")
         )
-        released = Counter(reason for (reason,) in rows("SELECT reason FROM releases"))
+        # Behind the reason that was given stands what the release went ahead in spite of.
+        released = Counter(reason.partition(";")[0] for (reason,) in rows("SELECT reason FROM releases"))
         bundle = store.live()
         live = set() if bundle is None else {version.content for version in bundle.values()}
         chain = rows("SELECT id, previous FROM releases ORDER BY seq")

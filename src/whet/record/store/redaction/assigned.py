@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from .names import Named, entropy, genuine, random_looking, spelled
+from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, spelled
 from .places import machine_made, mixed, place
 from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
@@ -40,6 +40,9 @@ _ASSIGNED = (
 )
 _TOKEN = r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])"
 _UUID = re.compile(UUID)
+_FOURS = re.compile(r"[a-z]{4}(?:-[a-z]{4}){3}")
+"""A password for one application, as mail providers make them."""
+_ANYTHING = r"[A-Za-z0-9+/_=.~!@#%^*-]"
 _NUMBERED = re.compile(r"(?:[A-Z0-9]{4,6}-){2,7}[A-Z0-9]{4,6}")
 
 
@@ -78,6 +81,15 @@ def numbered(text: str) -> bool:
     """True of the number of a licence: groups of capitals and digits."""
     return (
         _NUMBERED.fullmatch(text) is not None and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
+    )
+
+
+def behind_a_name(text: str) -> bool:
+    """True of what is hardly anything but a secret."""
+    return (
+        (machine_made(text) and _UUID.fullmatch(text) is None)
+        or strong(text)
+        or _FOURS.fullmatch(text) is not None
     )
 
 
@@ -125,9 +137,11 @@ ASSIGNED: tuple[Named, ...] = (
     place("url-key", r"[?&;#](?i:code|ticket|invite|invitation|magic|confirm(?:ation)?|verify|verification|activation|reset|otp|jwt|assertion|t|k)=", r"(?P<secret>[A-Za-z0-9_~.+/=-]{20,2000})", changing,
           r"[?&;#](?i:code|ticket|invite|invitation|magic|confirm(?:ation)?|verify|verification|activation|reset|otp|jwt|assertion|t|k)=[^&#\s\"'<>\\]{8}"),
     # Commands that store what they are given, and those that take it without a switch for it.
-    place("command-password", _STORES, r"[ =][^\n|;]{0,120}?[\w.-]{1,60}=\\?[\"']?(?P<secret>[^\s\"'\\$<]{6,400})", opaque, rf"{_STORES}[ =]"),
+    place("command-password", _STORES, rf"[ =](?:[^\n|;]{{0,120}}?[\s=])??(?!(?:[A-Za-z0-9]{{1,40}}[_-]){{0,8}}(?i:{_HARMLESS_WORDS})=)[\w.-]{{1,60}}=\\?[\"']?(?P<secret>[^\s\"'\\$<]{{6,400}})", opaque, rf"{_STORES}[ =]"),
     place("command-password", r"\b(?:htpasswd\s-\w{0,4}n\w{0,4}\s\S{1,80}\s|snmp\w{2,12}\s(?:[^\n]{0,60}\s)?-[cAX]\s|wpa_passphrase\s\S{1,60}\s|smbpasswd\s[^\n]{0,60}\s)", r"\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{5,200})", opaque,
           r"htpasswd\s-|snmp\w{2,12}\s|wpa_passphrase\s|smbpasswd\s"),
+    # With whatever a language puts between a name and its value: signs, tags, and words such as `to` and `Some`.
+    place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}})(?![A-Za-z0-9(])", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
     # PASETO (paseto.io).
     place("paseto", r"v[1-4]\.(?:local|public)\.", r"(?P<secret>[A-Za-z0-9_-]{40,4000}(?:\.[A-Za-z0-9_-]{1,400})?)", genuine, r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{20}", before=r"(?<![A-Za-z0-9.])"),
 )  # fmt: skip
@@ -190,7 +204,7 @@ def listed_codes(text: str) -> Iterator[Place]:
 
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", pairs_of_owners, rf"(?:{_OWNER})(?:\s\w{{2,8}}\s\w{{2,12}})?(?:[\s:(]|：){{1,3}}[\w.@+-]{{2,32}}(?:\s?[/|,]\s?[^\s/|,]{{6}}|\s(?:and|und|dann|et|y|e)\s)|\d\.\d{{1,3}}[ (:,\]]{{1,3}}[\w.]{{2,16}}\s?[/|]\s?[^\s/]{{6}}"),
-    ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]{1,40}[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
+    ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]+[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
     ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)[^\n\\]{{0,60}}{LINE}"),
 )  # fmt: skip
 """Rule, what finds it, and its screen."""

@@ -146,7 +146,7 @@ _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
     r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
-    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
+    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?i:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 """The quote again, or the end of what was cut off."""
@@ -166,7 +166,7 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
         rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
-        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:value|val|stringValue|content|text)"
+        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:[Vv]alue|[Vv]al|stringValue|content|text)"
         rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters})|[\"'\\]{{1,4}}\s[\"'\\]{{1,4}}{letters})"
     )
 
@@ -225,9 +225,11 @@ _SECRETS = (
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
-    rf"consumer|deploy|hmac|client|pre-?shared|preshared|wep|storage|session|jwt|crypt|cipher|security|server|vault|bot|write|read|secure|product|activation|serial|functions?|ingest(?:ion)?|instrumentation|integration|personal|publish|merchant|project|wallet|data|cookie|backup|maps|bind|transfer|openai|anthropic|stripe|service(?:role|{_}role)?|unseal|recovery|stream|sdk|aes|ssh|sas|root|user|function|host){_}key|(?<![A-Za-z])wif|SharedAccessSignature"
+    rf"consumer|deploy|hmac|client|pre[- ]?shared|wep|storage|session|jwt|crypt|cipher|security|server|vault|bot|write|read|secure|product|activation|serial|functions?|ingest(?:ion)?|instrumentation|integration|personal|publish|merchant|project|wallet|data|cookie|backup|maps|bind|transfer|openai|anthropic|stripe|service(?:role|{_}role)?|unseal|recovery|stream|sdk|aes|ssh|sas|root|user|function|host){_}key|(?<![A-Za-z])wif|SharedAccessSignature"
 )
-_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
+KEYED = r"(?:secret|deploy|master|signing|encryption|hmac|account|auth|shared|service|admin|license|root|session)[_ -]?key"
+"""Keys that are secret, among those of `_KEYS` that stand at the head of a column."""
+_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|(?<![A-Za-z])(?-i:PAT)|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
 _CURSORS = "".join(
     rf"(?<!(?i:{word})[_. -])(?<!(?i:{word}))"
     for word in (
@@ -240,6 +242,16 @@ _CURSORS = "".join(
 _PAIRED = "|".join(
     seen_by_re2(words) for words in (_PASSWORDS, _SECRETS, _KEYS, _TOKENS, "authorization", "cookie")
 )
+_ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value))?"
+NAME_ENDS = rf"(?:(?<!(?i:public)[_-])(?i:{_PASSWORDS}|{_SECRETS}|{_KEYS})|{_CURSORS}(?i:{_TOKENS})){_ENDS}"
+"""The end of a secret's name."""
+NAMES_SEEN = rf"(?i:{'|'.join(map(_screened, (_PASSWORDS, _SECRETS, _KEYS, _TOKENS)))}){_ENDS}"
+"""The same for a screen."""
+BETWEEN = (
+    r"(?:[^\sA-Za-z0-9_.@\]-]|\]\s?[=:>]|\s(?:to|as)\s)[^A-Za-z0-9]{0,8}"
+    r"(?:(?:to|of|as|Some|Just|Ok|key|name|value|val|string|str|String|text|code|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})[^A-Za-z0-9]{1,6}){0,3}"
+)
+"""What programs and documents put between a name and its value."""
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
 
 NAMED = (

@@ -18,8 +18,8 @@ _WORDS = (
 )
 _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
-_BEYOND = spelled(
-    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelszó|parolă|(?:Ş|ş)ifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|(?:Κ|κ)ωδικός|密码|密碼|口令|"
+BEYOND = spelled(
+    "code d.accès|contraseña|hasł(?:o|a)|lösenord|jelsz(?:ó|av[a-z]{1,6})|parolă|(?:Ş|ş)ifre[a-z]{0,4}|slaptažodis|mật khẩu|(?:П|п)арол(?:ь|я|а)|(?:Κ|κ)ωδικός|密码|密碼|口令|"
     "パスワード|暗証番号|비밀번호|비번|패스워드|암호|كلمة (?:المرور|السر)|סיסמ(?:ה|ת)|पासवर्ड|รหัสผ่าน"
 )
 _KEYS = (
@@ -206,7 +206,7 @@ _TYPED = r"(?i:fill|type|send_?keys|input|input_text|set_?value|press_sequential
 _CREDENTIALS = r"creds|credentials|zugangsdaten|identifiants|credenciales|credenziali|user(?:name)?\s?[:/]\s?pass(?:word)?"
 _SIGNS = r"[0-9!#$%^&*+~@]"
 NEAR = rf"(?i:{_SEEN}|{_CREDENTIALS}|wi-?fi)[^\n]{{0,60}}{_SIGNS}"
-_NEAR_BEYOND = rf"(?i:{_BEYOND})[^\n]{{0,120}}{_SIGNS}"
+NEAR_BEYOND = rf"(?i:{BEYOND})[^\n]{{0,120}}{_SIGNS}"
 """The screen of whatever holds the word for a password in one of the languages: what follows needs a digit or a sign."""
 _SWITCHES = (
     r"\s(?:-[uUl]|--(?:user|login))[^\n]{0,120}\s-[pPw]|\s-[pPw][^\n]{0,120}\s(?:-[uUl]|--(?:user|login))"
@@ -247,7 +247,7 @@ PLACES = (
     place("api-key", rf"(?i:{_KEYS})", rf"(?!(?i:[_ -]?ids?)(?![a-z]))(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
            rf"(?i:{_KEYS})[^\n:=.,;!?<>{{}}\"\\]{{0,48}}[\s:=]{{1,3}}[\"'`*]{{0,3}}[A-Za-z0-9_+/.~=-]{{16}}"),
     place("code", _CODES, _CODE, short_code, rf"(?:{_CODES_SEEN})[^\n0-9]{{0,28}}[0-9]{{3}}"),
-    place("password", rf"(?i:{_BEYOND})", rf"[\"'\\]{{0,8}}(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, _NEAR_BEYOND, keys=rf"(?i:{_BEYOND})\Z"),
+    place("password", rf"(?i:{BEYOND})", rf"[\"'\\]{{0,8}}(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>{_CHOSEN}{{5,80}}?){_STOP}", mixed, NEAR_BEYOND, keys=rf"(?i:{BEYOND})\Z"),
     place("api-key", rf"(?i:{_KEYS_BEYOND})", rf"(?:{_SAID}{_LINK}|\s){_OPEN}(?P<secret>[A-Za-z0-9_+/.~=-]{{16,400}}){_STOP}", machine_made,
            rf"(?i:{_KEYS_BEYOND})[^\n]{{0,60}}[A-Za-z0-9_+/.~=-]{{16}}"),
     place("code", _CODES_BEYOND, _CODE, short_code, rf"(?:{_CODES_BEYOND})[^\n0-9]{{0,28}}[0-9]{{3}}"),

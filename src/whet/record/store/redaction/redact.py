@@ -3,7 +3,7 @@
 `rules.py` says what a secret is.  What matches a rule becomes `[redacted:<rule>]`.  Token ids and
 log-probabilities spell the same text, so they go with it, and the trajectory is marked untrainable.
 
-All rules together are one automaton over the bytes (RE2), so that text without secrets costs one pass in
+The screens of all rules are two automata over the bytes (RE2), so that text without secrets costs two passes in
 linear time, however many rules there are.  A secret without a form or a name of its own is not found, unless the
 Redactor knows it (`know`); nor one inside compressed text, or one that a stream's chunks cut in two.
 """
@@ -45,10 +45,14 @@ BYTES.encoding = re2.Options.Encoding.LATIN1
 BYTES.dot_nl = True
 BYTES.never_capture = True
 BYTES.log_errors = False
-# What RE2 keeps of the texts it has seen grows with every new one until it is full and begun anew: 14 MB of this, after
-# 60 MB of texts.  Where it is full too soon it gives up and walks ten times slower: of 24 MB on some texts of agents.
+# What RE2 keeps of the texts it has seen grows with every new one.  Where it is full too soon it gives up and walks ten
+# times slower, as it did on mail, code and what agents say while all screens were one automaton.
 BYTES.max_mem = 40 * 1024 * 1024
-NEVER = rb"\z."
+_COUNTS = 40
+"""Letters from which on a screen that counts them has an automaton apart: it multiplies the states of all others."""
+_COUNTED = re.compile(rb"\{(?:\d{1,4},)?(\d{1,4}),?\}")
+_UNENDING = re.compile(rb"\][+*]")
+"""Of a screen that has no need to count, and multiplies them as well."""
 _NAMES, _VALUES = (
     ("name", "key", "header", "field", "variable", "Name", "Key"),
     ("value", "val", "content", "Value", "default", "defaultValue"),
@@ -146,6 +150,38 @@ class _Pattern:
                 end = match.end()
 
 
+class _Screen:
+    """Some of the screens, as one automaton.
+
+    Args:
+        expressions: of RE2.
+    """
+
+    def __init__(self, expressions: Sequence[bytes]) -> None:
+        self._expressions = expressions
+        self.search = re2.compile(b"|".join(b"(?:%b)" % one for one in expressions), BYTES).search
+
+    @cached_property
+    def _set(self) -> Any:
+        """Tells the expressions apart; made for the first text that one of them finds something in."""
+        told_apart = re2.Set.SearchSet(BYTES)
+        for expression in self._expressions:
+            told_apart.Add(expression)
+        told_apart.Compile()
+        return told_apart
+
+    def which(self, octets: bytes) -> list[bytes]:
+        """The expressions that find something."""
+        return [self._expressions[index] for index in self._set.Match(octets) or ()]
+
+
+def _counts(expression: bytes) -> bool:
+    """True of an expression that multiplies the states of all others in its automaton."""
+    return _UNENDING.search(expression) is not None or any(
+        int(most) >= _COUNTS for most in _COUNTED.findall(expression)
+    )
+
+
 class _Compiled:
     """What Redactors of the same rules share: it takes time to make, and never changes."""
 
@@ -156,23 +192,23 @@ class _Compiled:
         # A rule without hints may match anywhere, so that no search can rule a text out.
         self.everywhere = len(self.screened) < len(self.patterns)
         # Rules may share a screen.
-        self._expressions = list(dict.fromkeys(pattern.screening for pattern in self.screened))
-        union = b"|".join(b"(?:%b)" % expression for expression in self._expressions)
-        self.screen = re2.compile(union or NEVER, BYTES)
+        expressions = list(dict.fromkeys(pattern.screening for pattern in self.screened))
+        dealt = [[one for one in expressions if _counts(one) == counting] for counting in (False, True)]
+        self._screens = [_Screen(some) for some in dealt if some]
 
-    @cached_property
-    def _which(self) -> Any:
-        """Tells which screens a text was stopped by; made for the first that is."""
-        which = re2.Set.SearchSet(BYTES)
-        for expression in self._expressions:
-            which.Add(expression)
-        which.Compile()
-        return which
+    def stopped(self, octets: bytes) -> bool:
+        """True if a rule may match; False is certain."""
+        return any(screen.search(octets) is not None for screen in self._screens)
 
     def hit(self, octets: bytes) -> set[_Pattern]:
-        """The rules that a text was stopped by."""
-        screens = {self._expressions[index] for index in self._which.Match(octets) or ()}
-        return {pattern for pattern in self.screened if pattern.screening in screens}
+        """The rules that may match."""
+        expressions = {
+            expression
+            for screen in self._screens
+            if screen.search(octets)
+            for expression in screen.which(octets)
+        }
+        return {pattern for pattern in self.screened if pattern.screening in expressions}
 
 
 _compiled = lru_cache(maxsize=16)(_Compiled)
@@ -186,7 +222,6 @@ class Redactor:
         compiled = self._compiled = _compiled(self.rules)
         self._patterns, self._keys = compiled.patterns, compiled.keys
         self._everywhere = compiled.everywhere
-        self._screen = compiled.screen
         self._known = KnownSecrets()
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -345,16 +380,16 @@ class Redactor:
         return self._suspicious(data) or (encoding.endswith("json") and _ESCAPED.search(data) is not None)
 
     def _suspicious(self, data: bytes) -> bool:
-        return self._everywhere or self._screen.search(data) is not None or bool(self._known.within(data))
+        return self._everywhere or self._compiled.stopped(data) or bool(self._known.within(data))
 
     def _text(self, text: str, matches: Counter[str]) -> str:
         for spelling in self._known.within(text):
             matches[KNOWN] += text.count(spelling)
             text = text.replace(spelling, MARK.format(KNOWN))
         octets = text.encode("utf-8", "surrogatepass")
-        if not self._everywhere and self._screen.search(octets) is None:
-            return text
         hit = self._compiled.hit(octets)
+        if not hit and not self._everywhere:
+            return text
         for pattern in self._patterns:
             if pattern in hit or not pattern.rule.screening:
                 text = pattern.sub(text, matches)

@@ -11,8 +11,8 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 
-from .names import Named, random_looking, told
-from .places import NEAR, argument, machine_made, mixed, place, short_code
+from .names import KEYED, Named, random_looking, told
+from .places import BEYOND, NEAR, NEAR_BEYOND, argument, machine_made, mixed, place, short_code
 from .vendors import UUID
 
 _PASSWORD = r"pass(?:word|wd|phrase|code|wort)?|pwd"
@@ -69,6 +69,11 @@ def key_half(text: str) -> bool:
     return len(text) >= 40 and random_looking("".join(text.split()))
 
 
+def _joins(text: str) -> bool:
+    """True of the key of a network, which may be digits alone."""
+    return any(map(str.isdigit, text)) and len(set(text)) > 3
+
+
 FIELD = re.compile(rf"(?i)(?:{_PASSWORD})(?![a-z])")
 """Names of fields that a password is typed into."""
 _ENCODED = rf"(?i:key|token|secret|signature|sig|auth|{_PASSWORD})%3[Dd]"
@@ -109,6 +114,13 @@ STRUCTURES: tuple[Named, ...] = (
     # A literal that a machine made, where a client is set up.
     place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
           r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
+    # The value before the name; what a network is joined with; what a command reads.
+    place("api-key", r"(?i:\"value\\{0,7}\"\s?:\s?\\{0,7}\")", rf"(?P<secret>[^\s\"'\\]{{6,400}})\\{{0,7}}\"\s?,\s{{0,9}}\\{{0,7}}\"(?:name|key|Name|Key)\\{{0,7}}\"\s?:\s?\\{{0,7}}\"[\w./:-]{{0,60}}?(?i:{_WORD}|{KEYED}){QUOTE}", opaque,
+          r"(?i:value)[\"\\]+\s?:\s?[\"\\]+[^\s\"'\\]+[\"\\]+\s?,\s*[\"\\]+(?:[Nn]ame|[Kk]ey)[\"\\]+\s?:\s?[\"\\]+[^\"\\]*(?i:passw|pwd|secret|token|key)"),
+    place("password", r"\bWIFI:", r"(?:[STH]:[^;\n]{0,60};){0,3}P:(?P<secret>[^;\n]{4,80});", told, r"WIFI:[STHP]:"),
+    place("password", r"(?i:(?:wlan|wi-?fi|netzwerk|network|réseau|red)[ -]?(?:schl(?:ü|\\u00fc)ssel|security key|key|schluessel))", r"[\"'\\]{0,4}\s?[:=]\s?(?P<secret>[A-Za-z0-9]{8,64})", _joins, r"(?i:wlan|wi-?fi|netzwerk|network)[ -]?(?i:schl|key|security key)[^\s:=]{0,16}\s?[:=]\s?[A-Za-z0-9]{8}"),
+    place("password", r"(?:\A|[\r\n>]|\\n)\s?PASS ", rf"(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\r\n>]|\\n)\s?PASS [^\s]{5}"),
+    place("command-password", r"(?i:\b\w{0,12}passw?d?\s?<<<\s?)", rf"(?:{QUOTE})?(?P<secret>[^\s\"'\\:$]{{5,200}})", argument, r"(?i:passw?d?)\s?<<<"),
     # A user with a password in one word.
     place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){QUOTE}?\s?[:=]\s?(?:{QUOTE})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
@@ -137,12 +149,13 @@ STRUCTURES: tuple[Named, ...] = (
 
 _NEARBY = 48
 _ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
+_BEYOND_ASKED = re.compile(f"(?i){BEYOND}")
 TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
 """Of selectors, handles, variables and paths."""
 _PIECE = re.compile(rf"(?<!{OPAQUE}){OPAQUE}{{6,64}}(?!{OPAQUE})")
-_NAMED = re.compile(rf"(?i){_WORD}")
-_HEAD = re.compile(rf"(?i)[\\w .-]{{0,30}}?(?:{_WORD})")
+_NAMED = re.compile(rf"(?i){_WORD}|{KEYED}|\bpat\b")
+_HEAD = re.compile(rf"(?i)[\w .-]{{0,30}}?(?:(?:{_WORD}|{KEYED})(?:_base)?|pat)")
 _SEPARATORS = "\t|;,"
 _RULED = re.compile(r"[\s|:+=-]*")
 _DOCUMENT = re.compile(r"(?m)^---")
@@ -224,6 +237,18 @@ def near_a_word(text: str) -> Iterator[Place]:
             )
 
 
+def near_a_word_beyond(text: str) -> Iterator[Place]:
+    """What may be a password behind a word for one in letters beyond ASCII, which its own are not."""
+    for word in _BEYOND_ASKED.finditer(text):
+        end = text.find("\n", word.end(), word.end() + _NEARBY)
+        end = min(len(text), word.end() + _NEARBY) if end < 0 else end
+        yield from (
+            match.span()
+            for match in _PIECE.finditer(text, word.end(), end)
+            if match[0][0] not in _MARKS and match[0].isascii() and mixed(match[0])
+        )
+
+
 def entries_of_secrets(text: str) -> Iterator[Place]:
     """The values in the manifests of Kubernetes' Secrets, whatever their names."""
     begin = 0
@@ -256,8 +281,13 @@ def private_members(text: str) -> Iterator[Place]:
 
 
 FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
-    ("password", cells_of_tables, rf"(?i:{_WORD})[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])"),
+    (
+        "password",
+        cells_of_tables,
+        rf"(?i:(?:{_WORD}|{KEYED})(?:_base)?|[^A-Za-z]pat)[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])",
+    ),
     ("password", near_a_word, NEAR),
+    ("password", near_a_word_beyond, NEAR_BEYOND),
     ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
     ("private-key", private_members, r"kty[\\\"']"),
 )
