@@ -203,8 +203,8 @@ def test_a_repair_that_another_one_was_proven_for_does_not_ship(trial: Trial, fi
     assert trial.shipped() == {"years"}
     assert trial.told("chatter")["changed"] == 0
     assert "left out, for it adds nothing" in str(trial.told("chatter")["sentence"])
-    assert trial.told("years")["changed"] == trial.told("years")["asked"] == 24
-    assert trial.told("years")["own"] == 24
+    assert trial.told("years")["changed"] == trial.told("years")["asked"] == 16
+    assert trial.told("years")["own"] == 16
     live = trial.store.live()
     assert live is not None
     assert set(live.ids) == {"desk.UNITS"}
@@ -223,7 +223,7 @@ def test_two_repairs_that_mend_only_together_both_ship(trial: Trial) -> None:
     trial.ask(160, likes=three_years)
     trial.look()
     assert trial.shipped() == {"years", "count"}
-    assert trial.told("count")["own"] == 24, "without it another number of years is said"
+    assert trial.told("count")["own"] == 16, "without it another number of years is said"
 
 
 def test_two_that_mend_only_together_and_by_words_alone_are_tried_one_by_one_and_then_as_one(
@@ -255,7 +255,7 @@ def test_what_rewords_every_answer_is_told_from_what_mends_them(trial: Trial) ->
         if not trial.next_trial():
             break
     assert trial.shipped() == {"years"}
-    assert trial.told("words")["changed"] == 24
+    assert trial.told("words")["changed"] == 16
     assert "not shown to be its own doing" in str(trial.told("words")["sentence"])
 
 
@@ -288,7 +288,7 @@ def test_a_process_that_is_killed_in_it_pays_for_no_answer_twice(trial: Trial) -
     work = {name: trial.work(name) for name in ("chatter", "years")}
     trial.look()
     spent = trial.pilot().night.recorded["rollouts"]
-    assert before < spent <= before + 2 * 3 * 24
+    assert before < spent <= before + 2 * 4 * 16
     # As if its row had not been written.
     name = "chatter"
     trial.store.put_state(f"autopilot/work/{name}", work[name])

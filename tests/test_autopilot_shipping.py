@@ -314,6 +314,43 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     assert bool(told.relapse) is not lasts
 
 
+def test_a_repair_that_the_source_has_lost_is_missed_though_a_later_trial_still_has_it(
+    bench: Workshop,
+) -> None:
+    soil, cancel = route(bench, "soil"), route(bench, "cancel")
+    began = 1_000.0
+
+    def asked(number: int, question: str, at: float, liked: bool, **versions: str) -> Trajectory:
+        id = f"{question[:9]}-{number}-{at:.0f}"
+        note = Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=at)
+        task = Task(instruction=question)
+        return Trajectory(id=id, task=task, started=at, versions=versions, feedback=(note,))
+
+    before = [asked(n, f"Which soil does plant {n} like?", began + n, False) for n in range(40)]
+    before += [asked(n, f"Where is order {n}?", began + n, True) for n in range(200)]
+    bench.store.put(*before)
+    shown = {"shown": [run.id for run in before[:20]], "traffic": 1 / 6, "as_of": began + 300}
+    stand(bench, soil, **{**work(bench, soil), **shown})
+    begin(bench, soil)
+    shipped(bench, soil)
+    stand(bench, soil, **{**work(bench, soil), "effect": 0.8, "before": 0.9})
+    bench.store.put_state("autopilot/trial", {**(bench.store.state("autopilot/trial") or {}), "ended": True})
+    begin(bench, cancel)
+    trial = bench.store.bundle(dict(bench.store.state("autopilot/trial") or {})["bundle"]).ids
+    (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, soil)["release"]]
+    since = [
+        asked(n, f"Which soil does plant {n} like?", at + 1 + n, n % 2 == 0, **(trial if n % 2 == 0 else {}))
+        for n in range(120)
+    ]
+    bench.store.put(*since)
+    later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: at + 1_000))
+    told = later.since_live(work(bench, soil))
+    assert told is not None
+    assert "100% of the newest" in told.relapse
+    both = LiveRepair(told.before, told.effect, [n % 2 == 0 for n in range(120)])
+    assert not both.relapse, "the control: with the trial's thumbs half of its effect is there"
+
+
 def test_a_repair_that_has_been_live_for_long_keeps_its_part_and_stays(
     bench: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from ..types import Bundle, Fault, Json, Trajectory, digest
 from .trial import AgentSource
 from .work import Workshop
 
-QUESTIONS = 24
+QUESTIONS = 16
 """Questions of its part by which it is seen what a repair does by itself."""
 _FEWEST = 8
 """Questions that both sides answered, below which nothing is said."""
@@ -151,7 +151,6 @@ class LeaveOneOut:
         """
         bench = self.workshop
         rest = [id for id in self.tried if id not in issues]
-        programs = [self._program(()), self._program(rest), self._program(self.tried), self._as_served()]
         # A process of the sandbox for each piece of code that an agent has in it, and all of them at once.
         pool = Pool(workers=1 + sum(piece.code for piece in self._agent.pieces))
         network = Networked(
@@ -167,23 +166,29 @@ class LeaveOneOut:
         asked = dict(list(inputs.items())[:QUESTIONS])
         # A prompt words all answers anew, and which of the new words mend something no text tells.
         worded = any(self.tried[id]["learner"] == PieceKind.PROMPT for id in rest)
-        answers: list[dict[str, str]] = []
+        sides = {
+            "without": self._program(rest),
+            "with": self._program(self.tried),
+            "served": self._as_served(),
+        }
+        answers: dict[str, dict[str, str]] = {}
         try:
-            for program in programs:
+            for side, program in sides.items():
                 # One side after the other, a process each; what one could not answer nobody else is asked.
-                answers.append(await self._answers(network, program, asked))
-                asked = {key: each for key, each in asked.items() if key in answers[-1]}
+                answers[side] = await self._answers(network, program, asked)
+                asked = {key: each for key, each in asked.items() if key in answers[side]}
+            without, with_it, served = answers.values()
+            changed = [key for key in asked if _plain(with_it[key]) != _plain(without[key])]
+            # What was decided against since has no part in it.
+            stand = [key for key in changed if _alike(with_it[key], served[key], worded=worded)]
+            others = [key for key in stand if not says_the_same(without[key], with_it[key])]
+            # Where it is only worded otherwise, who else changes it has to be known.
+            reworded = {key: asked[key] for key in stand if key not in others}
+            live = await self._answers(network, self._program(()), reworded)
         finally:
             pool.close()
-        live, without, with_it, served = answers
-        changed = [key for key in asked if _plain(with_it[key]) != _plain(without[key])]
-        own = 0
-        for key in changed:
-            # What was decided against since has no part in it.
-            stands = _alike(with_it[key], served[key], worded=worded)
-            other = not says_the_same(without[key], with_it[key])
-            own += stands and (other or _alike(without[key], live[key], worded=worded))
-        return OwnShare(len(asked), len(changed), own)
+        alike = [key for key in live if _alike(without[key], live[key], worded=worded)]
+        return OwnShare(len(asked), len(changed), len(others) + len(alike))
 
     def _input(self, run: Trajectory) -> Json:
         """What the entry is called with: the question, and who asks where it wants to know."""

@@ -21,6 +21,7 @@ from ..models.base import Model
 from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
+from ..record.store.releases import Release, Stage
 from ..ship.issues.finding import NEWEST
 from ..ship.issues.marks import ENDED, ERROR
 from ..ship.issues.weak_part import unreached
@@ -150,16 +151,31 @@ class Workshop:
         return self._held[key]
 
     def since_live(self, work: dict[str, Any]) -> LiveRepair | None:
-        """What people say of a repair's part of the traffic since it went live; None where no trial proved it."""
-        began = [release.at for release in self.store.release_log() if release.id == work["release"]]
+        """What people say of a repair's part of the traffic since it went live; None where no trial proved it.
+
+        Of what is live alone: the copy of a later trial has the repair also where the source has lost it.
+        """
+        log = self.store.release_log()
+        began = [release.at for release in log if release.id == work["release"]]
         # Of the trial, and not counted again: the runs of then may have left what is read.
         if not began or "effect" not in work or "before" not in work:
             return None
         part = self.slice(work, self.runs(work["as_of"]))
-        since = part.runs(run for run in self.runs(self.night.now) if run.started > began[0])
+        tried = self._tried(log)
+        since = part.runs(
+            run
+            for run in self.runs(self.night.now)
+            if run.started > began[0] and tried.isdisjoint(run.versions.values())
+        )
         since.sort(key=lambda run: run.started)
         liked = [liked for run in since if (liked := liked_of(run)) is not None]
         return LiveRepair(work["before"], work["effect"], liked)
+
+    def _tried(self, log: Sequence[Release]) -> set[str]:
+        """Ids of Versions that were on trial and never live."""
+        candidates = {entry.candidate for entry in log if entry.stage is Stage.CANARY}
+        tried = {id for candidate in candidates for id in self.store.bundle(candidate).ids.values()}
+        return tried.difference(*(entry.bundle.ids.values() for entry in log if entry.stage is Stage.LIVE))
 
     def shipped(self, *, but: str = "") -> list[dict[str, Any]]:
         """The work on repairs that are live, in the order in which they went live.
