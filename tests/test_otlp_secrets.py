@@ -228,7 +228,7 @@ def test_every_rule_has_a_screen() -> None:
 
 def test_text_of_every_kind_is_walked_over_at_the_speed_of_what_was_seen_before() -> None:
     """An automaton of all screens would be full of states and walk ten times slower."""
-    texts = [path.read_bytes() for path in sorted(Path(whet.__file__).parent.rglob("*.py"))][:150]
+    texts = [path.read_bytes() for path in sorted(Path(whet.__file__).parent.rglob("*.py"))][:300]
     redactor = Redactor()
     screens = {pattern.screening for pattern in redactor._compiled.screened}
     one = re2.compile(b"|".join(b"(?:%b)" % screen for screen in screens), BYTES)
@@ -240,6 +240,8 @@ def test_text_of_every_kind_is_walked_over_at_the_speed_of_what_was_seen_before(
                 look(text[start : start + 4096])
         return time.thread_time() - began
 
+    for look in (one.search, redactor._compiled.stopped):
+        seconds(look)
     assert seconds(one.search) > 2 * seconds(redactor._compiled.stopped)
 
 
