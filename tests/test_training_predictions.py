@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from whet.learn.training import huggingface
+from whet.learn.training import huggingface, predictions
 from whet.learn.training.batch import Merged, parts
 from whet.learn.training.model import ModelOptions, build, to_transformers
 from whet.learn.training.network import predict
@@ -49,19 +49,37 @@ def test_pieces_give_the_values_and_gradients_of_the_whole(bias, rows, temperatu
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("entropies", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_a_gpu_compiles_is_traced_whole_and_gives_the_same(entropies, dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(TARGETS, VOCABULARY, generator=generator).to(dtype)
+    targets, by_chosen, by_entropy = part_of().targets, torch.linspace(-1, 2, TARGETS), torch.ones(TARGETS)
+    read, gradient = (  # traced and differentiated as a GPU's compiler has it, without its code
+        torch.compile(function.__wrapped__, backend="aot_eager", fullgraph=True)
+        for function in (predictions._read, predictions._gradient)
+    )
+    expected = predictions._read(logits, targets, 0.7, entropies)
+    found = read(logits, targets, 0.7, entropies)
+    torch.testing.assert_close(found, expected)
+    slopes = (by_chosen, by_entropy if entropies else None)
+    given = (logits, targets, 0.7, expected[1], expected[2], *slopes)
+    torch.testing.assert_close(gradient(*given), predictions._gradient(*given))
+
+
 def test_frozen_output_layers_get_no_gradient_and_hand_it_on():
     states, weight = tensors(bias=False)
-    predictions = Predictions(Output(states, weight.detach()), part_of(), piece=VOCABULARY)
-    predictions.chosen.sum().backward()
+    frozen = Predictions(Output(states, weight.detach()), part_of(), piece=VOCABULARY)
+    frozen.chosen.sum().backward()
     assert states.grad.abs().sum() > 0
     assert weight.grad is None
 
 
 def test_a_uniform_policy_has_the_logarithm_of_its_choices_as_entropy():
     output = Output(torch.ones(TARGETS, HIDDEN), torch.zeros(VOCABULARY, HIDDEN))
-    predictions = Predictions(output, part_of())
-    assert predictions.entropy.tolist() == pytest.approx([math.log(VOCABULARY)] * TARGETS)
-    assert predictions.chosen.tolist() == pytest.approx([-math.log(VOCABULARY)] * TARGETS)
+    uniform = Predictions(output, part_of())
+    assert uniform.entropy.tolist() == pytest.approx([math.log(VOCABULARY)] * TARGETS)
+    assert uniform.chosen.tolist() == pytest.approx([-math.log(VOCABULARY)] * TARGETS)
 
 
 def test_divergence_is_exact_in_pieces():

@@ -30,7 +30,7 @@ def on_gpu(function: Callable[P, R]) -> Callable[P, R]:
         try:
             out: R = fastest(*arguments, **settings)
             return out
-        except torch.OutOfMemoryError:
+        except torch.cuda.OutOfMemoryError:
             raise
         except Exception as error:  # compilers fail in many ways
             kept["fastest"] = function
