@@ -383,10 +383,10 @@ def _call(
         return trace
 
     given = json.dumps(inputs)
-    signal.signal(signal.SIGALRM, _too_long)
+    signal.signal(signal.SIGVTALRM, _too_long)
     try:
         # Again and again: a destructor that it interrupts swallows it. The outer clause hears one that comes late.
-        signal.setitimer(signal.ITIMER_REAL, _SECONDS, _SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, _SECONDS)
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(None):
                 warnings.simplefilter("ignore")
@@ -394,7 +394,7 @@ def _call(
                 answers = [function(**copy.deepcopy(inputs)) for _ in range(2)]
         finally:
             sys.settrace(None)
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         answer, again = (json.dumps(value, allow_nan=False) for value in answers)
         # No tuple and no key that is a number, which come back as something else.
         plain = json.loads(answer) == answers[0] and len(answer) < 2000

@@ -261,7 +261,8 @@ class _Told(Predictions):
 
     def __init__(self, chosen: Tensor, part: MicroBatch) -> None:
         super().__init__(Output(chosen.detach().unsqueeze(1), logits=chosen.detach().unsqueeze(1)), part)
-        self._both = chosen, -chosen.detach()  # an unbiased estimate: the targets were drawn from it
+        self._chosen = chosen
+        self._entropy = -chosen.detach()  # an unbiased estimate: the targets were drawn from it
 
 
 def _refuse(loss: Any, temperature: float) -> None:
