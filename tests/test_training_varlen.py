@@ -74,8 +74,20 @@ def test_a_processor_and_float32_have_bands():
         assert not varlen.usable(torch.zeros(1, 4, 16, dtype=dtype), torch.zeros(1, 2, 16, dtype=dtype))
 
 
-def test_torch_is_told_that_attention_is_causal():
-    assert varlen._settings().items() & {("window_size", (-1, 0)), ("is_causal", True)}
+def test_each_torch_is_told_in_its_own_words():
+    first = {"query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k", "return_aux"}
+    assert varlen.settings_of(first | {"is_causal"}, 0.3) == {"is_causal": True}  # 2.10
+    later = first | {"window_size", "scale"}
+    assert varlen.settings_of(later, 0.3) == {"window_size": (-1, 0), "scale": 0.3}  # 2.11
+    assert varlen.settings_of(later | {"enable_gqa"}, None) == {"window_size": (-1, 0), "enable_gqa": True}
+    assert {"window_size", "is_causal"} & varlen._known, "a torch with words of its own"
+
+
+def test_a_kernel_that_does_not_hear_the_scale_is_found_out():
+    def deaf(q, k, v, entries, scale):
+        return one_by_one(q, k, v, entries, None)
+
+    assert not varlen.agrees(deaf, torch.device("cpu"), torch.bfloat16, width=16, heads=4, groups=2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs a GPU")

@@ -179,14 +179,21 @@ def beyond(differences: Sequence[float]) -> tuple[float, float]:
     return mean - half, mean + half
 
 
+def absent(name: str, data: Path) -> Noted | None:
+    """What is noted of a set whose data are not there; None where they are."""
+    try:
+        SETS[name](data, 0)
+    except AbsentData as error:
+        return Noted(name, lines={"its data are there": False}, said=str(error))
+    return None
+
+
 def measure(data: Path, folder: Path) -> list[Noted]:
     """Every set, over the seeds; and the tables without a wrong label, of which none may be found."""
     noted = []
     for name, read in SETS.items():
-        try:
-            read(data, 0)
-        except AbsentData as error:
-            noted.append(Noted(name, lines={"its data are there": False}, said=str(error)))
+        if gone := absent(name, data):
+            noted.append(gone)
             continue
         labels, repeats, gains, by_chance, false, most = [], [], [], [], [], []
         others: list[tuple[float, float]] = []

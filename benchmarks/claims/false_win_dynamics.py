@@ -19,8 +19,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from data_rows import AbsentData
-from false_win_data import SETS, Pairs, found, planted, shares
+from false_win_data import SETS, Pairs, absent, found, planted, shares
 from newcomers_shell import Noted
 
 import whet
@@ -48,11 +47,9 @@ def measure(data: Path, folder: Path) -> list[Noted]:
     """Both sets fitted, and the databases tried, over the seeds."""
     torch.set_num_threads(1)
     noted = []
-    for name, read in SETS.items():
-        try:
-            read(data, 0)
-        except AbsentData as error:
-            noted.append(Noted(name, lines={"its data are there": False}, said=str(error)))
+    for name in SETS:
+        if gone := absent(name, data):
+            noted.append(gone)
             continue
         noted.append(_fitted(name, data, folder / name))
         if name == "databases":

@@ -12,7 +12,7 @@ weight and token, 4 where factors alone are trained; recomputation is not counte
 
 A row is one text, a method and its options: "sft", "grpo --lora-rank 16 --length 32768", "sft --recompute" (ours alone
 can be told; TRL always does), "sample" (64 tokens after the first quarter of each sequence, beside transformers'
-`generate`).  Without one the rows are those of ROWS.
+`generate`), "attention" (of one layer, forward and backward; TRL's side is torch's own over each whole sequence).  Without one the rows are those of ROWS.
 
 The weights are drawn on the device.  To compare losses of two devices keep them: `--model FOLDER` writes them there,
 or takes those that are there; WHET_DEVICE=cpu computes on the processor.
@@ -74,6 +74,7 @@ ROWS = (
     "sft --lora-rank 16 --recompute --part-tokens 8192",
     "sft --lora-rank 16 --four-bit",
     "sample",
+    "attention",
 )
 
 
@@ -111,6 +112,23 @@ def written(folder: Path, shape: str, length: int) -> None:
     model.save_pretrained(folder)
 
 
+def drawn(shape: str, places: tuple[int, ...]) -> list[Any]:
+    """Queries, keys and values of one layer of a shape, with these places before heads and width."""
+    import torch
+
+    sizes = SHAPES[shape]
+    width = sizes["hidden_size"] // sizes["num_attention_heads"]
+    settings: dict[str, Any] = {"requires_grad": True, "device": "cuda" if cuda() else "cpu"}
+    settings["dtype"] = torch.bfloat16 if cuda() else torch.float32
+    heads = (sizes["num_attention_heads"], *[sizes["num_key_value_heads"]] * 2)
+    return [torch.randn((*places, count, width), **settings) for count in heads]
+
+
+def backward(attended: Any) -> None:
+    """The backward pass of what was attended to."""
+    attended.float().sum().backward()
+
+
 def ours(folder: Path, given: argparse.Namespace, place: Path) -> Any:
     """A step of whet's learner, its tokens and the bytes that were planned."""
     from whet.learn.training import network
@@ -120,11 +138,20 @@ def ours(folder: Path, given: argparse.Namespace, place: Path) -> Any:
     from whet.learn.training.learner import Learner, cloning_loss
     from whet.learn.training.local import LocalModels, adopted
     from whet.learn.training.options import LORA_TARGETS, GRPOOptions, OptimOptions, SFTOptions
+    from whet.learn.training.packed_attention import along
+    from whet.learn.training.packing import plan
     from whet.learn.training.planning import planned, sizes_of
     from whet.learn.training.policy_gradient import PolicyLoss
     from whet.learn.training.sampler import Sampler
     from whet.types import new_id
 
+    if given.method == "attention":
+        rows = sequences(SHAPES[given.shape]["vocab_size"], given.length, given.tokens)
+        layout = plan(rows, [range(len(row)) for row in rows])
+        q, k, v = drawn(given.shape, (len(layout.ids),))
+        layout = layout.to(q.device)
+        attend = along(q, k)
+        return lambda: backward(attend(layout, q, k, v)), sum(map(len, rows)), None
     lora = LoRAOptions(rank=given.lora_rank) if given.lora_rank else None
     models = LocalModels(compute=ComputeOptions(four_bit=given.four_bit, recompute=given.recompute or None))
     version = adopted("policy", folder, place / new_id(), lora=lora)
@@ -189,6 +216,11 @@ def theirs(folder: Path, given: argparse.Namespace, place: Path) -> Any:
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     warnings.filterwarnings("ignore")
+    if given.method == "attention":
+        rows = sequences(SHAPES[given.shape]["vocab_size"], given.length, given.tokens)
+        q, k, v = (one.transpose(1, 2) for one in drawn(given.shape, (len(rows), given.length)))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return lambda: backward(attend(q, k, v, is_causal=True, enable_gqa=True)), sum(map(len, rows)), None
     device = "cuda" if cuda() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     loading: dict[str, Any] = {"dtype": dtype}
@@ -341,7 +373,7 @@ def inside(side: str, folder: Path, rows: list[argparse.Namespace]) -> None:
 def row_of(text: str) -> argparse.Namespace:
     """A row's method and options."""
     parser = argparse.ArgumentParser(prog="a row")
-    parser.add_argument("method", choices=("sft", "grpo", "sample"))
+    parser.add_argument("method", choices=("sft", "grpo", "sample", "attention"))
     parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--four-bit", action="store_true", help="frozen weights in NF4; with --lora-rank")
     parser.add_argument("--recompute", action="store_true", help="ours: whether or not there is room")
@@ -394,7 +426,7 @@ def main() -> int:
     for text, row, mine, their in zip(texts, rows, *sides, strict=True):
         for side in (mine, their):
             side["tokens_per_second"] = side["tokens"] / side["seconds"]
-            if given.tflops and row.method != "sample":
+            if given.tflops and row.method in ("sft", "grpo"):
                 each = (4 if row.lora_rank else 6) * weights
                 side["utilisation"] = each * side["tokens_per_second"] / (given.tflops * 1e12)
         ratios = {name: mine[name] / their[name] for name in ("seconds", "peak_gb")}

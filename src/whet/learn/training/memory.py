@@ -17,6 +17,8 @@ from typing import Any
 
 _PIECE_ON_CPU, _PIECE = 1 << 24, 1 << 28
 """Logits held at once.  A GPU takes more: each piece adds to a gradient of the whole output layer."""
+STEPPED_TOGETHER = 1 << 22
+"""Elements that go through a step of AdamW at once: few calls for many small tensors, short copies of large ones."""
 WORTH_KEEPING = 4_096
 """Tokens of a part below which a GPU idles: rather than shorter parts, activations are computed again."""
 SMALLEST, LARGEST = 256, 16_384
@@ -121,9 +123,8 @@ def layer_bytes(shape: NetworkShape, tokens: int, *, length: int = 512, adapted:
     # Of each of the two norms: its input, the normalised input, the output; the first in float32 whatever the dtype.
     # Beside factors the norms are frozen, and keep no normalised input for a gradient of their weight.  On a GPU
     # torch's kernel keeps its input and no more (`norms.py`).
-    norms = 2 * shape.hidden * ((1 if adapted else 2) * shape.dtype_bytes + 4)
-    if not shape.on_cpu:
-        norms = 2 * shape.hidden * 2 * shape.dtype_bytes
+    kept_of_norm = (1 if adapted else 2) * shape.dtype_bytes + 4 if shape.on_cpu else 2 * shape.dtype_bytes
+    norms = 2 * shape.hidden * kept_of_norm
     blocks = max(1, -(-length // _ATTENTION_BLOCK)) if shape.on_cpu else 1
     copies = 1.0 + ((blocks + 1) / 2 - 1 / blocks if blocks > 1 else 0.0)
     # Queries once rotated, the attended values, and these again as the input of the output projection.

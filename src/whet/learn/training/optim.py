@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ...errors import InputError
 from . import sharding
+from .memory import STEPPED_TOGETHER
 from .options import OptimOptions as OptimOptions
 
 
@@ -41,8 +42,6 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 _NOT_HIDDEN = ("embed", "head", "lora_")
-_TOGETHER = 1 << 22
-"""Elements that go through a step of AdamW at once: few calls for many small tensors, short copies of large ones."""
 
 
 class MuonAdamW:
@@ -187,12 +186,12 @@ class MuonAdamW:
 
 
 def _groups(names: Sequence[str], weights: Mapping[str, nn.Parameter]) -> list[list[str]]:
-    """Names whose tensors go through a step together: on one device, no more than `_TOGETHER` elements of several."""
+    """Names whose tensors go through a step together: on one device, of several at most STEPPED_TOGETHER elements."""
     groups: dict[torch.device, list[list[str]]] = {}
     sizes: dict[torch.device, int] = {}
     for name in names:
         device, count = weights[name].device, sharding.own(weights[name].data).numel()
-        if device not in groups or sizes[device] + count > _TOGETHER:
+        if device not in groups or sizes[device] + count > STEPPED_TOGETHER:
             groups.setdefault(device, []).append([])
             sizes[device] = 0
         groups[device][-1].append(name)

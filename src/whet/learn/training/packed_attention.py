@@ -56,10 +56,10 @@ def _forward(
         attended = whet_view.attend(module.layer_idx, q, scaling)
         return attended.view(1, len(q), q.shape[1], -1), None
     assert whet_layout is not None
-    return _along(q, k)(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
+    return along(q, k)(whet_layout, q, k, v, scale=scaling).unsqueeze(0), None
 
 
-def _along(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
+def along(q: Tensor, k: Tensor) -> Callable[..., Tensor]:
     """What attends along a Layout here: one kernel on a GPU where it can, else bands."""
     if q.device.type != "cuda":
         return attend

@@ -18,7 +18,15 @@ import msgspec
 
 from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
-from .memory import WORTH_KEEPING, NetworkShape, part_bytes, part_tokens_for, shape_of, with_recomputing
+from .memory import (
+    STEPPED_TOGETHER,
+    WORTH_KEEPING,
+    NetworkShape,
+    part_bytes,
+    part_tokens_for,
+    shape_of,
+    with_recomputing,
+)
 
 CONVERSATION_TOKENS, CONVERSATIONS = 2_048, 64
 """Of a conversation that is sampled in this process, and how many are open at once (`Sampler`)."""
@@ -160,10 +168,11 @@ def planned(
         parts["best weights so far"] = 4 * trained
     room = None if free is None else free - sum(parts.values())
     shape, tokens = _part(whole, recompute, part_tokens, room)
-    # AdamW's step makes the square and the corrected second moment of one tensor at a time.
+    # AdamW's step makes the square and the corrected second moment of a group of tensors, or of one large one.
     largest = max(map(math.prod, model.shapes.values())) if not lora_rank else 0
+    together = max(largest, min(trained, STEPPED_TOGETHER))
     part = part_bytes(shape, tokens, adapted=bool(lora_rank))
-    parts["a part of a step"] = max(part, 3 * 4 * largest)
+    parts["a part of a step"] = max(part, 3 * 4 * together)
     return MemoryPlan(parts, tokens, shape.recompute, free, 0 if on_cpu or not best else 4 * trained)
 
 

@@ -9,9 +9,9 @@ Its backward pass adds up in no fixed order, so two runs of one step differ by r
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from .packing import attend as banded
 
 WIDEST = 256
 """Width of a head above which there is no kernel."""
+_ODD_SCALE = 0.3
+"""That no width has by itself: a kernel that takes no scale must be told it by its queries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,9 +85,9 @@ def agrees(
     weights = torch.arange(1, width + 1, device=device)
     results: list[list[Tensor]] = []
     with torch.enable_grad():
-        for along in (banded, lambda *inputs: attend(*inputs, kernel=kernel)):
+        for along in (banded, partial(attend, kernel=kernel)):
             inputs = [tensor.clone().requires_grad_() for tensor in drawn]
-            out = along(layout, *inputs)
+            out = along(layout, *inputs, scale=_ODD_SCALE)
             (out.float() * weights).sum().backward()  # type: ignore[no-untyped-call]
             results.append([out.detach(), *(tensor.grad for tensor in inputs if tensor.grad is not None)])
     near = 1e-4 if dtype is torch.float32 else 0.05
@@ -95,17 +97,24 @@ def agrees(
     )
 
 
-@lru_cache(maxsize=1)
-def _settings() -> dict[str, Any]:
-    """How this torch is told that attention is causal, and that heads share keys: it was renamed from 2.10 to 2.11."""
-    known = inspect.signature(varlen_attn).parameters
-    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-    return causal | ({"enable_gqa": True} if "enable_gqa" in known else {})
+def settings_of(known: Collection[str], scale: float | None) -> dict[str, Any]:
+    """How a torch whose `varlen_attn` has these parameters is told what is wanted: 2.10 has other words than 2.11.
+
+    Without a word for the scale, it has to be in the queries.
+    """
+    settings: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    settings |= {"enable_gqa": True} if "enable_gqa" in known else {}
+    return settings | ({"scale": scale} if scale is not None and "scale" in known else {})
+
+
+_known = frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, entries: Stretches, scale: float | None) -> Tensor:
     """The Kernel of torch."""
-    settings = _settings() | ({"scale": scale} if scale is not None else {})
+    settings = settings_of(_known, scale)
+    if scale is not None and "scale" not in settings:
+        q = q * (scale * q.shape[-1] ** 0.5)
     limits = (entries.queries, entries.keys, entries.most_queries, entries.most_keys)
     out = varlen_attn(q, k, v, *limits, **settings)
     assert isinstance(out, Tensor)  # without its logsumexp, which nobody asked for
@@ -130,7 +139,7 @@ def entries_of(layout: Layout) -> Stretches:
     lengths = np.array([len(path) for path in layout.paths])
     owned = lengths - np.array(layout.starts)
     bounds = [np.concatenate(([0], np.cumsum(counts))).astype(np.int32) for counts in (owned, lengths)]
-    # Stretches stand in the order of the flat row, so that queries are not gathered.
+    # Entries stand in the order of the flat row, so that queries are not gathered.
     context = torch.from_numpy(np.concatenate(layout.paths)) if any(layout.starts) else None
     entries = Stretches(
         context=None if context is None else context.to(device),
