@@ -385,7 +385,8 @@ def _call(
     given = json.dumps(inputs)
     signal.signal(signal.SIGVTALRM, _too_long)
     try:
-        # Of the process's own time, or a busy machine would choose the rows.  Again and again: a destructor that it interrupts swallows it. The outer clause hears one that comes late.
+        # Of the process's own time, or a busy machine would choose the rows.
+        # Again and again: a destructor that it interrupts swallows it. The outer clause hears one that comes late.
         signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS, _SECONDS)
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(None):

@@ -12,7 +12,8 @@ weight and token, 4 where factors alone are trained; recomputation is not counte
 
 A row is one text, a method and its options: "sft", "grpo --lora-rank 16 --length 32768", "sft --recompute" (ours alone
 can be told; TRL always does), "sample" (64 tokens after the first quarter of each sequence, beside transformers'
-`generate`), "attention" (of one layer, forward and backward; TRL's side is torch's own over each whole sequence).  Without one the rows are those of ROWS.
+`generate`), "attention" (of one layer, forward and backward; TRL's side is torch's own over each whole sequence).
+Without one the rows are those of ROWS.
 
 The weights are drawn on the device.  To compare losses of two devices keep them: `--model FOLDER` writes them there,
 or takes those that are there; WHET_DEVICE=cpu computes on the processor.
