@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from ...errors import InputError, MissingExtra
 T = TypeVar("T")
 _sharded = False
 """True once this process, launched to hold a share of the model, has joined the others."""
+GLOO_LETS_GO = 0.2
+"""Seconds that gloo's threads are given to let go of their last tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ def joined(output: Path) -> Iterator[Path]:
             yield own
     finally:
         _sharded = False
+        if dist.get_backend() == "gloo":
+            # A thread of gloo's lets go of a collective's tensors after it has told who waited for it. Where
+            # that is as late as Python's own end, the process aborts (pytorch/pytorch#179291), a good training
+            # with it. FSDP's caches keep these threads beyond the group's end, so nothing can be joined.
+            time.sleep(GLOO_LETS_GO)
         state.destroy_process_group()
 
 
