@@ -229,6 +229,50 @@ def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_t
     assert not shop.store.live()
 
 
+def test_a_repair_that_nobody_has_merged_yet_is_not_judged_by_what_is_said_meanwhile(shop: Shop) -> None:
+    clock = Clock()
+    clock.now = (
+        time.time() - 50
+    )  # the release log has this machine's: the trial comes before it, what is asked then behind
+    shop.ask(72, at=clock.now - 1_000)
+    _steps(shop, clock)
+    shop.ask(96, at=clock.now, trial=_trial(shop))
+    clock.now += 100
+    _steps(shop, clock)
+    assert shop.stage() == "shipped"
+    code, issue = shop.folder / "desk.py", "issue-warranty"
+    repaired = AGENT.replace(
+        'UNITS = {"warranty": "months", "age": "years"}',
+        str(shop.store.history()[0].bundle["desk.UNITS"].content),
+    )
+    shop.ask(60, at=clock.now)
+    clock.now += 100
+    _steps(shop, clock, most=2)
+    assert IssueStatus.REOPENED not in [move.status for move in shop.store.issues.history(issue)]
+    # As `whet issues` sees it, which knows no repairs.
+    shop.store.issues.move(issue, IssueStatus.REOPENED, reason="it is back")
+    shop.ask(160, at=clock.now)
+    clock.now += 100
+    _steps(shop, clock, most=2)
+    assert shop.store.issues.get(issue).status is IssueStatus.SHIPPED
+    assert shop.stage() == "shipped"
+    assert [row for row in read(shop.store) if "serves nobody yet" in row.sentence]
+    assert shop.store.live()
+    code.write_text(repaired, encoding="utf-8")
+    shop.ask(100, at=clock.now)
+    clock.now += 200
+    _steps(shop, clock, most=2)
+    shop.ask(60, at=clock.now)
+    clock.now += 100
+    _steps(shop, clock, most=2)
+    told = shop.pilot(clock=clock)._workshop.since_live(
+        dict(shop.store.state(f"autopilot/work/{issue}") or {})
+    )
+    assert told is not None
+    assert told.lasts
+    assert not [row for row in read(shop.store) if row.step == "take back"]
+
+
 HELP = '''"""What the desk says of itself, with a function and a table that are called as its own are."""
 
 UNITS = {"warranty": "pages", "age": "pages"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -301,7 +302,7 @@ def test_a_repair_lasts_while_its_own_part_of_the_traffic_is_well(
     )
     begin(bench, issue)
     shipped(bench, issue)
-    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9})
+    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9, "serves": time.time()})
     (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, issue)["release"]]
     since = [asked(n, f"Which soil does plant {n} like?", at + 1 + n, n % 10 > 0) for n in range(160)]
     since += [asked(n, f"Where is order {n}?", at + 1 + n, False) for n in range(160)]
@@ -333,7 +334,7 @@ def test_a_repair_that_the_source_has_lost_is_missed_though_a_later_trial_still_
     stand(bench, soil, **{**work(bench, soil), **shown})
     begin(bench, soil)
     shipped(bench, soil)
-    stand(bench, soil, **{**work(bench, soil), "effect": 0.8, "before": 0.9})
+    stand(bench, soil, **{**work(bench, soil), "effect": 0.8, "before": 0.9, "serves": time.time()})
     bench.store.put_state("autopilot/trial", {**(bench.store.state("autopilot/trial") or {}), "ended": True})
     begin(bench, cancel)
     trial = bench.store.bundle(dict(bench.store.state("autopilot/trial") or {})["bundle"]).ids
@@ -375,7 +376,7 @@ def test_a_repair_that_has_been_live_for_long_keeps_its_part_and_stays(
     stand(bench, issue, **{**work(bench, issue), **of_issue})
     begin(bench, issue)
     shipped(bench, issue)
-    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9})
+    stand(bench, issue, **{**work(bench, issue), "effect": 0.7, "before": 0.9, "serves": time.time()})
     (at,) = [each.at for each in bench.store.release_log() if each.id == work(bench, issue)["release"]]
     for place in (300, 1_000):
         bench.store.put(*asked(place, 700, at))

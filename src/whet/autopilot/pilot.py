@@ -27,6 +27,7 @@ from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
 from .shadowing import RepairShadows
 from .shipping import RepairDelivery, ship, take_back
+from .trial import AgentSource
 from .trying import LiveTrials, TogetherStepped
 from .weights import WeightJob, WeightOptions
 from .work import Stepped, Workshop
@@ -39,6 +40,8 @@ _FAILURES = 4
 """Of one issue in a row, after which it is given up for the night."""
 _ASKING = frozenset(("diagnose", "propose", "prove"))
 """Steps that lead to nothing once no call of the agent is left."""
+_LIVE = (IssueStatus.SHIPPED, IssueStatus.CLOSED, IssueStatus.REOPENED)
+"""Of an issue whose repair is live, as far as nobody has taken it back."""
 _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven"))
 """Stages of work that another issue of the same questions waits for."""
 _FRESH = 1.25
@@ -203,6 +206,8 @@ class Autopilot:
         shipped = self._workshop.shipped()
         if not shipped or runs < _WATCHED * max(at_last.get("watch", 0), at_last.get("find", 0)):
             return False
+        self._note_serving()
+        shipped = self._workshop.shipped()
         if any((live := self._workshop.since_live(work)) is not None and live.relapse for work in shipped):
             return True
         self._note("watch", runs)
@@ -403,6 +408,7 @@ class Autopilot:
         before = {issue.id: issue.status for issue in self.store.issues.read()}
         issues = await asyncio.to_thread(self.find, self.store)
         new = [issue for issue in issues if issue.id not in before and not issue.over]
+        self._note_serving()
         for issue in self.store.issues.read(IssueStatus.SHIPPED, IssueStatus.CLOSED):
             work = self.journal.work(issue.id)
             live = self._workshop.since_live(work) if work.get("stage") == "shipped" else None
@@ -416,9 +422,13 @@ class Autopilot:
         for issue in list(back):
             work = self.journal.work(issue.id)
             live = self._workshop.since_live(work)
-            if live is not None and (lasts := live.lasts):
+            why = ""
+            if not work.get("serves"):
+                why = "its repair serves nobody yet: no run names it, and the source is to be merged"
+            elif live is not None and live.lasts:
+                why = f"its repair stays live: {live.lasts}; what came back of the issue is something else"
+            if why:
                 back.remove(issue)
-                why = f"its repair stays live: {lasts}; what came back of the issue is something else"
                 self._row("look", Stepped(why, work), issue.id)
                 self.store.issues.move(issue.id, IssueStatus.SHIPPED, reason=why)
             else:
@@ -426,6 +436,23 @@ class Autopilot:
         names = "; ".join(issue.name for issue in new[:5])
         self._write("find", f"{len(new)} new issues, {len(back)} came back" + (f": {names}" if names else ""))
         self._note("find", runs)
+
+    def _note_serving(self) -> None:
+        """Note since when live repairs serve people: what was said before that says nothing about them.
+
+        The gateway and what is marked are served from the record, and their runs name what answered. Anything else is
+        served once its owners have merged it.
+        """
+        source = AgentSource(self._trials.root)
+        for issue in self.store.issues.read(*_LIVE):
+            work = self.journal.work(issue.id)
+            if work.get("stage") != "shipped" or not work.get("release") or work.get("serves"):
+                continue
+            since = self._workshop.named_at(work)
+            if since is None and (issue.status is IssueStatus.CLOSED or not source.lacks(self.store, work)):
+                since = self.night.now
+            if since is not None:
+                self.store.put_state(f"autopilot/work/{issue.id}", {**work, "serves": since})
 
     def _note(self, subject: str, runs: int) -> None:
         key = f"{self.night.prefix}/seen"

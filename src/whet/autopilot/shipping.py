@@ -51,7 +51,7 @@ def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Repa
     where = f", as {delivered['branch']}" if "branch" in delivered else ""
     return Stepped(
         f"live{where}: {issue.name}",
-        {**work, "stage": "shipped", "release": release.id, **delivered},
+        {**work, "stage": "shipped", "release": release.id, "serves": None, **delivered},
         {"release": release.id, "bundle": bundle.id, **delivered},
     )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, NotFoundError
 from ..learn.evolution.agents.agent import DATA_FILES
 from ..learn.evolution.agents.marks import Mark
 from ..learn.evolution.agents.pieces import cut, put
@@ -85,16 +85,16 @@ class AgentSource:
 
     def _put(self, store: Store, work: Mapping[str, Any], merged: Merger) -> bool:
         before, files = store.bundle(work["start"]), dict[str, str]()
-        for resource, version in bundle_of(store, dict(work)).items():
-            mark = mark_of(work, resource)
-            now = self.piece(mark)
-            text = merged(mark, now, str(before[resource].content), str(version.content))
-            if text is None or text == now:
-                return False
-            try:
+        try:
+            for resource, version in bundle_of(store, dict(work)).items():
+                mark = mark_of(work, resource)
+                now = self.piece(mark)
+                text = merged(mark, now, str(before[resource].content), str(version.content))
+                if text is None or text == now:
+                    return False
                 files[mark.path] = put(mark, files.get(mark.path) or self.text(mark.path), text)
-            except InputError:
-                return False
+        except (InputError, NotFoundError, OSError, UnicodeDecodeError):
+            return False  # its owners have moved the piece, or taken it away
         self.changed.update(files)
         return bool(files)
 

@@ -150,22 +150,41 @@ class Workshop:
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
         return self._held[key]
 
+    def named_at(self, work: dict[str, Any]) -> float | None:
+        """When the first run since a repair went live named it: the record served it. None if no run did."""
+        log = self.store.release_log()
+        live = next((each for each in log if each.id == work["release"]), None)
+        if live is None:
+            return None
+        tried, ids = self._tried(log), live.bundle.ids
+        versions = {ids[resource] for resource, *_ in work["pieces"] if resource in ids}
+        named = (
+            run.started
+            for run in self.runs(self.night.now)
+            if run.started > live.at
+            and not versions.isdisjoint(run.versions.values())
+            and tried.isdisjoint(run.versions.values())
+        )
+        return min(named, default=None)
+
     def since_live(self, work: dict[str, Any]) -> LiveRepair | None:
-        """What people say of a repair's part of the traffic since it went live; None where no trial proved it.
+        """What people say of a repair's part of the traffic since it serves them.
 
         Of what is live alone: the copy of a later trial has the repair also where the source has lost it.
+
+        Returns:
+            None where no trial proved it, or it is live in the record and serves nobody yet.
         """
-        log = self.store.release_log()
-        began = [release.at for release in log if release.id == work["release"]]
         # Of the trial, and not counted again: the runs of then may have left what is read.
-        if not began or "effect" not in work or "before" not in work:
+        if not work.get("serves") or "effect" not in work or "before" not in work:
             return None
+        log = self.store.release_log()
         part = self.slice(work, self.runs(work["as_of"]))
         tried = self._tried(log)
         since = part.runs(
             run
             for run in self.runs(self.night.now)
-            if run.started > began[0] and tried.isdisjoint(run.versions.values())
+            if run.started >= work["serves"] and tried.isdisjoint(run.versions.values())
         )
         since.sort(key=lambda run: run.started)
         liked = [liked for run in since if (liked := liked_of(run)) is not None]
