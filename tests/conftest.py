@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-# Two workers share two cores: a numerical library that starts a thread per core in each of them
+# Three workers share two cores: a numerical library that starts a thread per core in each of them
 # makes both slower. Set here because the libraries read it once, when they are first imported.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
@@ -25,6 +25,15 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XDG_STATE_HOME"] = _state.name
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Time no example: a busy machine makes any of them slow, and what is timed is in benchmarks/."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):
+        from hypothesis import settings
+
+        settings.register_profile("untimed", deadline=None)
+        settings.load_profile("untimed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -71,7 +71,7 @@ WEATHER = {
 FUNCTIONS = functions_of([WEATHER, FunctionSpec("now").tool])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(CALLS)
 def test_both_forms_read_back_as_they_were_written(calls):
     assert same(read_calls(written(calls)), calls)

@@ -91,7 +91,7 @@ def test_five_questions_that_everybody_asks_are_divided_as_the_people_are() -> N
     st.booleans(),
     st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_nothing_is_shared_across_sides_whatever_the_tasks(
     rows: int, people: int, questions: int, seed: int, alone: bool, some_given: bool
 ) -> None:

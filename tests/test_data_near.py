@@ -57,7 +57,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 
 @given(st.lists(st.text("abc ", max_size=24), max_size=14), st.sampled_from([0.3, 0.5, 0.7, 1.0]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_texts_are_near_as_comparing_every_pair_says(texts: list[str], similarity: float) -> None:
     unique = list(dict.fromkeys(map(normalised, texts)))
     assert indexed(unique, similarity) == compared(unique, similarity)

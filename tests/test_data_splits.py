@@ -24,7 +24,7 @@ def of(tasks: list[Task]) -> dict[str, Split | None]:
 
 
 @given(st.integers(0, 1000), st.booleans(), st.lists(st.integers(1, 30), min_size=3, max_size=25))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_group_lands_in_one_split_and_order_does_not_matter(
     seed: int, balanced: bool, sizes: list[int]
 ) -> None:

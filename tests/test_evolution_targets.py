@@ -125,7 +125,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(old=VALUE, new=VALUE)
 def test_any_json_value_can_be_patched_to_any_other(old: object, new: object) -> None:
     source = f"# before\nX = {old!r}  # after\nY = 1\n"

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from whet.judge.fitted import FEWEST, USUAL, FittedReward, Noise, Rated, agreement
+from whet.judge.vectors import Neighbours, cosine, scaled
 
 WRONG = 0.15
 ARTICLES = ["mower", "hose", "trimmer", "pump", "lamp", "barrow", "shredder", "sprayer", "rake", "spade"]
@@ -277,3 +278,14 @@ def test_answers_that_are_liked_may_all_be_longer_or_shorter_than_the_others() -
         for thumb in thumbs
     ]
     assert not agreement(alike).admitted
+
+
+def test_vectors_beside_each_other_are_compared_as_two_are() -> None:
+    draw = random.Random(3)
+    vectors = [
+        scaled({word: draw.random() for word in draw.sample("abcdefghij", draw.randint(0, 5))})
+        for _ in range(30)
+    ]
+    neighbours = Neighbours([*vectors, *vectors[:10]])
+    for vector in vectors:
+        assert list(neighbours.of(vector)) == [cosine(vector, other) for other in (*vectors, *vectors[:10])]

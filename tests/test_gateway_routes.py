@@ -49,7 +49,7 @@ ANSWER = st.fixed_dictionaries(
 )
 EXAMPLES = 12
 """Each is a round trip; what they look for was looked for with 150."""
-FUZZ = settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
 
 
 class Served:

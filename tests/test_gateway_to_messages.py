@@ -102,7 +102,7 @@ def same(found: Any) -> Any:
     return [same(value) for value in found] if isinstance(found, list) else found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(BLOCK, max_size=4), st.sampled_from(STOPS), st.data())
 def test_a_stream_says_what_the_plain_answer_says(content: list[Any], stop: str, cuts: st.DataObject) -> None:
     answer = whole(content, stop)
@@ -114,7 +114,7 @@ def test_a_stream_says_what_the_plain_answer_says(content: list[Any], stop: str,
     assert (streamed["status"], streamed["usage"]) == (plain["status"], plain["usage"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(BLOCK.filter(lambda block: block["type"] != "thinking"), min_size=1, max_size=4))
 def test_an_answer_that_goes_back_into_the_conversation_is_what_the_model_said(content: list[Any]) -> None:
     answer = answer_as(whole(content, "tool_use"), "chat", "messages", {})

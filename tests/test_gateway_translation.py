@@ -85,7 +85,7 @@ def without_ids(found: Any) -> Any:
     return [without_ids(value) for value in found] if isinstance(found, list) else found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANSWER, FINISH, st.data(), st.booleans())
 def test_a_stream_told_as_messages_says_what_the_plain_answer_says(
     message: dict[str, Any], finish: str, cuts: st.DataObject, mixed: bool
@@ -107,7 +107,7 @@ def test_a_stream_told_as_messages_says_what_the_plain_answer_says(
             assert opened.pop() == event["index"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANSWER, FINISH, st.data(), st.booleans())
 def test_a_stream_told_as_responses_says_what_the_plain_answer_says(
     message: dict[str, Any], finish: str, cuts: st.DataObject, mixed: bool
@@ -124,7 +124,7 @@ def test_a_stream_told_as_responses_says_what_the_plain_answer_says(
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANSWER, FINISH, st.data(), st.booleans())
 def test_chunks_put_together_are_the_plain_answer(
     message: dict[str, Any], finish: str, cuts: st.DataObject, mixed: bool
@@ -146,7 +146,7 @@ def test_chunks_put_together_are_the_plain_answer(
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(TEXT.map(json.dumps), max_size=6), st.sampled_from(["\n\n", "\r\n\r\n"]), st.data())
 def test_a_stream_is_cut_into_the_same_events_whatever_its_pieces(
     values: list[str], blank: str, cuts: st.DataObject

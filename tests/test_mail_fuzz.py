@@ -143,7 +143,7 @@ def test_a_job_is_judged_on_colleagues_who_hold_copies_of_the_same_mail(tmp_path
 TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=12), max_size=6).map(" ".join)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=4))
 @example([("", "")])
 @example([("guitars drums", "=20guitars")] * 2)

@@ -242,7 +242,7 @@ def test_numbers_come_back(value: int, number: int) -> None:
     assert list(fields(data, 0, len(data))) == [(number, 0, value, len(data))]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.booleans(), st.booleans())
 def test_any_bytes_are_read_or_refused(body: bytes, as_json: bool, logs: bool) -> None:
     try:
@@ -254,7 +254,7 @@ def test_any_bytes_are_read_or_refused(body: bytes, as_json: bool, logs: bool) -
             content(span)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_a_damaged_capture_is_read_or_refused(
     otel_bodies: list[tuple[bytes, bool]], data: st.DataObject

@@ -69,7 +69,7 @@ def finite(value: Any) -> Any:
     return json.loads(json.dumps(value), parse_constant=lambda _: 0.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SPANS, CALLS)
 @example([one("a", {"openinference.span.kind": "CHAIN"}, parent="a")], [])
 def test_every_span_is_accounted_for(spans: list[dict[str, Any]], calls: list[Span]) -> None:
@@ -81,7 +81,7 @@ def test_every_span_is_accounted_for(spans: list[dict[str, Any]], calls: list[Sp
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(SPANS, CALLS, st.randoms(use_true_random=False))
 def test_the_order_of_arrival_does_not_matter(
     spans: list[dict[str, Any]], calls: list[Span], chance: random.Random

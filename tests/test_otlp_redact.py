@@ -283,7 +283,7 @@ def test_a_rule_that_cannot_be_used_is_refused(name: str, pattern: str) -> None:
         Redactor([Rule(name, pattern)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(sorted(SECRETS)),
     st.dictionaries(

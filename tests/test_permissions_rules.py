@@ -302,7 +302,7 @@ SHELLISH = st.text(alphabet=" \n;&|<>()$`\\\"'*?[]{}~#!=-./abcat\0\u200b", max_s
 @given(SHELLISH)
 @example("cat <<E\n")
 @example("((((")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_text_breaks_the_reader_of_shell(text: str) -> None:
     commands, problem = read_shell(text)
 
@@ -316,7 +316,7 @@ def test_no_text_breaks_the_reader_of_shell(text: str) -> None:
         st.binary(max_size=30).map(lambda b: b.decode("utf-8", "surrogateescape")),
     )
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_value_breaks_a_decision(root: Path, value: str) -> None:
     permissions = rules(root)
 

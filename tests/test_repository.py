@@ -168,7 +168,7 @@ def test_spans_are_bytes_and_are_replaced_from_the_end_backwards() -> None:
     assert source.spliced(changes) == "\ufeff# new\nα = 1; β = 'ö'\n"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "", "  c"]), st.sampled_from(["\n", "\r\n"]))),
     st.sampled_from(["", "last"]),

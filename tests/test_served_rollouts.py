@@ -85,7 +85,7 @@ REPORTS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sent=REPORTS, own=st.dictionaries(WORDS, WORDS, max_size=2), of_bundle=st.booleans())
 def test_whatever_a_worker_sends_the_lineage_is_the_queues(
     here: World, sent: dict[str, Any], own: dict[str, str], of_bundle: bool

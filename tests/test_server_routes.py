@@ -31,7 +31,6 @@ LEGACY = {"/task", "/resources/latest", "/resources/{id}", "/rollout"}
 
 A_FEW = settings(
     max_examples=3,
-    deadline=None,
     database=None,
     derandomize=True,
     phases=[Phase.generate],

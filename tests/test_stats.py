@@ -120,7 +120,7 @@ def test_a_null_effect_that_differs_between_few_unequal_clusters_is_refused_at_m
 
 
 @given(st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 5)), min_size=2, max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_interval_is_the_group_t_test_inverted(rows: list[tuple[float, int]]) -> None:
     running = ClusterMean()
     for value, group in rows:
@@ -148,7 +148,7 @@ def test_the_interval_is_the_group_t_test_inverted(rows: list[tuple[float, int]]
 
 
 @given(st.lists(st.floats(-1, 1), max_size=40), st.randoms(use_true_random=False), st.floats(0, 0.5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_e_value_does_not_depend_on_order_and_is_never_negative(
     differences: list[float], rng: random.Random, margin: float
 ) -> None:

@@ -234,5 +234,5 @@ class QueueMachine(RuleBasedStateMachine):
             assert count == sum(one.status == status for one in self.known.values()), status
 
 
-QueueMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+QueueMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
 test_the_queue_does_what_its_model_does = QueueMachine.TestCase

@@ -99,7 +99,7 @@ trajectories = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(trajectories)
 def test_a_trajectory_comes_back_from_its_bytes_exactly(trajectory: Trajectory) -> None:
     assert decode(encode(trajectory), Trajectory) == trajectory

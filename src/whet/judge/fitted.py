@@ -27,7 +27,7 @@ from operator import mul
 from ..stats import ClusterMean, Interval
 from ..types import digest
 from .numbers import LARGE, MADE, WRITTEN, Named, number_marks, spaced, values
-from .vectors import Vector, cosine, rarity, unit_vector
+from .vectors import Neighbours, Vector, cosine, rarity, unit_vector
 
 MOST = 500
 """Rated answers that it is fitted to: the time it takes grows with their third power."""
@@ -188,7 +188,7 @@ class FittedReward:
         self._cells, self.base = _cells(thumbs, self.noise)
         """`base`: the share of right answers among those that were rated."""
         self._features = _Features(self._cells, looked_up_for(thumbs) if looked_up is None else looked_up)
-        self._points = [self._features.of(cell.input, cell.answer) for cell in self._cells]
+        self._judged = _Judged([self._features.of(cell.input, cell.answer) for cell in self._cells])
         self._prior = 2 * self.base - 1
         residuals = [cell.mean - self._prior for cell in self._cells]
         self._readings = self._read(residuals)
@@ -202,41 +202,38 @@ class FittedReward:
 
     def _read(self, residuals: Sequence[float]) -> list[_Reading]:
         """The kernels that the thumbs do not rule out, the one that predicts first."""
-        parts = [
-            [_parts(point, other) for other in self._points[: i + 1]] for i, point in enumerate(self._points)
-        ]
+        points = self._judged.points
+        near = [self._judged.near(point) for point in points]
         noise = [cell.variance for cell in self._cells]
         told = {}
-        for reads in _READINGS if any(point.values for point in self._points) else _READINGS[:1]:
-            factor = _cholesky([[_mixed(part, reads) for part in row] for row in parts], noise)
+        for reads in _READINGS if any(point.values for point in points) else _READINGS[:1]:
+            rows = [each.mixed(reads)[: i + 1] for i, each in enumerate(near)]
+            factor = _cholesky(rows, noise)
             told[reads] = _evidence(factor, residuals) - _TELLING * bool(reads), factor
         order = sorted(told, key=lambda reads: -told[reads][0])
         likeliest = told[order[0]][0]
         left = [reads for reads in order if told[reads][0] > likeliest - _RULED_OUT]
         return [_Reading.of(reads, told[reads][1], residuals) for reads in left]
 
-    def _near(self, point: _Point) -> list[_Parts]:
-        return [_parts(point, other) for other in self._points]
-
-    def _predicted(self, reading: _Reading, point: _Point, near: Sequence[_Parts]) -> tuple[float, float]:
+    def _predicted(self, reading: _Reading, near: _Near) -> tuple[float, float]:
         """Mean and standard deviation."""
-        mixed = [_mixed(parts, reading.reads) for parts in near]
+        mixed = near.mixed(reading.reads)
         spent = _dot(mixed, [_dot(row, mixed) for row in reading.inverse])
-        own = _mixed(_parts(point, point), reading.reads)
+        (own,) = _Judged([near.point]).near(near.point).mixed(reading.reads)
         return self._prior + _dot(mixed, reading.weights), math.sqrt(max(0.0, own - spent))
 
     def predict(self, input: str, answer: str) -> tuple[float, float]:
         """Mean and standard deviation of "right" on the scale from −1 to 1."""
         point = self._features.of(input, answer)
-        return self._predicted(self._readings[0], point, self._near(point))
+        return self._predicted(self._readings[0], self._judged.near(point))
 
     def __call__(self, input: str, answer: str) -> float:
         """The probability that the answer is right, as a lower bound, in [0, 1]."""
         point = self._features.of(input, answer)
-        near = self._near(point)
+        near = self._judged.near(point)
         bound = self._rivals.most(input, answer)
         for reading in self._readings:
-            mean, spread = self._predicted(reading, point, near)
+            mean, spread = self._predicted(reading, near)
             bound = min(bound, (1 + mean - _PESSIMISM * spread) / 2)
         return min(1.0, max(0.0, bound))
 
@@ -265,8 +262,8 @@ class FittedReward:
             ]
 
         def mean(answer: str) -> float:
-            near = self._near(self._features.of(input, answer))
-            return self._prior + _dot([_mixed(parts, reading.reads) for parts in near], weights)
+            near = self._judged.near(self._features.of(input, answer))
+            return self._prior + _dot(near.mixed(reading.reads), weights)
 
         return mean
 
@@ -433,34 +430,54 @@ def _answer_words(input: str, text: str) -> list[str]:
     return words
 
 
+class _Judged:
+    """Answers that were judged, each with its input."""
+
+    def __init__(self, points: Sequence[_Point]) -> None:
+        self.points = points
+        self.inputs = Neighbours([point.input for point in points])
+        self.answers = Neighbours([point.answer for point in points])
+        self.shows = {
+            about: Neighbours([point.shows[about] for point in points]) for about in _READINGS[-1] if points
+        }
+
+    def near(self, point: _Point) -> _Near:
+        """How alike an answer is to each of them."""
+        words = self.answers.of(point.answer)
+        asked = self.inputs.of(point.input)
+        whole = [
+            alike * (0.1 + 0.9 * question) if alike else 0.0
+            for alike, question in zip(words, asked, strict=True)
+        ]
+        return _Near(self, point, words, whole)
+
+
 @dataclass(frozen=True, slots=True)
-class _Parts:
-    """How alike two judged answers are."""
+class _Near:
+    """How alike an answer is to each that was judged."""
 
-    whole: float
+    judged: _Judged
+    point: _Point
+    words: Sequence[float]
+    whole: Sequence[float]
     """Mostly like answers to like inputs, a little like answers to any."""
-    shown: Mapping[str, float]
-    """What their numbers show."""
-    same: bool
-    """The same numbers to the same input."""
-    words: float
 
-
-def _parts(one: _Point, other: _Point) -> _Parts:
-    words = cosine(one.answer, other.answer)
-    whole = words * (0.1 + 0.9 * cosine(one.input, other.input)) if words else 0.0
-    shown = (
-        {about: cosine(vector, other.shows[about]) for about, vector in one.shows.items()} if whole else {}
-    )
-    return _Parts(whole, shown, one.question == other.question and one.values == other.values, words)
-
-
-def _mixed(parts: _Parts, reads: Sequence[str]) -> float:
-    """Covariance of two judgements."""
-    if not reads or not parts.whole:
-        return parts.whole
-    shown = sum(parts.shown[about] for about in reads) / len(reads)
-    return (1 - _SHOWN - _WHICH + _SHOWN * shown) * parts.whole + _WHICH * parts.words * parts.same
+    def mixed(self, reads: Sequence[str]) -> Sequence[float]:
+        """Covariances of the judgements, by what the numbers of the answers show."""
+        if not reads:
+            return self.whole
+        point = self.point
+        shown = [self.judged.shows[about].of(point.shows[about]) for about in reads]
+        return [
+            (1 - _SHOWN - _WHICH + _SHOWN * sum(each) / len(reads)) * whole
+            # The same numbers to the same input.
+            + _WHICH * words * (point.question == other.question and point.values == other.values)
+            if whole
+            else whole
+            for whole, words, other, each in zip(
+                self.whole, self.words, self.judged.points, zip(*shown, strict=True), strict=True
+            )
+        ]
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:

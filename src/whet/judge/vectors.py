@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 Vector = Mapping[str, float]
 """Word → weight; of length 1, or empty."""
+_MOST_KNOWN = 4096
+"""Vectors whose similarities are kept; beyond that all are computed again."""
 
 
 def rarity(documents: Sequence[Collection[str]]) -> dict[str, float]:
@@ -37,3 +40,32 @@ def cosine(one: Vector, other: Vector) -> float:
     if len(other) < len(one):
         one, other = other, one
     return sum([value * other[word] for word, value in one.items() if word in other])
+
+
+@dataclass
+class Neighbours:
+    """How alike a vector is to each of some others; what is equal is compared once."""
+
+    vectors: Sequence[Vector]
+    _distinct: list[Vector] = field(init=False)
+    _places: list[int] = field(init=False)
+    """Of each vector, its place among the distinct ones."""
+    _known: dict[frozenset[tuple[str, float]], Sequence[float]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keys = [frozenset(each.items()) for each in self.vectors]
+        # The vectors as they came: a set's order is another in each process, and so is the last digit of a sum.
+        distinct = dict(zip(keys, self.vectors, strict=True))
+        place_of = {key: place for place, key in enumerate(distinct)}
+        self._distinct = list(distinct.values())
+        self._places = [place_of[key] for key in keys]
+
+    def of(self, vector: Vector) -> Sequence[float]:
+        """The cosine with each, in their order."""
+        key = frozenset(vector.items())
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            cosines = [cosine(vector, other) for other in self._distinct]
+            self._known[key] = [cosines[place] for place in self._places]
+        return self._known[key]
