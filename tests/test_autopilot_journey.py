@@ -273,6 +273,44 @@ def test_a_repair_that_nobody_has_merged_yet_is_not_judged_by_what_is_said_meanw
     assert not [row for row in read(shop.store) if row.step == "take back"]
 
 
+def test_where_no_proof_is_left_a_trial_ends_and_the_night_goes_on(shop: Shop) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    assert shop.stage() == "on trial"
+    night = shop.pilot(clock=clock).night
+    shop.store.put_state(f"{night.prefix}/alpha", {f"gate/{n}": 0.0 for n in range(night.budget.gates)})
+    shop.ask(96, at=clock.now, trial=_trial(shop))
+    clock.now += 100
+    pilot, rows = shop.pilot(clock=clock), len(list(read(shop.store)))
+    assert "nothing is left to do" in asyncio.run(asyncio.wait_for(pilot.run(), 60))
+    assert shop.stage() == "given up"
+    assert not shop.store.on_trial()
+    said = [row.sentence for row in read(shop.store)][rows:]
+    assert len([each for each in said if "proofs of the night are made" in each]) == 1
+    assert len(said) < 12
+
+
+def test_a_look_that_fails_is_not_taken_again_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    shop.ask(72, at=1_000.0)
+    _steps(shop, clock)
+    shop.ask(96, at=clock.now, trial=_trial(shop))
+    clock.now += 100
+    pilot = shop.pilot(clock=clock)
+
+    def broken(*_: object) -> None:
+        raise OSError("the disk is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(pilot._trials, "look", broken)
+        assert "nothing is left to do" in asyncio.run(asyncio.wait_for(pilot.run(), 60))
+    assert len([row for row in read(shop.store) if "the disk is away" in row.sentence]) == 1
+    clock.now += 60
+    asyncio.run(pilot.run())
+    assert shop.stage() == "shipped"
+
+
 HELP = '''"""What the desk says of itself, with a function and a table that are called as its own are."""
 
 UNITS = {"warranty": "pages", "age": "pages"}

@@ -178,6 +178,11 @@ class Night:
         return part
 
     @property
+    def proofs_left(self) -> int:
+        """Gates that may still look at something."""
+        return self.budget.gates - len(self.store.state(f"{self.prefix}/alpha") or {})
+
+    @property
     def alpha_spent(self) -> float:
         """Of alpha, by all gates so far."""
         return float(sum((self.store.state(f"{self.prefix}/alpha") or {}).values()))

@@ -174,9 +174,11 @@ class Autopilot:
         """The step that is due; the trial first, for people are served by it."""
         runs = self.store.count("trajectories") + self.store.count("feedback")
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
-        if self._trials.standing() and (runs_at_last.get("look") != runs or self._trials.ended_by()):
+        new = runs_at_last.get("look") != runs or self._trials.ended_by()
+        if self._trials.standing() and new and self._may("look"):
             return "look", None, {"runs": runs}
-        if find_due(runs, runs_at_last.get("find", 0)) or self._relapsed(runs, runs_at_last):
+        due = find_due(runs, runs_at_last.get("find", 0)) or self._relapsed(runs, runs_at_last)
+        if due and self._may("find"):
             return "find", None, {"runs": runs}
         works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
         for issue, work in works:
@@ -197,9 +199,13 @@ class Autopilot:
                 return step, issue, work
         if self.options.mode is not Mode.SUGGEST and not self._trials.standing():
             trial = self._trial_due()
-            if trial is not None and self.night.now >= self._failed.get(trial[0], 0.0):
+            if trial is not None and self._may(trial[0]):
                 return trial
         return self._weights_due(runs)
+
+    def _may(self, step: str) -> bool:
+        """False for a while after a step failed, which would be due again at once."""
+        return self.night.now >= self._failed.get(step, 0.0)
 
     def _relapsed(self, runs: int, at_last: dict[str, int]) -> bool:
         """True if the newest thumbs speak against a repair that is live, so that its issue is to be looked for now."""
@@ -217,7 +223,7 @@ class Autopilot:
         """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
         self._shadows.end_harmful()
         ready = self._to_try()
-        if not ready:
+        if not ready or not self.night.proofs_left:
             return None
         shadow = self._shadows.standing(ready)
         if shadow is None:
@@ -291,6 +297,7 @@ class Autopilot:
             else:
                 await self._on(issue, name, work)
         except BudgetExceeded as exceeded:
+            self._failed[name] = self.night.now + _BACKOFF
             self._write(name, f"not done: {exceeded}", issue=issue, work=self._later(issue, work, stop=True))
         except (WhetError, OSError, ValueError, ArithmeticError, LookupError, TypeError) as error:
             self._failed[name] = self.night.now + _BACKOFF

@@ -185,7 +185,12 @@ class LiveTrials:
             if id in harmed:
                 continue
             arms = self.arms(work, trial)
-            alpha = night.alpha(f"trial/{id}/{trial['number']}")
+            try:
+                alpha = night.alpha(f"trial/{id}/{trial['number']}")
+            except BudgetExceeded as exceeded:
+                given_up = {"stage": "given up", "reason": "no proof is left tonight"}
+                decided[id] = Stepped(f"taken off the trial: {exceeded}", {**work, **given_up})
+                continue
             verdict = arms.verdict(work["bundle"], alpha, baseline=work["start"])
             if verdict is not None and verdict.promote:
                 folder = self.workshop.settings.output / id[:12]
