@@ -102,6 +102,7 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("resend-key", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{12}"),
     ("hubspot-token", rf"pat-(?:na|eu|ap)[0-9]-{UUID}", r"pat-(?:na|eu|ap)[0-9]-"),
     ("intercom-token", r"dG9rO[A-Za-z0-9+/]{40,}={0,2}", r"dG9rO"),
+    ("ably-key", r"[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{6}:[A-Za-z0-9_-]{40,}", r"\.[A-Za-z0-9_-]{6}:[A-Za-z0-9_-]{30}"),
     ("firebase-token", r"[A-Za-z0-9_-]{11,30}:APA91b[A-Za-z0-9_-]{80,}", r":APA91b"),
     # Money and shops.
     ("stripe-key", r"[rs]k_(?:live|test|prod)_[A-Za-z0-9]{16,}", r"[rs]k_(?:live|test|prod)_"),
@@ -120,6 +121,7 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("notion-token", r"(?:secret_[A-Za-z0-9]{43}|ntn_[A-Za-z0-9]{40,})(?![A-Za-z0-9])", r"(?:secret|ntn)_[A-Za-z0-9]{20}"),
     ("airtable-token", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{8}"),
     ("figma-token", r"fig(?:d|o|or|u|ur|oh)_[A-Za-z0-9_-]{40,}", r"fig(?:d|o|or|u|ur|oh)_[A-Za-z0-9_-]{20}"),
+    ("salesforce-token", r"00D[A-Za-z0-9]{12,15}![A-Za-z0-9._]{40,}", r"00D[A-Za-z0-9]{12,15}!"),
     ("asana-token", r"[0-9]/[0-9]{15,17}(?:/[0-9]{15,17})?:[0-9a-f]{32}", r"[0-9]{3}:[0-9a-f]{20}"),
     ("contentful-token", r"CFPAT-[A-Za-z0-9_-]{40,}", r"CFPAT-"),
     ("typeform-token", r"tfp_[A-Za-z0-9_.=-]{40,}", r"tfp_[A-Za-z0-9_.=-]{20}"),
