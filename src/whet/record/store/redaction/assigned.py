@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, spelled
-from .places import machine_made, mixed, of_all_kinds, place
+from .places import machine_made, mixed, of_all_kinds, place, short_code
 from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
 
@@ -65,6 +65,11 @@ def changing(text: str) -> bool:
 def drawn_tail(text: str) -> bool:
     """True of a long random tail, whatever words stand before it."""
     return changing(text.rpartition("_")[2])
+
+
+def spaced(text: str) -> bool:
+    """True of what a machine drew, behind a name with no sign between the two."""
+    return changing(text) or numbered(text)
 
 
 def under_a_word(text: str) -> bool:
@@ -157,6 +162,12 @@ ASSIGNED: tuple[Named, ...] = (
     # X-Acme-Team: 9sK2...
     place("api-key", r"\b[Xx](?:-[A-Za-z]{2,20}){0,3}-(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)", r"[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_-]{20,200}={0,2})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
           r"[Xx]-[A-Za-z-]{0,30}(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}[A-Za-z0-9_-]{20}"),
+    # setx CONSUMER_SECRET 9sK2..., license_secret | X6YMG-...
+    place("secret", rf"{NAME_ENDS}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?", r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])", spaced, rf"{NAMES_SEEN}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?[A-Za-z0-9+/_-]{{20}}"),
+    # user kim pass ..., "log in as kim / ..."
+    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", mixed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
+    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", strong, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
+    place("code", r"(?i:\b(?:cvv2?|cvc2?)\b)", r"\s?(?:code\s)?[:=#]?\s?(?P<secret>[0-9]{3,4})(?![0-9])", short_code, r"(?i:cv[vc]2?)\s?(?:code\s)?[:=#]?\s?[0-9]{3}"),
     # PASETO (paseto.io).
     place("paseto", r"v[1-4]\.(?:local|public)\.", r"(?P<secret>[A-Za-z0-9_-]{40,4000}(?:\.[A-Za-z0-9_-]{1,400})?)", genuine, r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{20}", before=r"(?<![A-Za-z0-9.])"),
 )  # fmt: skip
@@ -185,7 +196,9 @@ _SAYS_HARMLESS = frozenset((*_HARMLESS_WORDS.split("|"), *_OF_SETTINGS.split("|"
 _LISTED = re.compile(
     rf"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[^\n\\]{{0,60}}((?:{LINE}[^\n\\]{{0,60}}){{1,12}})"
 )
-_IN_LINE = re.compile(r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})")
+_IN_LINE = re.compile(
+    r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
+)
 _LISTED_CODE = re.compile(
     r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
 )

@@ -285,8 +285,8 @@ PLACES = (
     place("seed-phrase", r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)", r"[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})", told_words,
            r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?[a-z]{3,8}[ ,]"),
     place("code", r"", r"(?<![0-9.])(?P<secret>(?:[A-Z]-)?[0-9]{4,8})\sis\syour\s[^\n.]{0,40}(?:code|pin|password)\b", short_code, r"[0-9]\sis\syour\s[^\n.]{0,40}(?:code|pin|password)"),
-    place("code", r"", r"(?<![0-9.])(?P<secret>[0-9]{3}[ -][0-9]{3}|[0-9]{4,8})\s(?:as|for)\s[^\n.]{0,24}(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|password|passcode|pin)\b", short_code,
-           r"[0-9]\s(?:as|for)\s[^\n.]{0,24}(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|pass|pin)"),
+    place("code", r"", r"(?<![0-9.])(?P<secret>[0-9]{3}[ -][0-9]{3}|[0-9]{4,8})\s(?:as|for)\s(?:[a-z]{1,5}\s)?(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|password|passcode|pin)\b", short_code,
+           r"[0-9]\s(?:as|for)\s(?:[a-z]{1,5}\s)?(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|pass|pin)"),
     place("code", r"(?i:\bcode\s)", r"(?P<secret>[0-9]{4,8})\sto\s(?i:sign|log|verify|confirm|complete|access|authenticate)", short_code, r"(?i:code)\s[0-9]{4,8}\sto\s"),
     # Keys of whatever vendor: words that say so, and a long random tail.
     place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,

@@ -66,6 +66,11 @@ def literal(text: str) -> bool:
     return machine_made(text) and _UUID.fullmatch(text) is None
 
 
+def _of_a_pair(text: str) -> bool:
+    """True of a value beside its name: chosen, made by a machine, or a secret for codes (base32)."""
+    return opaque(text) or (len(text) >= 16 and random_looking(text))
+
+
 def key_half(text: str) -> bool:
     """True of a number of a private key in base64."""
     return len(text) >= 40 and random_looking("".join(text.split()))
@@ -132,7 +137,17 @@ STRUCTURES: tuple[Named, ...] = (
     # A token in prose.
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
+    # A line of its own below one that announces it; SMTP's and SAML's logins; an entry with its name a line above.
+    place("password", r"(?i:(?:password|passphrase|token|secret|key)[^\n\\]{0,60}:)", rf"[ \t]?{LINE}{{1,3}}[ \t]?(?P<secret>[A-Za-z0-9_+/.-]{{24,200}}={{0,2}})(?={LINE}|\Z)", literal,
+          rf":[ \t]?{LINE}{{1,3}}[ \t]?[A-Za-z0-9_+/.-]{{24}}"),
+    place("basic-auth", r"334 UGFzc3dvcmQ6", rf"{LINE}(?:C:\s?)?(?P<secret>[A-Za-z0-9+/]{{4,400}}={{0,2}})", told, r"334 UGFzc3dvcmQ6"),
+    place("saml", r"(?:SAMLResponse|SAMLRequest|<saml2?:Assertion)", r"[^\n]{0,120}?[=:>\"']\s?(?P<secret>[A-Za-z0-9+/%]{40,8000}={0,2})", key_half, r"SAMLRe(?:sponse|quest)|<saml2?:Assertion"),
+    place("password", rf"(?i:name:\s?[\"']?[\w.-]{{0,60}}(?:{_PASSWORD}|secret|token|key)[\"']?)", rf"{LINE}[ \t]{{1,24}}value:\s?(?:{QUOTE})?(?P<secret>[^\s\"'\\]{{6,400}})", opaque, r"value:\s?[\\\"']{0,4}[^\s\"'\\]{6}"),
+    place("password", rf"(?i:{QUOTE}(?:key|name){QUOTE}\s?:\s?{QUOTE}[\w.-]{{0,60}}(?:{_PASSWORD}|secret|token|key){QUOTE})", rf"\s?,\s?{QUOTE}value{QUOTE}\s?:\s?(?:\{{\s?{QUOTE}\w{{1,12}}{QUOTE}\s?:\s?)?{QUOTE}(?P<secret>[^\s\"'\\]{{6,400}}){QUOTE}", _of_a_pair,
+          r"[\"'],?\s?[\\]{0,4}[\"']value[\\\"']{1,8}\s?:\s?(?:\{|[\\\"']{1,4}[^\s\"'\\]{6})"),
     # Commands.
+    place("command-password", r"\bnet\s+use\s+(?:[A-Za-z*]:?\s+)?\\{2,4}[^\s]{2,80}\s+", r"(?P<secret>[^\s/][^\s]{3,100})\s+/(?i:user)", argument, r"net\s+use\s"),
+    place("command-password", r"\s-(?:src|dest)?(?:store|key|trust)pass(?:wd)?\s+", r"(?:pass:)?[\"']?(?P<secret>[^\s\"'-][^\s\"']{3,200})", argument, r"-(?:src|dest)?(?:store|key|trust)pass"),
     place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{QUOTE})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
           rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
     place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
@@ -291,6 +306,11 @@ FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
         rf"(?i:(?:{_WORD}|{KEYED})(?:_base)?|[^A-Za-z]pat)[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])",
     ),
     ("password", near_a_word, NEAR),
+    (
+        "password",
+        near_a_word,
+        r"(?:[\s\"'`)](?:as|is|=|#|//|<-|<=)|[\s(]\(?)\s?(?i:(?:the|your|my|its|new)\s)?(?i:passwor[dt]|passwd|passphrase|passcode)(?:[\s.,;:!)]|\z)",
+    ),
     ("password", near_a_word_beyond, NEAR_BEYOND),
     ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
     ("private-key", private_members, r"kty[\\\"']"),

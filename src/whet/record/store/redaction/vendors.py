@@ -136,6 +136,8 @@ VENDORS: tuple[tuple[str, str, str], ...] = (
     ("sentry-token", r"sntry[su]_[A-Za-z0-9_+/=.-]{40,}", r"sntry[su]_"),
     ("posthog-key", r"phx_[A-Za-z0-9_]{40,}", r"phx_[A-Za-z0-9_]{20}"),
     ("dynatrace-token", r"dt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}", r"dt0[a-z][0-9]{2}\."),
+    ("ntlm-hash", r"[0-9a-f]{32}:(?!31d6cfe0)[0-9a-f]{32}:::", r"[0-9a-f]{20}:::"),
+    ("fernet-token", r"gAAAAA[A-Za-z0-9_-]{80,}={0,2}", r"gAAAAA[A-Za-z0-9_-]{20}"),
     ("nostr-key", r"nsec1[02-9ac-hj-np-z]{58}(?![a-z0-9])", r"nsec1"),
     ("wallet-key", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{100,112}(?![A-Za-z0-9])", r"[t-z]prv[1-9A-HJ-NP-Za-km-z]{20}"),
     ("age-key", r"AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Za-z]{50,}", r"AGE-SECRET-KEY-"),
