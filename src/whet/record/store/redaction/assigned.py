@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, spelled
+from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, salted, spelled
 from .places import machine_made, mixed, of_all_kinds, place, short_code
 from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
@@ -22,7 +22,7 @@ _HARMLESS_WORDS = (
     "ID|IDS|UUID|GUID|HASH|SHA|SHA1|SHA256|SHA384|SHA512|MD5|SUM|CHECKSUM|DIGEST|ETAG|COMMIT|REV|REVISION|VERSION|TAG|BUILD|PUBLIC|PUB|PUBLISHABLE|"
     "NONCE|CURSOR|URL|URI|PATH|DIR|FILE|HOST|NAME|IMAGE|DATA|FINGERPRINT|SITE|SITEKEY|INTEGRITY|CHALLENGE|STATE|REF|INDEX|OFFSET|PAGE|HEADER|BODY|"
     "CONTENT|TEXT|PREFIX|BRANCH|CERT|CERTIFICATE|CA|CRT|ISSUER|AUDIENCE|ARN|BUCKET|PROJECT|REGION|TABLE|QUEUE|TOPIC|MODEL|CLASS|EXAMPLE|ADDRESS|"
-    "ACCEPT|NEXT|PREV|PREVIOUS|CONTINUATION|SYNC|CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
+    "SID|ACCEPT|NEXT|PREV|PREVIOUS|CONTINUATION|SYNC|CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
 )
 """Words of a constant's name that say that its value is no secret, however it looks."""
 _SECRET_WORDS = (
@@ -158,7 +158,10 @@ ASSIGNED: tuple[Named, ...] = (
     place("api-key", r"[a-z][a-z0-9]{1,11}_", r"(?P<secret>(?:[a-z]{2,8}_){0,2}[A-Za-z0-9]{36,400})(?![A-Za-z0-9_-])", drawn_tail, r"[a-z0-9]_[A-Za-z0-9]{36}",
           before=rf"(?<![A-Za-z0-9_.-])(?!(?:{_OF_OBJECTS})_)"),
     place("api-key", r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-]", r"(?P<secret>[A-Za-z0-9_-]{32,400})(?![A-Za-z0-9_-])", changing,
-          r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-][A-Za-z0-9_-]{32}", before=rf"(?<![A-Za-z0-9])(?<!pk[_-])"),
+          r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-][A-Za-z0-9_-]{32}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])"),
+    place("api-key", r"[a-z]{2,12}_(?:live|test|sandbox|prod)_", r"(?P<secret>[0-9a-f]{32,128})(?![A-Za-z0-9_-])", machine_made, r"[a-z]_(?:live|test|sandbox|prod)_[0-9a-f]{32}", before=r"(?<![A-Za-z0-9_.-])"),
+    # define('AUTH_KEY', '...'): any signs.
+    place("secret", r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s?[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
     # X-Acme-Team: 9sK2...
     place("api-key", r"\b[Xx](?:-[A-Za-z]{2,20}){0,3}-(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)", r"[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_-]{20,200}={0,2})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
           r"[Xx]-[A-Za-z-]{0,30}(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}[A-Za-z0-9_-]{20}"),

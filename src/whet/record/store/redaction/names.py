@@ -26,7 +26,7 @@ _PLACEHOLDER = re.compile(
       | os\.environ | getenv | env\. | env\[ | \.get\( | secrets?\. | vars\. | config\. | settings\. ).*
     | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @\w+ | :\w+ | \#\{.* | !.* | arn:.* | vault:.* | file:.* | op:.*)
     | (?: your | my | the | some | insert | enter | replace | add | put | change | user )[_\s-]?
-      [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?
+      [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?(?:[_-]\d+)?
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
@@ -43,7 +43,7 @@ _COOKIE = re.compile(
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
 _FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder")
-PUBLIC_FORMS = ("pk_live_", "pk_test_", "pk.eyJ", "pk-lf-", "phc_")
+PUBLIC_FORMS = ("pk_live_", "pk_test_", "pk.eyJ", "pk-lf-", "phc_", "org-")
 """How keys begin that their vendors call public."""
 _HUMPS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z]")
 

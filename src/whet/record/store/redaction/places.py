@@ -219,6 +219,7 @@ _COMMANDS = (
     (r"\bopenssl\s[^\n]{0,160}?(?:-k\s|-pass(?:in|out)?\s(?:pass:)?)", r"openssl\s[^\n]{0,160}-(?:k|pass)"),
     (r"(?i:/user:\S{1,80}\s+(?:/pass(?:word)?:)?|\s/(?:p|pass|password):)|\bnet\s+(?i:user)\s+[^\s/]{1,60}\s+", r"(?i:/user:\S|\s/p(?:ass(?:word)?)?:\S|net\s+user\s)"),
     (r"\bhtpasswd\s+-\w*b\w*\s+\S{1,100}\s+\S{1,80}\s+|\brclone\s[^\n]{0,160}?\spass\s|\b(?:chpasswd|passwd)\b\s?<<<\s?[\"']?[^\s:]{1,60}:", r"htpasswd\s+-|rclone\s[^\n]{0,160}\spass\s|passwd\s?<<<"),
+    (r"\b(?:change|set)_(?:user_)?password\s+\S{1,60}\s+", r"(?:change|set)_(?:user_)?password\s"),
     (r"--with-token\s?<<<\s?|\brequirepass\s+|\bmasterauth\s+|\bpass:|\bsqlplus\s+[^\s/]{1,60}/|\badd_user\s+\S{1,60}\s+|\bhttp-basic\.\S{1,80}\s+\S{1,60}\s+|"
         r"\balias\s+set\s+\S{1,60}\s+\S{1,80}\s+\S{1,60}\s+|\bunlock-keychain\s+-p\s+|\bssh-keygen\s[^\n]{0,120}?-N\s+", r"with-token\s?<|requirepass\s|masterauth\s|\Wpass:[^\s]{4}|sqlplus\s+[^\s/]{1,60}/\S|add_user\s|http-basic\.\S|alias\s+set\s|unlock-keychain\s|ssh-keygen\s[^\n]{0,120}-N"),
 )  # fmt: skip

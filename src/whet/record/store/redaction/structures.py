@@ -119,8 +119,8 @@ STRUCTURES: tuple[Named, ...] = (
     place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{QUOTE})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
     place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
     # A literal that a machine made, where a client is set up.
-    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|setup|Session|App|Bot|API|Api|SDK|Sdk)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
-          r"(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|setup|Session|App|Bot|API|Api|SDK|Sdk)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
+    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|login|setup|Session|App|Bot|API|Api|SDK|Sdk)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
+          r"(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|login|setup|Session|App|Bot|API|Api|SDK|Sdk)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
     # The value before the name; what a network is joined with; what a command reads.
     place("api-key", r"(?i:\"value\\{0,7}\"\s?:\s?\\{0,7}\")", rf"(?P<secret>[^\s\"'\\]{{6,400}})\\{{0,7}}\"\s?,\s{{0,9}}\\{{0,7}}\"(?:name|key|Name|Key)\\{{0,7}}\"\s?:\s?\\{{0,7}}\"[\w./:-]{{0,60}}?(?i:{_WORD}|{KEYED}){QUOTE}", opaque,
           r"(?i:value)[\"\\]+\s?:\s?[\"\\]+[^\s\"'\\]+[\"\\]+\s?,\s*[\"\\]+(?:[Nn]ame|[Kk]ey)[\"\\]+\s?:\s?[\"\\]+[^\"\\]*(?i:passw|pwd|secret|token|key)"),
