@@ -93,9 +93,7 @@ def _undecoded(body: bytes) -> list[msgspec.Raw] | None:
     return None if request is None else request.messages
 
 
-def prompt_of(
-    request: Mapping[str, Json], undecoded: Sequence[msgspec.Raw] | None = None
-) -> list[Message]:
+def prompt_of(request: Mapping[str, Json], undecoded: Sequence[msgspec.Raw] | None = None) -> list[Message]:
     """Messages of a request: `messages`, or the `input` of the responses API, after its instructions.
 
     Args:
