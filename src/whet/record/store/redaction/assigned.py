@@ -13,8 +13,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, spelled
-from .places import machine_made, mixed, place
+from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, salted, spelled
+from .places import machine_made, mixed, of_all_kinds, place, short_code
 from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
 
@@ -22,7 +22,7 @@ _HARMLESS_WORDS = (
     "ID|IDS|UUID|GUID|HASH|SHA|SHA1|SHA256|SHA384|SHA512|MD5|SUM|CHECKSUM|DIGEST|ETAG|COMMIT|REV|REVISION|VERSION|TAG|BUILD|PUBLIC|PUB|PUBLISHABLE|"
     "NONCE|CURSOR|URL|URI|PATH|DIR|FILE|HOST|NAME|IMAGE|DATA|FINGERPRINT|SITE|SITEKEY|INTEGRITY|CHALLENGE|STATE|REF|INDEX|OFFSET|PAGE|HEADER|BODY|"
     "CONTENT|TEXT|PREFIX|BRANCH|CERT|CERTIFICATE|CA|CRT|ISSUER|AUDIENCE|ARN|BUCKET|PROJECT|REGION|TABLE|QUEUE|TOPIC|MODEL|CLASS|EXAMPLE|ADDRESS|"
-    "NEXT|PREV|PREVIOUS|CONTINUATION|SYNC|CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
+    "SID|ACCEPT|NEXT|PREV|PREVIOUS|CONTINUATION|SYNC|CONTRACT|TX|BLOCK|TRACE|SPAN|REQUEST|RUN|REGEX|PATTERN|ALPHABET|CHARS|CHARSET|PNG|JPG|SVG|ICON|LOGO|DSN|ACCOUNT|IDEMPOTENCY|SLUG|PACKAGE|QUERY|MUTATION"
 )
 """Words of a constant's name that say that its value is no secret, however it looks."""
 _SECRET_WORDS = (
@@ -60,6 +60,16 @@ def changing(text: str) -> bool:
         and re.search(r"[_.-](?:sha|Form)|^(?:sha\d|-|//|Qm)|[a-z]{7}", text) is None
         and not text.startswith(("pk_", "eyJ", "iVBOR", "/9j/", "R0lGOD", "UklGR", "PHN2Zy", "data"))
     )
+
+
+def drawn_tail(text: str) -> bool:
+    """True of a long random tail, whatever words stand before it."""
+    return changing(text.rpartition("_")[2])
+
+
+def spaced(text: str) -> bool:
+    """True of what a machine drew, behind a name with no sign between the two."""
+    return changing(text) or numbered(text)
 
 
 def under_a_word(text: str) -> bool:
@@ -105,6 +115,8 @@ def positional(text: str) -> bool:
     )
 
 
+_OF_OBJECTS = "pk|pub|public|phc|msg|resp|rs|call|req|toolu|run|step|thread|asst|file|evt|event|cus|pi|price|prod|in|sub|ch|id|hash|sha|cache|img|obj|block|data"
+"""What stands before the id of an object, or of what is public."""
 _CRYPTO = r"(?:hmac\.(?:new|digest)|HMAC|createHmac|Cipher\w{0,4}|createCipher\w{0,2}|createDecipher\w{0,2}|Fernet|AES\.new|SecretKeySpec|secretbox|SecretBox|pbkdf2\w{0,6}|jwt\.(?:sign|encode|verify|decode)|sign_jwt|encrypt|decrypt)"
 _CONNECTS = r"(?:connect|getConnection|createConnection|login|Login|FTP|SMTP\w{0,4}|auth|authenticate|Credentials?|DirectoryEntry|PasswordAuthentication|UsernamePasswordToken|mysqli|PDO)"
 _ENCODES = r"(?:Buffer\.from|btoa|b64encode|base64_encode|Base64\.encode\w{0,16}|encodeToString)"
@@ -142,6 +154,23 @@ ASSIGNED: tuple[Named, ...] = (
           r"htpasswd\s-|snmp\w{2,12}\s|wpa_passphrase\s|smbpasswd\s"),
     # With whatever a language puts between a name and its value: signs, tags, and words such as `to` and `Some`.
     place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}})(?![A-Za-z0-9(])", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
+    # acme_9sK2..., acme_live_...-..._..., of whatever vendor.
+    place("api-key", r"[a-z][a-z0-9]{1,11}_", r"(?P<secret>(?:[a-z]{2,8}_){0,2}[A-Za-z0-9]{36,400})(?![A-Za-z0-9_-])", drawn_tail, r"[a-z0-9]_[A-Za-z0-9]{36}",
+          before=rf"(?<![A-Za-z0-9_.-])(?!(?:{_OF_OBJECTS})_)"),
+    place("api-key", r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-]", r"(?P<secret>[A-Za-z0-9_-]{32,400})(?![A-Za-z0-9_-])", changing,
+          r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-][A-Za-z0-9_-]{32}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])"),
+    place("api-key", r"[a-z]{2,12}_(?:live|test|sandbox|prod)_", r"(?P<secret>[0-9a-f]{32,128})(?![A-Za-z0-9_-])", machine_made, r"[a-z]_(?:live|test|sandbox|prod)_[0-9a-f]{32}", before=r"(?<![A-Za-z0-9_.-])"),
+    # define('AUTH_KEY', '...'): any signs.
+    place("secret", r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s?[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
+    # X-Acme-Team: 9sK2...
+    place("api-key", r"\b[Xx](?:-[A-Za-z]{2,20}){0,3}-(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)", r"[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_-]{20,200}={0,2})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+          r"[Xx]-[A-Za-z-]{0,30}(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}[A-Za-z0-9_-]{20}"),
+    # setx CONSUMER_SECRET 9sK2..., license_secret | X6YMG-...
+    place("secret", rf"{NAME_ENDS}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?", r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])", spaced, rf"{NAMES_SEEN}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?[A-Za-z0-9+/_-]{{20}}"),
+    # user kim pass ..., "log in as kim / ..."
+    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", mixed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
+    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", strong, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
+    place("code", r"(?i:\b(?:cvv2?|cvc2?)\b)", r"\s?(?:code\s)?[:=#]?\s?(?P<secret>[0-9]{3,4})(?![0-9])", short_code, r"(?i:cv[vc]2?)\s?(?:code\s)?[:=#]?\s?[0-9]{3}"),
     # PASETO (paseto.io).
     place("paseto", r"v[1-4]\.(?:local|public)\.", r"(?P<secret>[A-Za-z0-9_-]{40,4000}(?:\.[A-Za-z0-9_-]{1,400})?)", genuine, r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{20}", before=r"(?<![A-Za-z0-9.])"),
 )  # fmt: skip
@@ -170,6 +199,9 @@ _SAYS_HARMLESS = frozenset((*_HARMLESS_WORDS.split("|"), *_OF_SETTINGS.split("|"
 _LISTED = re.compile(
     rf"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[^\n\\]{{0,60}}((?:{LINE}[^\n\\]{{0,60}}){{1,12}})"
 )
+_IN_LINE = re.compile(
+    r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
+)
 _LISTED_CODE = re.compile(
     r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
 )
@@ -190,22 +222,24 @@ def lines_of_settings(text: str) -> Iterator[Place]:
     """The values of settings, each on a line of its own, that a machine drew, unless a word of the name says what of."""
     for setting in _SETTING.finditer(text):
         words = {word.upper() for word in _NAME_WORDS.findall(setting[1])}
-        if not words & _SAYS_HARMLESS and changing(setting[2]):
+        # h1: a sum, in Go's list of modules.
+        if not words & _SAYS_HARMLESS and setting[1] != "h1" and changing(setting[2]):
             yield setting.span(2)
 
 
 def listed_codes(text: str) -> Iterator[Place]:
-    """The codes in the lines below `Backup codes:`."""
-    for listed in _LISTED.finditer(text):
-        for code in _LISTED_CODE.finditer(text, *listed.span(1)):
-            if sum(map(str.isdigit, code[1])) >= 2 and len(code[1]) >= 6:
-                yield code.span(1)
+    """The codes in the lines below `Backup codes:`, and those on the same line."""
+    for listed, least in ((_LISTED, 2), (_IN_LINE, 4)):
+        for several in listed.finditer(text):
+            for code in _LISTED_CODE.finditer(text, *several.span(1)):
+                if sum(map(str.isdigit, code[1])) >= least and len(code[1]) >= 6:
+                    yield code.span(1)
 
 
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", pairs_of_owners, rf"(?:{_OWNER})(?:\s\w{{2,8}}\s\w{{2,12}})?(?:[\s:(]|：){{1,3}}[\w.@+-]{{2,32}}(?:\s?[/|,]\s?[^\s/|,]{{6}}|\s(?:and|und|dann|et|y|e)\s)|\d\.\d{{1,3}}[ (:,\]]{{1,3}}[\w.]{{2,16}}\s?[/|]\s?[^\s/]{{6}}"),
     ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]+[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
-    ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)[^\n\\]{{0,60}}{LINE}"),
+    ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)(?:[^\n\\]{{0,60}}{LINE}|[\"']?\s?[:=])"),
 )  # fmt: skip
 """Rule, what finds it, and its screen."""
 

@@ -24,9 +24,9 @@ _PLACEHOLDER = re.compile(
       | changed | updated | set | unset | revoked | rotated | valid | yourself | secretstr | varchar.* | nvarchar.* )
     | .*(?: \[redacted | redacted | <[a-z] | \$\{ | \$\( | \{\{ | %\( | xxxx | \*\*\*\* | placeholder | process\.env
       | os\.environ | getenv | env\. | env\[ | \.get\( | secrets?\. | vars\. | config\. | settings\. ).*
-    | (?: \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @\w+ | :\w+ | \#\{.* | !.* | arn:.* | vault:.* | file:.* | op:.*)
+    | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @\w+ | :\w+ | \#\{.* | !.* | arn:.* | vault:.* | file:.* | op:.*)
     | (?: your | my | the | some | insert | enter | replace | add | put | change | user )[_\s-]?
-      [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?
+      [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?(?:[_-]\d+)?
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
@@ -43,6 +43,8 @@ _COOKIE = re.compile(
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
 _FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder")
+PUBLIC_FORMS = ("pk_live_", "pk_test_", "pk.eyJ", "pk-lf-", "phc_", "org-")
+"""How keys begin that their vendors call public."""
 _HUMPS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])|[A-Z]")
 
 
@@ -72,7 +74,7 @@ def random_looking(text: str) -> bool:
     text = text.strip()
     if len(text) < 8 or len(text) > 8_000 or any(space in text for space in " \n\t"):
         return False
-    if _PLACEHOLDER.fullmatch(text[:200]) or _DATE.fullmatch(text[:60]):
+    if _PLACEHOLDER.fullmatch(text[:200]) or _DATE.fullmatch(text[:60]) or text.startswith(PUBLIC_FORMS):
         return False
     if _path(text) or text.startswith(("http://", "https://", "{", "[", "(", "<")):
         return False

@@ -219,6 +219,7 @@ _COMMANDS = (
     (r"\bopenssl\s[^\n]{0,160}?(?:-k\s|-pass(?:in|out)?\s(?:pass:)?)", r"openssl\s[^\n]{0,160}-(?:k|pass)"),
     (r"(?i:/user:\S{1,80}\s+(?:/pass(?:word)?:)?|\s/(?:p|pass|password):)|\bnet\s+(?i:user)\s+[^\s/]{1,60}\s+", r"(?i:/user:\S|\s/p(?:ass(?:word)?)?:\S|net\s+user\s)"),
     (r"\bhtpasswd\s+-\w*b\w*\s+\S{1,100}\s+\S{1,80}\s+|\brclone\s[^\n]{0,160}?\spass\s|\b(?:chpasswd|passwd)\b\s?<<<\s?[\"']?[^\s:]{1,60}:", r"htpasswd\s+-|rclone\s[^\n]{0,160}\spass\s|passwd\s?<<<"),
+    (r"\b(?:change|set)_(?:user_)?password\s+\S{1,60}\s+", r"(?:change|set)_(?:user_)?password\s"),
     (r"--with-token\s?<<<\s?|\brequirepass\s+|\bmasterauth\s+|\bpass:|\bsqlplus\s+[^\s/]{1,60}/|\badd_user\s+\S{1,60}\s+|\bhttp-basic\.\S{1,80}\s+\S{1,60}\s+|"
         r"\balias\s+set\s+\S{1,60}\s+\S{1,80}\s+\S{1,60}\s+|\bunlock-keychain\s+-p\s+|\bssh-keygen\s[^\n]{0,120}?-N\s+", r"with-token\s?<|requirepass\s|masterauth\s|\Wpass:[^\s]{4}|sqlplus\s+[^\s/]{1,60}/\S|add_user\s|http-basic\.\S|alias\s+set\s|unlock-keychain\s|ssh-keygen\s[^\n]{0,120}-N"),
 )  # fmt: skip
@@ -285,6 +286,8 @@ PLACES = (
     place("seed-phrase", r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)", r"[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?(?P<secret>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})", told_words,
            r"(?i:(?:seed|recovery|secret|backup|wallet)[ _-]?(?:phrase|words)|mnemonic)[\"']?(?:\s?[:=]\s?|\s(?:is|are)\s)[\"']?[a-z]{3,8}[ ,]"),
     place("code", r"", r"(?<![0-9.])(?P<secret>(?:[A-Z]-)?[0-9]{4,8})\sis\syour\s[^\n.]{0,40}(?:code|pin|password)\b", short_code, r"[0-9]\sis\syour\s[^\n.]{0,40}(?:code|pin|password)"),
+    place("code", r"", r"(?<![0-9.])(?P<secret>[0-9]{3}[ -][0-9]{3}|[0-9]{4,8})\s(?:as|for)\s(?:[a-z]{1,5}\s)?(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|password|passcode|pin)\b", short_code,
+           r"[0-9]\s(?:as|for)\s(?:[a-z]{1,5}\s)?(?i:one[ -]time|verification|security|log-?in|access|sms|[2m]fa)[ -](?i:code|pass|pin)"),
     place("code", r"(?i:\bcode\s)", r"(?P<secret>[0-9]{4,8})\sto\s(?i:sign|log|verify|confirm|complete|access|authenticate)", short_code, r"(?i:code)\s[0-9]{4,8}\sto\s"),
     # Keys of whatever vendor: words that say so, and a long random tail.
     place("api-key", rf"(?:{_LIKE_A_KEY})[_-]", r"(?:[A-Za-z0-9]{1,8}[_-]){0,2}[A-Za-z0-9]{20,400}(?![A-Za-z0-9_-])", tail,

@@ -188,11 +188,15 @@ class _Compiled:
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.patterns = [_Pattern(rule) for rule in rules]
         self.keys = [pattern for pattern in self.patterns if pattern.rule.keys]
-        self.screened = [pattern for pattern in self.patterns if pattern.rule.screening]
-        # A rule without hints may match anywhere, so that no search can rule a text out.
-        self.everywhere = len(self.screened) < len(self.patterns)
         # Rules may share a screen.
-        expressions = list(dict.fromkeys(pattern.screening for pattern in self.screened))
+        self._behind: dict[bytes, list[int]] = {}
+        for number, pattern in enumerate(self.patterns):
+            if pattern.rule.screening:
+                self._behind.setdefault(pattern.screening, []).append(number)
+        self._unscreened = [n for n, pattern in enumerate(self.patterns) if not pattern.rule.screening]
+        # A rule without hints may match anywhere, so that no search can rule a text out.
+        self.everywhere = bool(self._unscreened)
+        expressions = list(self._behind)
         dealt = [[one for one in expressions if _counts(one) == counting] for counting in (False, True)]
         self._screens = [_Screen(some) for some in dealt if some]
 
@@ -200,15 +204,17 @@ class _Compiled:
         """True if a rule may match; False is certain."""
         return any(screen.search(octets) is not None for screen in self._screens)
 
-    def hit(self, octets: bytes) -> set[_Pattern]:
-        """The rules that may match."""
-        expressions = {
-            expression
+    def hit(self, octets: bytes) -> list[_Pattern]:
+        """The rules that may match, in their order."""
+        # By number: to ask each of three hundred rules took a third of the time of a text that has nothing.
+        numbers = {
+            number
             for screen in self._screens
             if screen.search(octets)
             for expression in screen.which(octets)
+            for number in self._behind[expression]
         }
-        return {pattern for pattern in self.screened if pattern.screening in expressions}
+        return [self.patterns[number] for number in sorted(numbers.union(self._unscreened))]
 
 
 _compiled = lru_cache(maxsize=16)(_Compiled)
@@ -387,12 +393,8 @@ class Redactor:
             matches[KNOWN] += text.count(spelling)
             text = text.replace(spelling, MARK.format(KNOWN))
         octets = text.encode("utf-8", "surrogatepass")
-        hit = self._compiled.hit(octets)
-        if not hit and not self._everywhere:
-            return text
-        for pattern in self._patterns:
-            if pattern in hit or not pattern.rule.screening:
-                text = pattern.sub(text, matches)
+        for pattern in self._compiled.hit(octets):
+            text = pattern.sub(text, matches)
         return text
 
     def _json(self, value: Json, matches: Counter[str]) -> Any:

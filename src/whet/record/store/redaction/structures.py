@@ -11,6 +11,8 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 
+import re2
+
 from .names import KEYED, Named, random_looking, told
 from .places import BEYOND, NEAR, NEAR_BEYOND, argument, machine_made, mixed, place, short_code
 from .vendors import UUID
@@ -64,6 +66,11 @@ def literal(text: str) -> bool:
     return machine_made(text) and _UUID.fullmatch(text) is None
 
 
+def _of_a_pair(text: str) -> bool:
+    """True of a value beside its name: chosen, made by a machine, or a secret for codes (base32)."""
+    return opaque(text) or (len(text) >= 16 and random_looking(text))
+
+
 def key_half(text: str) -> bool:
     """True of a number of a private key in base64."""
     return len(text) >= 40 and random_looking("".join(text.split()))
@@ -112,8 +119,8 @@ STRUCTURES: tuple[Named, ...] = (
     place("cookie", r"\s(?:-b|--cookie)[ =]", rf"(?:{QUOTE})?[\w.-]{{1,60}}=(?P<secret>[^;\"'\s\\]{{8,400}})", random_looking, r"(?:-b|--cookie)[ =][\"'\\]{0,4}[\w.-]+=[^;\"'\s\\]{8}"),
     place("url-key", r"(?i:rtmps?|srt)://[^\s\"'<>/]{4,120}/", r"(?:[^\s\"'<>/]{1,60}/){0,3}(?P<secret>[\w-]{12,80})(?=[\s\"'<>?\\]|\Z)", machine_made, r"(?i:rtmps?|srt)://"),
     # A literal that a machine made, where a client is set up.
-    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
-          r"(?:init|configure|config|[cC]lient|connect|authenticate|setup|Session|App|Bot)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
+    place("api-key", r"\b[\w.]{0,40}(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|login|setup|Session|App|Bot|API|Api|SDK|Sdk)\(", r"[^()\n]{0,40}?[\"'](?P<secret>[A-Za-z0-9_+/=-]{20,200})\\{0,7}[\"']\s?[,)}]", literal,
+          r"(?:init|configure|config|[cC]lient\w{0,6}|connect|authenticate|login|setup|Session|App|Bot|API|Api|SDK|Sdk)\([^()\n]{0,40}[\"'][A-Za-z0-9_+/=-]{20}"),
     # The value before the name; what a network is joined with; what a command reads.
     place("api-key", r"(?i:\"value\\{0,7}\"\s?:\s?\\{0,7}\")", rf"(?P<secret>[^\s\"'\\]{{6,400}})\\{{0,7}}\"\s?,\s{{0,9}}\\{{0,7}}\"(?:name|key|Name|Key)\\{{0,7}}\"\s?:\s?\\{{0,7}}\"[\w./:-]{{0,60}}?(?i:{_WORD}|{KEYED}){QUOTE}", opaque,
           r"(?i:value)[\"\\]+\s?:\s?[\"\\]+[^\s\"'\\]+[\"\\]+\s?,\s*[\"\\]+(?:[Nn]ame|[Kk]ey)[\"\\]+\s?:\s?[\"\\]+[^\"\\]*(?i:passw|pwd|secret|token|key)"),
@@ -121,6 +128,7 @@ STRUCTURES: tuple[Named, ...] = (
     place("password", r"(?i:(?:wlan|wi-?fi|netzwerk|network|réseau|red)[ -]?(?:schl(?:ü|\\u00fc)ssel|security key|key|schluessel))", r"[\"'\\]{0,4}\s?[:=]\s?(?P<secret>[A-Za-z0-9]{8,64})", _joins, r"(?i:wlan|wi-?fi|netzwerk|network)[ -]?(?i:schl|key|security key)[^\s:=]{0,16}\s?[:=]\s?[A-Za-z0-9]{8}"),
     place("password", r"(?:\A|[\r\n>]|\\n)\s?PASS ", rf"(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", mixed, r"(?:\A|[\r\n>]|\\n)\s?PASS [^\s]{5}"),
     place("command-password", r"(?i:\b\w{0,12}passw?d?\s?<<<\s?)", rf"(?:{QUOTE})?(?P<secret>[^\s\"'\\:$]{{5,200}})", argument, r"(?i:passw?d?)\s?<<<"),
+    place("command-password", r"\s<<<\s?", rf"(?:{QUOTE})?(?P<secret>{OPAQUE}{{6,200}}?){_ENDS}", strong, r"\s<<<\s?[\\\"']{0,4}[^\s\"'\\]{6}"),
     # A user with a password in one word.
     place("password", rf"(?i:(?:auth|ident|creds?|credentials?|user_?pwd|userpass|login){QUOTE}?\s?[:=]\s?(?:{QUOTE})?)", rf"[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"(?i:auth|ident|creds?|credentials?|user_?pwd|userpass|login)[\\\"']*\s?[:=]\s?[\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
@@ -129,7 +137,17 @@ STRUCTURES: tuple[Named, ...] = (
     # A token in prose.
     place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
+    # A line of its own below one that announces it; SMTP's and SAML's logins; an entry with its name a line above.
+    place("password", r"(?i:(?:password|passphrase|token|secret|key)[^\n\\]{0,60}:)", rf"[ \t]?{LINE}{{1,3}}[ \t]?(?P<secret>[A-Za-z0-9_+/.-]{{24,200}}={{0,2}})(?={LINE}|\Z)", literal,
+          rf":[ \t]?{LINE}{{1,3}}[ \t]?[A-Za-z0-9_+/.-]{{24}}"),
+    place("basic-auth", r"334 UGFzc3dvcmQ6", rf"{LINE}(?:C:\s?)?(?P<secret>[A-Za-z0-9+/]{{4,400}}={{0,2}})", told, r"334 UGFzc3dvcmQ6"),
+    place("saml", r"(?:SAMLResponse|SAMLRequest|<saml2?:Assertion)", r"[^\n]{0,120}?[=:>\"']\s?(?P<secret>[A-Za-z0-9+/%]{40,8000}={0,2})", key_half, r"SAMLRe(?:sponse|quest)|<saml2?:Assertion"),
+    place("password", rf"(?i:name:\s?[\"']?[\w.-]{{0,60}}(?:{_PASSWORD}|secret|token|key)[\"']?)", rf"{LINE}[ \t]{{1,24}}value:\s?(?:{QUOTE})?(?P<secret>[^\s\"'\\]{{6,400}})", opaque, r"value:\s?[\\\"']{0,4}[^\s\"'\\]{6}"),
+    place("password", rf"(?i:{QUOTE}(?:key|name){QUOTE}\s?:\s?{QUOTE}[\w.-]{{0,60}}(?:{_PASSWORD}|secret|token|key){QUOTE})", rf"\s?,\s?{QUOTE}value{QUOTE}\s?:\s?(?:\{{\s?{QUOTE}\w{{1,12}}{QUOTE}\s?:\s?)?{QUOTE}(?P<secret>[^\s\"'\\]{{6,400}}){QUOTE}", _of_a_pair,
+          r"[\"'],?\s?[\\]{0,4}[\"']value[\\\"']{1,8}\s?:\s?(?:\{|[\\\"']{1,4}[^\s\"'\\]{6})"),
     # Commands.
+    place("command-password", r"\bnet\s+use\s+(?:[A-Za-z*]:?\s+)?\\{2,4}[^\s]{2,80}\s+", r"(?P<secret>[^\s/][^\s]{3,100})\s+/(?i:user)", argument, r"net\s+use\s"),
+    place("command-password", r"\s-(?:src|dest)?(?:store|key|trust)pass(?:wd)?\s+", r"(?:pass:)?[\"']?(?P<secret>[^\s\"'-][^\s\"']{3,200})", argument, r"-(?:src|dest)?(?:store|key|trust)pass"),
     place("command-password", rf"\b{_SETS}\b", rf"[^\n|;]{{0,160}}?\s(?:<<< ?|{_FLAG}[ =])(?:{QUOTE})?(?P<secret>[^\s\"'\\<-][^\s\"'\\]{{5,400}})", opaque,
           rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
     place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
@@ -154,7 +172,8 @@ TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
 """Of selectors, handles, variables and paths."""
 _PIECE = re.compile(rf"(?<!{OPAQUE}){OPAQUE}{{6,64}}(?!{OPAQUE})")
-_NAMED = re.compile(rf"(?i){_WORD}|{KEYED}|\bpat\b")
+_NAMED = re2.compile(rf"(?i){_WORD}|{KEYED}|\bpat\b")
+"""In RE2, for a whole text is walked through, which takes Python's a millisecond for four kilobytes."""
 _HEAD = re.compile(rf"(?i)[\w .-]{{0,30}}?(?:(?:{_WORD}|{KEYED})(?:_base)?|pat)")
 _SEPARATORS = "\t|;,"
 _RULED = re.compile(r"[\s|:+=-]*")
@@ -287,6 +306,11 @@ FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
         rf"(?i:(?:{_WORD}|{KEYED})(?:_base)?|[^A-Za-z]pat)[\"'`*]* *(?:[|;\t]|\\t|,[\"'\w]|\r|\n|\\[rn])",
     ),
     ("password", near_a_word, NEAR),
+    (
+        "password",
+        near_a_word,
+        r"(?:[\s\"'`)](?:as|is|=|#|//|<-|<=)|[\s(]\(?)\s?(?i:(?:the|your|my|its|new)\s)?(?i:passwor[dt]|passwd|passphrase|passcode)(?:[\s.,;:!)]|\z)",
+    ),
     ("password", near_a_word_beyond, NEAR_BEYOND),
     ("kubernetes-secret", entries_of_secrets, r"kind:[ \t]*[\\\"']{0,4}Secret[\s\\\"']"),
     ("private-key", private_members, r"kty[\\\"']"),

@@ -48,12 +48,14 @@ class _Call:
     name: str = ""
     how: str = ""
     turn: _Turn | None = None
+    conversation: list[Message] = field(init=False)
+    """Without the system prompt; made once, for each call is compared with all before it."""
 
-    @property
-    def conversation(self) -> list[Message]:
-        """Without the system prompt."""
+    def __post_init__(self) -> None:
         messages = self.step.observation if isinstance(self.step.observation, list) else []
-        return [message for message in messages if message.get("role") not in ("system", "developer")]
+        self.conversation = [
+            message for message in messages if message.get("role") not in ("system", "developer")
+        ]
 
     @property
     def asked_for(self) -> Sequence[Message]:

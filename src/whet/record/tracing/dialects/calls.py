@@ -8,7 +8,7 @@ API that was called, and beside them the gateway's measurements and the model se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,10 +17,23 @@ from ....types import Json, Span, Tokens
 from ...store.trials import TRIALS
 from ..content import Content, member
 from .agents import wire_of
-from .messages import Message, joined, message, messages, with_wire_ids
+from .messages import Message, conversation_of, joined, message, messages, with_wire_ids
 from .reading import LLM, UNTYPED, SpanReading, number, usage, word
 
 ENCODING = "call+json"
+
+
+class _Asked(msgspec.Struct):
+    """The messages of a request of the chat or Messages API, undecoded."""
+
+    messages: list[msgspec.Raw] | None = None
+
+
+class _AskedCall(msgspec.Struct):
+    request: _Asked | None = None
+
+
+_asked = msgspec.json.Decoder(_AskedCall)
 
 
 def read(span: Span) -> tuple[Content, SpanReading]:
@@ -42,7 +55,7 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     reading.model = word(body, "model") or word(request, "model")
     reading.response_model = word(response, "model")
     reading.response_id = word(response, "id")
-    prompt = prompt_of(request)
+    prompt = prompt_of(request, _undecoded(span.body))
     reading.input = with_wire_ids(prompt) or None
     answers, reading.finish = answers_of(response)
     reading.output, reading.others = (answers[0] if answers else None), answers[1:]
@@ -65,16 +78,33 @@ def read(span: Span) -> tuple[Content, SpanReading]:
     redacted = member(body, "redacted")
     if redacted:
         reading.extra["redacted"] = redacted
-    attributes = {"session.id": body.get("session"), "user.id": body.get("subject")}
+    stated = {"session.id": body.get("session"), "user.id": body.get("subject")}
+    # Without what is not stated: nobody need look for the owner of a run in its calls then.
+    attributes = {key: value for key, value in stated.items() if value is not None}
     return Content(span, attributes), reading
 
 
-def prompt_of(request: Mapping[str, Json]) -> list[Message]:
-    """Messages of a request: `messages`, or the `input` of the responses API, after its instructions."""
+def _undecoded(body: bytes) -> list[msgspec.Raw] | None:
+    """The messages of a call's request, of which all but the last few were read with the calls before it."""
+    try:
+        request = _asked.decode(body).request
+    except msgspec.DecodeError:
+        return None
+    return None if request is None else request.messages
+
+
+def prompt_of(request: Mapping[str, Json], undecoded: Sequence[msgspec.Raw] | None = None) -> list[Message]:
+    """Messages of a request: `messages`, or the `input` of the responses API, after its instructions.
+
+    Args:
+        undecoded: the same messages, where they are to be remembered.
+    """
     first: list[Message] = []
     system = request.get("instructions") or request.get("system")
     if system:
         first = message({"role": "system", "content": system})
+    if undecoded is not None:
+        return [*first, *conversation_of(undecoded)]
     prompt = request.get("messages", request.get("input", request.get("prompt")))
     if isinstance(prompt, str):
         return [*first, {"role": "user", "text": prompt}]

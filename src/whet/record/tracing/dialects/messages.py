@@ -93,6 +93,15 @@ def _with_items_joined(turned: Sequence[Turned]) -> list[Message]:
     return several
 
 
+def conversation_of(several: Sequence[msgspec.Raw]) -> list[Message]:
+    """As `messages`, of messages that are not decoded: one that was read before is not read again."""
+    known = _known_turns.get
+    turned = [known(raw) or _remembered(raw) for raw in map(bytes, several)]
+    if any(map(_ITEM, turned)):
+        return _with_items_joined(turned)
+    return [turn.copy() for turns, _, _ in turned for turn in turns]
+
+
 def answers(value: Json) -> tuple[list[Message], bool]:
     """The last message of each answer in a list of them, and whether they are sure to say all that the value says."""
     if isinstance(value, str) and value[:1] == "[":
