@@ -4,10 +4,11 @@ Two kinds of learning leave a history.  Where weights are *fitted* to examples (
 epoch reads off the passes that training makes anyway how much of the probability the answer had, before the update that
 it went into: the data map of Swayamdipta et al. (2020), whose confidence and variability are the mean and the deviation
 over epochs, and the forgetting events of Toneva et al. (2019).  Of a pair (`whet train dpo|reward-model`) it is the
-probability that the chosen answer is the better one, of a judged answer (`kto`, `reward-model --objective outcome`) that
-of its judgement, by what the loss says of them.  Where tasks are *tried* again round after round (`whet train grpo`,
-`whet improve`, `Experiment.improve`), the runs are in the record, and nothing else is written.  Trees (`head`, and what
-is fitted to thumbs) are grown once, from folds that did not hold the row: they have no epochs and leave no history.
+probability that the chosen answer is the better one, of a judged answer (`kto`, `reward-model --objective outcome`)
+that of its judgement, by what the loss says of them.  Where tasks are *tried* again round after round (`whet train
+grpo`, `whet improve`, `Experiment.improve`), the runs are in the record, and nothing else is written.  Trees
+(`head`, and what is fitted to thumbs) are grown once, from folds that did not hold the row: they have no epochs and
+leave no history.
 
 Both keep no text: an example is known by a digest of its input and of the answer that it was learned with, so that an
 answer that was corrected since has no history.
