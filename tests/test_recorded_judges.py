@@ -178,6 +178,20 @@ def test_verdicts_at_two_dates_show_who_has_drifted_without_asking_anybody(
     assert any(reason.startswith("drift moves it: 20%") for reason in refused["reasons"])
 
 
+def test_few_labels_give_cards_and_no_panel_and_labels_of_other_items_say_so(tmp_path: Path) -> None:
+    file = written(tmp_path / "scores.jsonl", langfuse, verdicts(1))
+    labels = labelled(tmp_path)
+    lines = (tmp_path / "labels.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "labels.jsonl").write_text("".join(lines[:36]))
+    told = whet("audit", file, *labels, folder=tmp_path)
+    assert re.search(r"^sound .* admitted$", told.stdout, re.MULTILINE), told.stdout + told.stderr
+    assert "no panel: it takes 40 labelled items, and there are 36" in told.stdout
+    (tmp_path / "labels.jsonl").write_text('{"id": "q1", "label": "good"}')
+    strange = whet("audit", file, *labels, folder=tmp_path)
+    assert strange.returncode == 2
+    assert "they are on t000 and the like, labels on q1" in strange.stderr
+
+
 def test_files_without_a_common_item_are_said_and_not_compared(tmp_path: Path) -> None:
     said = verdicts(1, {"sound": 0.9})
     moved = [(judge, f"u{item}", good) for judge, item, good in said]

@@ -187,7 +187,7 @@ def audit_verdicts(path: Path, options: JudgeAudit) -> int:
     """
     from ..judge.calibration import ballots_of, card_of, recorded_verdicts
     from ..judge.labelled import items_by_id
-    from ..judge.panel import fit_panel
+    from ..judge.panel import FEWEST, fit_panel
     from ..judge.recorded import read_verdicts
     from ..judge.votes import model_of
 
@@ -216,10 +216,16 @@ def audit_verdicts(path: Path, options: JudgeAudit) -> int:
         if own.votes
     ]
     if not cards:
+        judged = next((str(row["id"]) for row in recorded.rows if "id" in row), "")
+        such = f": they are on {judged} and the like, labels on {items[0].id}" if judged else ""
         raise InputError(
-            f"{path} holds no verdict on the items of {options.labels}. {'; '.join(notes)}".rstrip(". ")
+            f"{path} holds no verdict on the items of {options.labels}{such}. {'; '.join(notes)}".rstrip(". ")
         )
-    panel = fit_panel(ballots_of(verdicts)) if len(cards) > 1 else None
+    panel = None
+    if len(cards) > 1 and len(items) < 2 * FEWEST:
+        notes.append(f"no panel: it takes {2 * FEWEST} labelled items, and there are {len(items)}")
+    elif len(cards) > 1:
+        panel = fit_panel(ballots_of(verdicts))
     _write(options.output, cards, panel)
     _tell(options, cards, panel, **({"notes": notes} if options.json else {}))
     if not options.json:

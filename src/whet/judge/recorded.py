@@ -1,8 +1,8 @@
 """Verdicts that judges gave and a file kept: whet's own rows, and what Langfuse, Phoenix, MLflow and OpenAI export.
 
-Each becomes a row of `calibration.recorded_verdicts`: `judge`, `id` and `winner` or `mark`.  A score of Langfuse is on a
-trace or observation, an annotation of Phoenix on a span, an assessment of MLflow on a trace, a result of OpenAI Evals on
-an item of its data source.  What people said in the same files is no judge's verdict, and is counted.
+Each becomes a row of `calibration.recorded_verdicts`: `judge`, `id` and `winner` or `mark`.  A score of Langfuse is on
+a trace or observation, an annotation of Phoenix on a span, an assessment of MLflow on a trace, a result of OpenAI Evals
+on an item of its data source.  What people said in the same files is no judge's verdict, and is counted.
 """
 
 from __future__ import annotations
