@@ -56,7 +56,9 @@ def colour_of(url: str) -> str:
 def pictures(request: ModelRequest) -> list[str]:
     (message,) = request.messages
     content = message["content"]
-    return [part["image_url"]["url"] for part in content if part["type"] == "image_url"] if isinstance(content, list) else []  # fmt: skip
+    if not isinstance(content, list):
+        return []
+    return [part["image_url"]["url"] for part in content if part["type"] == "image_url"]
 
 
 def judge(request: ModelRequest) -> str:
@@ -65,7 +67,8 @@ def judge(request: ModelRequest) -> str:
     seen = pictures(request)
     if not seen:
         return "I see no picture.\nSCORE: 5"
-    return f"SCORE: {9 if colour_of(seen[0]) in re.findall(r'\w+', str(shown['answer'])) else 1}"
+    right = re.search(rf"\b{colour_of(seen[0])}\b", str(shown["answer"]))
+    return f"SCORE: {9 if right else 1}"
 
 
 @pytest.fixture
@@ -107,11 +110,22 @@ def test_a_judges_verdict_turns_on_the_image_that_the_agent_was_shown(
             f"{number}.b64", str(number), folder=tmp_path,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-    audit = ("audit", "rubric.md", "--labels", "labels.jsonl", "--model", "judge", "--base-url", server.base_url)
+    audit = (
+        "audit",
+        "rubric.md",
+        "--labels",
+        "labels.jsonl",
+        "--model",
+        "judge",
+        "--base-url",
+        server.base_url,
+    )
     blind = whet(*audit, "--store", "blind.db", folder=tmp_path)
     assert blind.returncode == 1, "who does not see the pictures is refused"
     assert "it is not right more often, beyond chance" in blind.stdout
-    assert not any(b"base64" in received.body for received in server.requests if b'"judge"' in received.body)
+    asked = [received.body for received in server.requests if received.body["model"] == "judge"]
+    assert len(asked) >= 80
+    assert "base64" not in json.dumps(asked), "who is not to see a picture is not sent its bytes"
     seeing = whet(*audit, "--store", "runs.db", "--show", "images", folder=tmp_path)
     assert seeing.returncode == 0, seeing.stdout + seeing.stderr
     assert "admitted: it may decide at a gate" in seeing.stdout
@@ -120,7 +134,7 @@ def test_a_judges_verdict_turns_on_the_image_that_the_agent_was_shown(
         "score", "--store", "runs.db", "--reward", "rubric.md", "--base-url", server.base_url, folder=tmp_path
     )
     assert scored.returncode == 0, scored.stdout + scored.stderr
-    sent = [json.loads(received.body) for received in server.requests[before:]]
+    sent = [received.body for received in server.requests[before:]]
     assert len(sent) == 3
     for body in sent:
         text, image = body["messages"][0]["content"]

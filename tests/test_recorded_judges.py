@@ -153,7 +153,9 @@ def test_verdicts_at_two_dates_show_who_has_drifted_without_asking_anybody(
     forms: tuple[str, str], tmp_path: Path
 ) -> None:
     before = verdicts(1)
-    now = [(judge, item, good != (judge == "easy" and int(item[1:]) % 4 == 0)) for judge, item, good in before]
+    now = [
+        (judge, item, good != (judge == "easy" and int(item[1:]) % 4 == 0)) for judge, item, good in before
+    ]
     of = {"before.jsonl": langfuse, "now.csv": phoenix_table, "before.json": openai, "now.json": openai}
     earlier = written(tmp_path / forms[0], of[forms[0]], before)
     audit = ["audit", written(tmp_path / forms[1], of[forms[1]], now), "--earlier", earlier]
@@ -196,7 +198,9 @@ def test_files_without_a_common_item_are_said_and_not_compared(tmp_path: Path) -
     said = verdicts(1, {"sound": 0.9})
     moved = [(judge, f"u{item}", good) for judge, item, good in said]
     earlier = written(tmp_path / "before.jsonl", langfuse, said)
-    told = whet("audit", written(tmp_path / "now.jsonl", langfuse, moved), "--earlier", earlier, folder=tmp_path)
+    told = whet(
+        "audit", written(tmp_path / "now.jsonl", langfuse, moved), "--earlier", earlier, folder=tmp_path
+    )
     assert told.returncode == 2
     assert "sound: no item has a verdict at both times (120 before, 120 now)" in told.stdout
     assert "have no item in common" in told.stderr

@@ -58,9 +58,9 @@ def audit(
     --base-url URL --store runs.db. Several --model, or several rubrics, give a card for each judge and a panel of all,
     which is a reward: --reward cards/panel.json. Verdicts that were recorded (rows with judge, id and winner or mark;
     scores of Langfuse, annotations of Phoenix, traces of MLflow with assessments) give a card for each judge, and a
-    panel; with --earlier, how far each judge has drifted since, also without labels. Judges that another product defined (.json: OpenAI Evals and the output items of
-    their runs, an MLflow scorer, a Langfuse evaluator, a Phoenix classification evaluator) get a card each; a run's
-    recorded results are measured without asking anything.
+    panel; with --earlier, how far each judge has drifted since, also without labels. Judges that another product
+    defined (.json: OpenAI Evals and the output items of their runs, an MLflow scorer, a Langfuse evaluator, a Phoenix
+    classification evaluator) get a card each; a run's recorded results are measured without asking anything.
 
     Exits 0 if what is audited is admitted, otherwise 1.
 

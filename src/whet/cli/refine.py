@@ -51,10 +51,10 @@ def refine(
 
     After training look again: whet train and whet improve leave in the record how each row was learned, and --store
     reads it. Rows that were right from the first are trivial, rows that never were unsolvable, and rows learned late,
-    or answered otherwise in the end, doubtful. These are told and stay, unless --leave-out names them. Of pairs (prompt,
-    chosen, rejected) after whet train dpo or reward-model, and of judged answers (prompt, completion, label) after whet
-    train kto, doubtful ones are those whose judgement was learned late. Trees that are fitted to thumbs (head) have no
-    epochs, and leave no such history.
+    or answered otherwise in the end, doubtful. These are told and stay, unless --leave-out names them. Of pairs
+    (prompt, chosen, rejected) after whet train dpo or reward-model, and of judged answers (prompt, completion, label)
+    after whet train kto, doubtful ones are those whose judgement was learned late. Trees that are fitted to thumbs
+    (head) have no epochs, and leave no such history.
 
     Parameters
     ----------

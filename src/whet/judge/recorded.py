@@ -95,7 +95,9 @@ def holds_verdicts(path: Path) -> bool:
         lines = list(_lines(path))[:_LOOKED_AT]
     except InputError:
         return False
-    return any(_product(line) in ("langfuse", "phoenix", "mlflow") for _, line in lines if isinstance(line, Mapping))
+    return any(
+        _product(line) in ("langfuse", "phoenix", "mlflow") for _, line in lines if isinstance(line, Mapping)
+    )
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
@@ -109,7 +111,9 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is no JSON: {error}") from error
     if isinstance(whole, Mapping):
-        whole = next((whole[name] for name in ("data", "traces") if isinstance(whole.get(name), list)), [whole])
+        whole = next(
+            (whole[name] for name in ("data", "traces") if isinstance(whole.get(name), list)), [whole]
+        )
     yield from ((f"{path}, entry {number}", entry) for number, entry in enumerate(whole, 1))
 
 
@@ -122,7 +126,9 @@ def _product(line: Mapping[str, Any]) -> str:
         return "openai"
     if "assessments" in (line.get("info") or line):
         return "mlflow"
-    if "name" in line and ("subject" in line or "traceId" in line or "observationId" in line or "dataType" in line):
+    if "name" in line and (
+        "subject" in line or "traceId" in line or "observationId" in line or "dataType" in line
+    ):
         return "langfuse"
     return ""
 
@@ -234,4 +240,3 @@ def drifts(
         means = [sum(own[id] for id in both) / len(both) for own in (old, new)]
         told.append(JudgeDrift(judge, changed / len(both), wilson(changed, len(both)), len(both), *means))
     return told, notes
-

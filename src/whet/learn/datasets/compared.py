@@ -61,7 +61,8 @@ def judged(table: RowTable, missing: Missing) -> tuple[list[Task], list[str]]:
         asked: Mapping[str, Json] = task.initial_state["input"]
         good = _good(task.answer) if task.answer_known else None
         if good is not None:
-            task.meta[EXAMPLE] = example_of_judged(*(asked[name] for name in JUDGED[:2]), good)  # type: ignore[index]
+            example = example_of_judged(asked["prompt"], asked["completion"], good)
+            task.meta[EXAMPLE] = example  # type: ignore[index]
     return tasks, ["each row is a judged answer: prompt, completion and label", *notes]
 
 

@@ -101,7 +101,11 @@ def example_of_judged(prompt: Json, answer: Json, good: bool) -> str:
 
 def _comparable(value: Json) -> str:
     """A text without its spelling; of messages that of the first one of a user, or else of the last."""
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "content" in one for one in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, Mapping) and "content" in one for one in value)
+    ):
         asked = [one for one in value if one.get("role") == "user"]
         value = (asked[0] if asked else value[-1])["content"]
     return normalised(as_text(value))
@@ -250,7 +254,7 @@ def doubtful(histories: Sequence[History]) -> dict[int, float]:
     Raises:
         MissingExtra: numpy is not installed.
     """
-    chances = {}
+    chances: dict[int, float] = {}
     for judged in (False, True):
         fitted = [
             (place, history)

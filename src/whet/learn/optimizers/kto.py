@@ -57,9 +57,7 @@ class KTO(Offline[KTOOptions]):
 
         there = sums_of(reference, answers)
         train, held = kept_aside(tasks, options.validation_share)
-        watched = Watched(
-            {number: examples[number] for number in train}, train, context.log, f"{self.name}/"
-        )
+        watched = Watched({number: examples[number] for number in train}, train, context.log, f"{self.name}/")
         good = torch.tensor(desirable)
         point = torch.zeros(())
 

@@ -130,7 +130,9 @@ class RewardModel(Offline[RewardModelOptions]):
         targets = torch.tensor([float(good) for _, good in judged])
         train, held = kept_aside([t.task.id for t, _ in judged], options.validation_share)
         examples = {
-            number: example_of_judged(asked_of(judged[number][0]), judged[number][0].output, judged[number][1])
+            number: example_of_judged(
+                asked_of(judged[number][0]), judged[number][0].output, judged[number][1]
+            )
             for number in train
         }
         watched = Watched(examples, train, context.log, f"{self.name}/")
