@@ -348,7 +348,7 @@ def test_rollouts_of_an_environment_are_ranked_by_the_command(
     ranked_runs = [one for one in runs if one.score("ruler") is not None]
     assert len(ranked_runs) > 20
     assert all(one.score("ruler") == worth[one.output_text] for one in ranked_runs)
-    assert all(one.scores["ruler"].version.startswith("uncalibrated:") for one in ranked_runs)
+    assert all(one.scores["ruler"].uncalibrated for one in ranked_runs)
     assert asked <= len(ranked_runs) / 2, "one call a group, and none for runs that are alike"
     alone = [
         one.scores["ruler"].reason for one in runs if one.score("ruler") is None and "ruler" in one.scores
