@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import random
+import re
 from dataclasses import replace
 from statistics import fmean
 
@@ -12,13 +13,22 @@ from test_refining import questions, spoiled
 
 import whet
 from whet.cli import app
-from whet.learn.datasets.dynamics import History, doubtful, example_of, recorded
+from whet.errors import InputError
+from whet.learn.datasets.dynamics import (
+    History,
+    doubtful,
+    example_of,
+    example_of_judged,
+    example_of_pair,
+    recorded,
+)
 from whet.learn.datasets.refining import refine
 from whet.learn.loop import Update
 from whet.record.env import StepResult
 from whet.record.policy import Action
 from whet.record.rows import row
 from whet.record.store import Store
+from whet.stats import auc
 from whet.types import Bundle, Outcome, Split, Step, Tokens, Trajectory, Version
 
 
@@ -228,3 +238,106 @@ def test_a_way_of_giving_up_is_no_better_answer():
     refined = refine(rows, histories=known)
     assert told(refined, "unsolvable") == {0, 1, 2, 3, 4}
     assert not told(refined, "doubtful")
+
+
+def judgements(pairs, share, seed, method):
+    """A table of pairs or judged answers, a share of which is the wrong way round, and the runs that are judged so."""
+    rng = random.Random(f"{seed}/{method}")
+    teams, words, table, wrong, runs = sorted({team for _, team in pairs}), {}, [], set(), []
+
+    def ids(text):
+        plain = ("#" if word[0].isdigit() else word for word in text.lower().split())
+        return tuple(words.setdefault(word, 2 + len(words)) for word in plain)
+
+    for place, (text, team) in enumerate(pairs):
+        other = rng.choice([name for name in teams if name != team])
+        turned = rng.random() < share
+        wrong |= {place} if turned else set()
+        task = whet.Task(instruction=text, group=str(place))
+        if method == "kto":
+            good = rng.random() < 0.5
+            answer, label = team if good else other, good != turned
+            table.append({"prompt": text, "completion": answer, "label": label})
+            given = [(answer, label)]
+        else:
+            chosen, rejected = (other, team) if turned else (team, other)
+            table.append({"prompt": text, "chosen": chosen, "rejected": rejected})
+            given = [(chosen, True), (rejected, False)]
+        for answer, good in given:
+            step = Step(tokens=Tokens((1, *ids(text)), ids(answer), (0.0,)))
+            outcome = Outcome.SUCCESS if good else Outcome.FAILURE
+            runs.append(Trajectory(task=task, steps=[step], output=answer, outcome=outcome))
+    return table, wrong, runs
+
+
+@pytest.mark.parametrize("method", ["reward-model", "dpo", "kto"])
+def test_a_judgement_the_wrong_way_round_is_learned_late(method, tmp_path, capsys):
+    table, wrong, runs = judgements(questions(240, 7), 0.2, 7, method)
+    data = tmp_path / "judged.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in table))
+    with Store(tmp_path / "runs.db") as store:
+        store.put(*runs)
+    words = ["--model", "tiny", "--epochs", 6, "--batch", 32, "--validation-share", 0]
+    run("train", method, "--store", tmp_path / "runs.db", "--output", tmp_path / "out", *words)
+    capsys.readouterr()
+    left = tmp_path / "left.jsonl"
+    run("refine", data, "--store", tmp_path / "out", "--output", left, "--leave-out", "doubtful")
+    said = capsys.readouterr().out
+    assert re.search(r"2[0-9]{2} of 240 rows have training dynamics", said), said
+    with Store(tmp_path / "out" / "runs.db") as store:
+        histories = recorded(store)
+    if method == "kto":
+        names = [example_of_judged(*line.values()) for line in table]
+    else:
+        names = [example_of_pair(*line.values()) for line in table]
+    own = [histories[name] for name in names]
+    lost = [1 - history.values[-1] for history in own]
+    is_wrong = [float(place in wrong) for place in range(len(table))]
+    assert auc(lost, is_wrong) > 0.62
+    assert not any(all(history.right) for history in own), "nothing is known at first sight"
+    called = set(doubtful(own))
+    assert len(called & wrong) > 1.5 * len(called) * len(wrong) / len(table)
+    if method == "reward-model":
+        assert len(called) >= 10
+    # Histories of other rows call no more of the wrong ones than there are.
+    moved = set(doubtful(random.Random(0).sample(own, len(own))))
+    assert len(moved & wrong) < max(1, 0.4 * len(moved))
+
+
+def test_pairs_are_refined_as_pairs(tmp_path, capsys):
+    lines = [
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "fish"},
+        {"prompt": "2 + 2?", "chosen": "4", "rejected": "5"},
+        {"prompt": "Capital of Peru?", "chosen": "Lima", "rejected": "Cusco"},
+        {"prompt": "Capital of Peru?", "chosen": "Cusco", "rejected": "Lima"},
+        {"prompt": "Capital of Chile?", "chosen": "Santiago"},
+    ]
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("refine", data, "--output", tmp_path / "left.jsonl")
+    said = capsys.readouterr().out
+    assert "1 of 6 rows lack one of prompt, chosen, rejected" in said
+    left = [json.loads(line) for line in (tmp_path / "left.jsonl").read_text().splitlines()]
+    assert left == lines[:2]
+    found = [json.loads(line) for line in (tmp_path / "left.jsonl.report.jsonl").read_text().splitlines()]
+    assert [(finding["line"], finding["kind"]) for finding in found] == [
+        (3, "duplicate"),
+        (4, "contradiction"),
+        (5, "contradiction"),
+    ]
+    with pytest.raises(InputError, match="not repaired"):
+        app(
+            ["refine", str(data), "--output", str(tmp_path / "x.jsonl"), "--repair"],
+            result_action="return_value",
+            exit_on_error=False,
+        )
+
+
+def test_a_chat_is_known_by_what_was_asked_first():
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+    assert example_of(chat, "I") == example_of("Who?", "I")
+    answer = [{"role": "assistant", "content": "I"}]
+    assert example_of_pair(chat, answer, "you") == example_of_pair("Who?", "I", "you")
+    assert example_of_pair("Who?", "I", "you") != example_of_pair("Who?", "you", "I")
+    assert example_of_judged("Who?", "I", True) != example_of_judged("Who?", "I", False)

@@ -299,3 +299,124 @@ def test_the_fixtures_carry_no_path_of_the_machine_that_made_them() -> None:
         text = gzip.decompress(body) if path.suffix == ".gz" else body
         assert b"/home/" not in text, path
         assert b"/work/" not in text, path
+
+
+ODD = [True, False, True, True]
+
+
+def odd(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def scored_by(path: Path, metric: str = "") -> dict[str, float | None]:
+    """Task → its value by the metric that decides."""
+    (read,) = read_sides([path], ReadAs(metric=metric))
+    return {result.task: result.scores[read.metric] for result in read.results}
+
+
+@pytest.mark.parametrize(
+    "write", [bool, int, float, str, lambda right: "yes" if right else "No", "{:.0%}".format]
+)
+def test_a_truth_value_may_be_a_number_or_a_word_wherever_it_stands(write: Any, tmp_path: Path) -> None:
+    values = [write(right) for right in ODD]
+    case = {"promptIdx": 0, "testIdx": 0, "prompt": {"label": "p"}, "provider": {"id": "m"}}
+    rows = {
+        "promptfoo": [{**case, "vars": {"n": f"{n}"}, "success": v} for n, v in enumerate(values)],
+        "langfuse": [
+            {"item": {"id": n}, "output": "", "evaluations": [{"name": "exact", "value": v}]}
+            for n, v in enumerate(values)
+        ],
+        "opik": [
+            {"dataset_item_id": f"{n}", "feedback_scores": [{"name": "exact", "value": v}]}
+            for n, v in enumerate(values)
+        ],
+        "mlflow": [
+            {"info": {"trace_id": f"{n}", "request_preview": f"{n}"}
+             | {"assessments": [{"assessment_name": "exact", "feedback": {"value": v}}]}}
+            for n, v in enumerate(values)
+        ],
+        "lm-eval": [
+            {"doc_id": n, "doc": {}, "arguments": [], "metrics": ["exact"], "exact": v}
+            for n, v in enumerate(values)
+        ],
+        "own": [{"task": n, "success": v} for n, v in enumerate(values)],
+        "nested": [{"task": n, "score": {"value": v, "reason": "so"}} for n, v in enumerate(values)],
+        "table": [{"id": n, "scores": {"exact": v}} for n, v in enumerate(values)],
+    }  # fmt: skip
+    for name, listed in rows.items():
+        told = scored_by(lines(tmp_path / f"{name}.jsonl", listed))
+        assert list(told.values()) == [1.0, 0.0, 1.0, 1.0], name
+
+
+def test_rows_may_be_wrapped_in_an_array_in_one_object_or_stand_one_a_line(tmp_path: Path) -> None:
+    rows = [{"task": f"t{number}", "success": right} for number, right in enumerate(ODD)]
+    wanted = scored_by(lines(tmp_path / "lines.jsonl", rows))
+    one_a_line = "\r\n".join(map(json.dumps, rows))
+    for name, text in {
+        "array.json": json.dumps(rows),
+        "results.json": json.dumps({"results": rows, "when": "today"}),
+        "data.json": json.dumps({"data": rows}, indent=1),
+        "marked.jsonl": "\ufeff" + one_a_line,
+        "packed.jsonl.gz": gzip.compress(one_a_line.encode()),
+    }.items():
+        assert scored_by(odd(tmp_path / name, text)) == wanted, name
+    (whole,) = [json.loads(gzip.decompress((RESULTS / "promptfoo" / "candidate.json.gz").read_bytes()))]
+    listed = whole["results"]["results"]
+    listed[0]["score"] = float("nan")
+    told = scored_by(odd(tmp_path / "promptfoo.json", json.dumps(whole)))
+    assert len(told) == 30
+    for name, text in {
+        "flat.json": json.dumps({"results": listed}),
+        "array.json": json.dumps(listed),
+        "lines.jsonl": "\n".join(map(json.dumps, listed)),
+    }.items():
+        assert scored_by(odd(tmp_path / name, text)) == told, name
+    of_mlflow = (RESULTS / "mlflow" / "candidate_traces.jsonl").read_text()
+    traces = [json.loads(line) for line in of_mlflow.splitlines()]
+    told = scored_by(RESULTS / "mlflow" / "candidate_traces.jsonl", "exact")
+    assert scored_by(odd(tmp_path / "traces.json", json.dumps({"traces": traces})), "exact") == told
+    table = json.loads((RESULTS / "mlflow" / "candidate_results_table.json").read_text())
+    objects = [dict(zip(table["columns"], cells, strict=True)) for cells in table["data"]]
+    assert scored_by(odd(tmp_path / "table.json", json.dumps(objects))) == scored_by(
+        RESULTS / "mlflow" / "candidate_results_table.json"
+    )
+
+
+def test_a_missing_score_in_any_spelling_is_missing_and_no_row_is_lost(tmp_path: Path) -> None:
+    for empty in ("", "N/A", "None", "null", "NaN", "-"):
+        path = odd(tmp_path / "a.csv", f"id;score\nq1;{empty}\nq2;0,5\nq3;1,0\n")
+        assert scored_by(path) == {"q1": None, "q2": 0.5, "q3": 1.0}, empty
+    # The first row may be the one without scores.
+    rows = [{"item": {"id": n}, "output": "", "trace_id": f"{n}"} for n in range(3)]
+    for row in rows[1:]:
+        row["evaluations"] = [{"name": "exact", "value": None, "stringValue": "True"}]
+    assert scored_by(lines(tmp_path / "b.jsonl", rows)) == {"0": None, "1": 1.0, "2": 1.0}
+    items: list[dict[str, Any]] = [
+        {"dataset_item_id": f"{n}", "evaluation_task_output": {}, "feedback_scores": None} for n in range(3)
+    ]
+    del items[0]["feedback_scores"]
+    items[2]["feedback_scores"] = [{"name": "exact", "value": 1}]
+    assert scored_by(lines(tmp_path / "c.jsonl", items)) == {"0": None, "1": None, "2": 1.0}
+
+
+def test_files_of_other_versions_are_read_by_what_they_say(tmp_path: Path) -> None:
+    older = {"eval": {}, "status": "success", "samples": [
+        {"id": n, "score": {"value": "c" if right else "I"}} for n, right in enumerate(ODD)
+    ]}  # fmt: skip
+    assert list(scored_by(odd(tmp_path / "inspect.json", json.dumps(older))).values()) == [1, 0, 1, 1]
+    samples = [{"doc_id": n, "doc": {}, "resps": [], "acc": int(right)} for n, right in enumerate(ODD)]
+    assert list(scored_by(lines(tmp_path / "lm.jsonl", samples)).values()) == [1, 0, 1, 1]
+    gaps = [
+        {"id": float(n), "success": right} for n, right in enumerate(ODD)
+    ]  # as pandas writes a column with gaps
+    assert scored_by(lines(tmp_path / "own.jsonl", gaps)) == {"0": 1, "1": 0, "2": 1, "3": 1}
+    loud = [{"id": n, "outcome": "SUCCESS" if right else "FAILURE"} for n, right in enumerate(ODD)]
+    (read,) = read_sides([lines(tmp_path / "loud.jsonl", loud)], ReadAs())
+    assert [result.scores["success"] for result in read.results] == [1, 0, 1, 1]
+    said = "".join(
+        f'<j:testcase name="t{n}" status="{"passed" if right else "failed"}"/>' for n, right in enumerate(ODD)
+    )
+    said += '<j:testcase name="t9" status="notrun"/>'
+    prefixed = odd(tmp_path / "a.xml", f'<j:testsuite xmlns:j="urn:x">{said}</j:testsuite>')
+    assert list(scored_by(prefixed).values()) == [1, 0, 1, 1], "what stands in an attribute alone is no pass"

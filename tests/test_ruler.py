@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -302,3 +303,54 @@ def test_grpo_learns_from_rulers_scores_what_it_would_learn_from_the_right_ones(
     assert gold >= 0.6
     assert right >= 0.9 * gold
     assert noise <= 0.5
+
+
+WORLD = """
+import gymnasium
+from gymnasium import spaces
+
+
+class Next(gymnasium.Env):
+    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.digit = int(self.np_random.integers(4))
+        return str(self.digit), {}
+
+    def step(self, action):
+        return "", float(action == (self.digit + 1) % 4), True, False, {}
+"""
+
+
+def test_rollouts_of_an_environment_are_ranked_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from methods_toys import WORDS, beginning
+
+    beginning(tmp_path)
+    WORDS.save(tmp_path / "start" / "vocabulary.json")
+    (tmp_path / "world_of_digits.py").write_text(WORLD)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WHET_JUDGE_MODEL", "scripted")
+    words = ["train", "grpo", "--env", "world_of_digits:Next", "--model", "start", "--episodes", "16"]
+    words += ["--answer-tokens", "1", "--steps", "2", "--group-size", "4", "--no-gate", "--output", "out"]
+    worth = defaultdict[str, float](
+        float, {str(digit): digit / 4 for digit in range(4)}
+    )  # anything else is worth 0
+    with ScriptedServer(knows(worth)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        app([*words, "--reward-function", "whet.judge:ruler"], result_action="return_value")
+        asked = len(server.requests)
+    with Store(tmp_path / "out" / "runs.db") as store:
+        runs = list(store.trajectories())
+    ranked_runs = [one for one in runs if one.score("ruler") is not None]
+    assert len(ranked_runs) > 20
+    assert all(one.score("ruler") == worth[one.output_text] for one in ranked_runs)
+    assert all(one.scores["ruler"].uncalibrated for one in ranked_runs)
+    assert asked <= len(ranked_runs) / 2, "one call a group, and none for runs that are alike"
+    alone = [
+        one.scores["ruler"].reason for one in runs if one.score("ruler") is None and "ruler" in one.scores
+    ]
+    assert not any("error" in reason.casefold() for reason in alone), set(alone)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from whet.cli import app
-from whet.errors import InputError, WhetError
+from whet.errors import InputError, TrainingRefused, WhetError
 from whet.learn.training.engines import EnginePlan, engine
 from whet.learn.training.local import adopted, fresh
 from whet.learn.training.model import ModelOptions
@@ -163,7 +163,7 @@ def test_an_agent_learns_nothing_that_is_proven_from_rewards_that_say_nothing(wo
         app(["release", "out", "--store", "out/runs.db"], result_action="return_value")
 
 
-def test_a_panel_judges_what_an_agent_does_as_it_learns(workplace):
+def test_a_panel_judges_what_an_agent_does_as_it_learns_and_refuses_what_it_was_not_calibrated_on(workplace):
     def judging(request):
         shown = json.loads(re.findall(r"<data-[0-9a-f]+>\s*(\{.*\})\s*</data", request.text)[0])
         right = str(shown["answer"]).split()[0] == str((int(shown["question"]) + 1) % 4)
@@ -173,7 +173,9 @@ def test_a_panel_judges_what_an_agent_does_as_it_learns(workplace):
     for number in range(200):
         said = (number * 7 // 4) % 4
         label = 1 if said == (number + 1) % 4 else -1
-        rows.append({"id": number, "input": str(number % 4), "output": str(said), "label": label})
+        rows.append(
+            {"id": number, "input": str(number % 4), "output": str(said), "label": label, "kind": "digits"}
+        )
     Path("labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("rubric.md").write_text("The next digit is right.")
     with Store("cards.db"):
@@ -195,6 +197,16 @@ def test_a_panel_judges_what_an_agent_does_as_it_learns(workplace):
             "out",
         ]
         words[words.index("digit_rewards:right")] = "cards/panel.json"
+        tasks = [json.loads(line) for line in Path("tasks.jsonl").read_text().splitlines()]
+        for kind in ("letters", "digits"):
+            lines = (json.dumps({**task, "meta": {"kind": kind}}) + "\n" for task in tasks)
+            Path("tasks.jsonl").write_text("".join(lines))
+            if kind == "letters":
+                before = len(server.requests)
+                strange = [*words[: words.index("out")], "strange"]
+                with pytest.raises(TrainingRefused, match=r"has no labels of 'letters', only of digits"):
+                    train(*strange)
+                assert len(server.requests) == before, "what nobody labelled is not asked about"
         train(*words)
     with Store("out/runs.db") as store:
         runs = list(store.trajectories())

@@ -3,7 +3,8 @@
 The tables are those of the line `data`.  A small network of whet's own, from random weights, is fitted to one by SFT,
 and what became of each row is read from the record, as `whet refine --store` does; then it is fitted again, to what is
 left.  In the other trial it was fitted to a fifth of the questions, rightly labelled, and tries the others by GRPO,
-eight times each for ten rounds.  The control gives each row the history of another.
+eight times each for ten rounds.  In the third a reward model, and DPO, learn from pairs of a label and another one, a
+fifth of which is the wrong way round.  The control gives each row the history of another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -23,20 +24,22 @@ from false_win_data import SETS, Pairs, absent, found, planted, shares
 from newcomers_shell import Noted
 
 import whet
-from whet.learn.datasets.dynamics import Histories, recorded
+from whet.learn.datasets.dynamics import Histories, doubtful, example_of_pair, recorded
 from whet.learn.datasets.refining import Refinement, refine
+from whet.learn.optimizers.dpo import DPO
 from whet.learn.optimizers.grpo import GRPO
+from whet.learn.optimizers.reward_model import RewardModel
 from whet.learn.optimizers.sft import SFT
 from whet.learn.training.local import LocalModels, fresh
 from whet.learn.training.model import ModelOptions
 from whet.learn.training.optim import OptimOptions
-from whet.learn.training.options import GRPOOptions, SFTOptions
+from whet.learn.training.options import DPOOptions, GRPOOptions, RewardModelOptions, SFTOptions
 from whet.learn.training.vocabulary import Vocabulary
 from whet.record.env import StepResult
 from whet.record.policy import Action
 from whet.record.rows import row
 from whet.record.store import Store
-from whet.types import Bundle, Group, Outcome, Split, Step, Task, Tokens, Trajectory
+from whet.types import Bundle, Group, Outcome, Preference, Split, Step, Task, Tokens, Trajectory
 
 SEEDS = 3
 EPOCHS, ROUNDS, GROUP = 6, 10, 8
@@ -54,6 +57,7 @@ def measure(data: Path, folder: Path) -> list[Noted]:
         noted.append(_fitted(name, data, folder / name))
         if name == "databases":
             noted.append(_tried(name, data, folder / f"{name}-tried"))
+            noted += [_compared(method, name, data, folder / f"{name}-{method}") for method in COMPARING]
     return noted
 
 
@@ -88,7 +92,13 @@ class World:
         step = Step(tokens=Tokens(tuple(self.ids(task)), tuple(label), (0.0,)))
         return Trajectory(task=task, steps=[step], output=task.answer, outcome=Outcome.SUCCESS)
 
-    def experiment(self, tasks: Sequence[Task], store: Store | None, name: str) -> whet.Experiment:
+    def experiment(
+        self,
+        tasks: Sequence[Task],
+        store: Store | None,
+        name: str,
+        preferences: Sequence[Preference] | None = None,
+    ) -> whet.Experiment:
         """Over these tasks, all to learn from."""
         return whet.Experiment(
             env=Asked,
@@ -99,6 +109,7 @@ class World:
             store=store,
             name=name,
             folder=self.folder / name,
+            preferences=preferences,
         )
 
     def cloned(self, rows: Sequence[Task], store: Store | None, name: str) -> Bundle:
@@ -219,6 +230,63 @@ def _fitted(name: str, data: Path, folder: Path) -> Noted:
         by_chance
     )
     return Noted(f"{name}, fitted by SFT", figures=figures, lines=lines)
+
+
+def _compared(method: str, name: str, data: Path, folder: Path) -> Noted:
+    """Pairs of the right label and another one, a fifth of them the wrong way round."""
+    told: list[tuple[float, float]] = []
+    control, base, clean = [], [], []
+    for seed in range(SEEDS):
+        rows, _, _ = _table(name, data, seed, 0.0)
+        for share in (0.2, 0.0):
+            world = World(rows, folder / f"{seed}-{share}", seed)
+            turned, preferences = _pairs(world, rows, seed, share)
+            with Store(":memory:") as store:
+                experiment = world.experiment(rows, store, "compared", preferences=preferences)
+                learner = COMPARING[method](world)
+                asyncio.run(experiment.improve(learner, bundle=world.start, groups=[]))
+                known = recorded(store)
+            own = [known[preference.example] for preference in preferences]
+            doubted = set(doubtful(own))
+            if not share:
+                clean.append(len(doubted) / len(own))
+                continue
+            told.append(shares(doubted, turned))
+            base.append(len(turned) / len(own))
+            others = random.Random(f"exchanged:{seed}").sample(own, len(own))
+            control.append(shares(set(doubtful(others)), turned)[0])
+    figures = _figures(told, base, control) | {"doubted where none is wrong": f"{fmean(clean):.3f}"}
+    return Noted(f"{name}, pairs by {method}", figures=figures, lines=_bars(told, base, control))
+
+
+def _pairs(
+    world: World, rows: Sequence[Task], seed: int, share: float
+) -> tuple[frozenset[int], list[Preference]]:
+    drawn = random.Random(f"pairs:{seed}")
+    labels = sorted({str(task.answer) for task in rows})
+    turned, preferences = set(), []
+    for place, task in enumerate(rows):
+        sides = [str(task.answer), drawn.choice([label for label in labels if label != task.answer])]
+        if drawn.random() < share:
+            turned.add(place)
+            sides.reverse()
+        chosen, rejected = (world.words.encode([f"={side}"]) for side in sides)
+        # With its place: the same text may stand in two rows.
+        example = example_of_pair(f"{place} {task.initial_state['input']}", *sides)
+        preferences.append(
+            Preference(prompt=world.ids(task), chosen=chosen, rejected=rejected, example=example)
+        )
+    return frozenset(turned), preferences
+
+
+COMPARING: dict[str, Callable[[World], Any]] = {
+    "reward model": lambda world: RewardModel(
+        RewardModelOptions(epochs=EPOCHS, batch=32, validation_share=0, seed=world.seed), models=world.models
+    ),
+    "DPO": lambda world: DPO(
+        DPOOptions(epochs=EPOCHS, batch=32, validation_share=0, seed=world.seed), models=world.models
+    ),
+}
 
 
 def _tried(name: str, data: Path, folder: Path) -> Noted:

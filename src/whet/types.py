@@ -463,6 +463,8 @@ class Preference:
     tie: bool = False
     position: str = ""
     """On which side the chosen one was shown: `left` or `right`."""
+    example: str = ""
+    """Where its texts have become token ids: the digest by which its training dynamics are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

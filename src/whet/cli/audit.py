@@ -44,6 +44,7 @@ def audit(
     without_answer: bool = False,
     panel: Path | None = None,
     again: bool = False,
+    earlier: Path | None = None,
     json: Print = False,
 ) -> int:
     """Test whether an evaluator can be trusted: code in the sandbox, a judge on labelled answers.
@@ -55,10 +56,11 @@ def audit(
     A judge gets a reliability card: accuracy and kappa on --labels beside simple rules, and how far position, length,
     padding, its own model, an injection and time move it: whet audit rubric.md --labels pairs.jsonl --model NAME
     --base-url URL --store runs.db. Several --model, or several rubrics, give a card for each judge and a panel of all,
-    which is a reward: --reward cards/panel.json. Verdicts that were recorded (JSON Lines with judge and winner) give a
-    card for each judge, and a panel. Judges that another product defined (.json: OpenAI Evals and the output items of
-    their runs, an MLflow scorer, a Langfuse evaluator, a Phoenix classification evaluator) get a card each; a run's
-    recorded results are measured without asking anything.
+    which is a reward: --reward cards/panel.json. Verdicts that were recorded (rows with judge, id and winner or mark;
+    scores of Langfuse, annotations of Phoenix, traces of MLflow with assessments) give a card for each judge, and a
+    panel; with --earlier, how far each judge has drifted since, also without labels. Judges that another product
+    defined (.json: OpenAI Evals and the output items of their runs, an MLflow scorer, a Langfuse evaluator, a Phoenix
+    classification evaluator) get a card each; a run's recorded results are measured without asking anything.
 
     Exits 0 if what is audited is admitted, otherwise 1.
 
@@ -67,7 +69,7 @@ def audit(
     evaluator
         A Python file with evaluate(...), file.py:function, or module:function. It takes a program_path, a
         trajectory, or an answer as output, expected and input. Or a judge's rubric (.md or .txt), recorded
-        verdicts of judges (.jsonl), or judges of another product (.json).
+        verdicts of judges (.jsonl, .csv, .parquet or .json), or judges of another product (.json).
     more
         Further rubrics, each a judge of its own.
     target
@@ -102,6 +104,9 @@ def audit(
     again
         Ask a judge's model anew what the record has its answers to: only so does a card say whether it has drifted
         since the one before.
+    earlier
+        For recorded verdicts: a file of those that the same judges gave on the same items at another time. Nothing is
+        asked; without --labels it exits 1 if a judge drifted.
     """
     judges = JudgeAudit(
         labels,
@@ -115,6 +120,7 @@ def audit(
         without_answer,
         panel,
         again,
+        earlier,
         json,
     )
     if is_rubric(evaluator):
@@ -124,10 +130,13 @@ def audit(
             f"{' '.join(more) or '--model ' + model[1]}: several rubrics or models are judges beside each other, and "
             f"{evaluator} is no rubric (.md, .txt)"
         )
-    if Path(evaluator).suffix == ".json":
-        return audit_imported(Path(evaluator), judges)
-    if Path(evaluator).suffix == ".jsonl":
-        return (audit_verdicts if panel is None else read_by_panel)(Path(evaluator), judges)
+    file = Path(evaluator)
+    if file.suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
+        return (audit_verdicts if panel is None else read_by_panel)(file, judges)
+    if file.suffix == ".json":
+        from ..judge.recorded import holds_verdicts
+
+        return (audit_verdicts if earlier or holds_verdicts(file) else audit_imported)(file, judges)
     from ..judge import evaluator as evaluators
     from ..judge.proof import prove
     from ..record.rows import read_rows

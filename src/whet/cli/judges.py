@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..judge.judge import Judge
     from ..judge.labelled import LabelledItem
     from ..judge.panel import Panel
+    from ..judge.recorded import RecordedVerdicts
     from ..models import Model
     from ..record.store import Store
 
@@ -42,6 +43,7 @@ class JudgeAudit:
     without_answer: bool
     panel: Path | None
     again: bool
+    earlier: Path | None
     json: bool
 
     def since(self, earlier: Sequence[ReliabilityCard | None]) -> str:
@@ -179,25 +181,82 @@ def _panel_of(
 
 
 def audit_verdicts(path: Path, options: JudgeAudit) -> int:
-    """A card for each judge whose verdicts a file holds, and a panel of all; 0 if one of them may be believed."""
-    from ..judge.calibration import ballots_of, card_of, recorded_verdicts
-    from ..judge.panel import fit_panel
-    from ..judge.votes import model_of
-    from ..record.rows import numbered
+    """A card for each judge whose verdicts a file holds, and a panel of all; 0 if one of them may be believed.
 
-    items = _items(options, f"{path} holds verdicts of judges")
-    rows = [line for _, _, line in numbered(path)]
+    Without labels, what became of each judge's verdicts since an earlier file; 0 if none drifted.
+    """
+    from ..judge.calibration import ballots_of, card_of, recorded_verdicts
+    from ..judge.labelled import items_by_id
+    from ..judge.panel import FEWEST, fit_panel
+    from ..judge.recorded import read_verdicts
+    from ..judge.votes import model_of
+
+    recorded = read_verdicts(path)
+    before = None if options.earlier is None else read_verdicts(options.earlier)
+    notes = recorded.notes(path) + ([] if before is None else before.notes(options.earlier or path))
+    if options.labels is None and before is not None:
+        return _tell_drift(recorded, before, notes, options)
+    if options.labels is not None and recorded.exported:
+        items = items_by_id(options.labels)
+    else:
+        items = _items(options, f"{path} holds verdicts of judges")
+    rows, unlabelled = recorded.on(items) if recorded.exported else (recorded.rows, 0)
+    if unlabelled:
+        notes.append(f"{path}: {unlabelled} of {len(recorded.rows)} verdicts are on items without a label")
     verdicts = recorded_verdicts(items, rows)
+    earlier = {} if before is None else recorded_verdicts(items, before.on(items)[0])
     cards = [
-        card_of(judge, own, model=model_of(judge)) for judge, own in sorted(verdicts.items()) if own.votes
+        card_of(
+            judge,
+            own,
+            model=model_of(judge),
+            earlier=card_of(judge, earlier[judge]) if judge in earlier and earlier[judge].votes else None,
+        )
+        for judge, own in sorted(verdicts.items())
+        if own.votes
     ]
     if not cards:
-        raise InputError(f"{path} holds no verdict on the items of {options.labels}")
-    panel = fit_panel(ballots_of(verdicts)) if len(cards) > 1 else None
+        judged = next((str(row["id"]) for row in recorded.rows if "id" in row), "")
+        such = f": they are on {judged} and the like, labels on {items[0].id}" if judged else ""
+        raise InputError(
+            f"{path} holds no verdict on the items of {options.labels}{such}. {'; '.join(notes)}".rstrip(". ")
+        )
+    panel = None
+    if len(cards) > 1 and len(items) < 2 * FEWEST:
+        notes.append(f"no panel: it takes {2 * FEWEST} labelled items, and there are {len(items)}")
+    elif len(cards) > 1:
+        panel = fit_panel(ballots_of(verdicts))
     _write(options.output, cards, panel)
-    _tell(options, cards, panel)
+    _tell(options, cards, panel, **({"notes": notes} if options.json else {}))
+    if not options.json:
+        for note in notes:
+            print(f"  note: {note}")
     believed = any(card.admitted for card in cards) or (panel is not None and not panel.refusal)
     return int(not believed)
+
+
+def _tell_drift(
+    now: RecordedVerdicts, before: RecordedVerdicts, notes: list[str], options: JudgeAudit
+) -> int:
+    from ..judge.recorded import drifts
+
+    told, silent = drifts(before.rows, now.rows)
+    notes = [*notes, *silent]
+    if options.json:
+        shown = [{**asdict(drift), "drifted": drift.drifted} for drift in told]
+        print_json({"drift": shown, "notes": notes})
+    else:
+        for drift in told:
+            low, high = drift.interval
+            print(
+                f"{drift.judge:32} {drift.changed:.1%} [{low:.1%}, {high:.1%}] of {drift.items} verdicts changed, mean "
+                f"{drift.before:.2f} -> {drift.now:.2f}  {'DRIFTED' if drift.drifted else 'as before'}"
+            )
+        for note in notes:
+            print(f"  note: {note}")
+    if not told:
+        raise InputError(f"{options.earlier} and the verdicts of now have no item in common")
+    return int(any(drift.drifted for drift in told))
 
 
 def read_by_panel(path: Path, options: JudgeAudit) -> int:

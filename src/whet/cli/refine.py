@@ -51,12 +51,15 @@ def refine(
 
     After training look again: whet train and whet improve leave in the record how each row was learned, and --store
     reads it. Rows that were right from the first are trivial, rows that never were unsolvable, and rows learned late,
-    or answered otherwise in the end, doubtful. These are told and stay, unless --leave-out names them.
+    or answered otherwise in the end, doubtful. These are told and stay, unless --leave-out names them. Of pairs
+    (prompt, chosen, rejected) after whet train dpo or reward-model, and of judged answers (prompt, completion, label)
+    after whet train kto, doubtful ones are those whose judgement was learned late. Trees that are fitted to thumbs
+    (head) have no epochs, and leave no such history.
 
     Parameters
     ----------
     data
-        Examples: CSV, TSV, JSON, JSON Lines or Parquet.
+        Examples: CSV, TSV, JSON, JSON Lines or Parquet; pairs and judged answers are told by their columns.
     input
         Column of the input. May be repeated. If omitted, it is guessed and shown.
     expected
@@ -76,15 +79,24 @@ def refine(
     seed
         Random seed of the folds.
     """
-    from ..learn.datasets import refining
+    from ..learn.datasets import compared, refining
     from ..record.columns import Columns
     from ..record.tables import read_table
 
     if output.resolve() == data.resolve():
         raise InputError(f"--output {output} is the table itself, which stays as it is: name another file")
     table = read_table(data)
-    columns = Columns.of(table, input=input, expected=expected)
-    rows, notes = columns.tasks(table, missing=missing)
+    named = bool(input or expected)
+    if not named and compared.is_of_pairs(table):
+        if repair:
+            raise InputError(f"{data} holds pairs, which are left out and not repaired: leave --repair away")
+        (rows, notes), right = compared.pairs(table), "chosen"
+    elif not named and compared.is_judged(table):
+        (rows, notes), right = compared.judged(table, missing), "label"
+    else:
+        columns = Columns.of(table, input=input, expected=expected)
+        (rows, notes), right = columns.tasks(table, missing=missing), columns.expected
+        notes = [*columns.sentences(table), *notes]
     answers, histories = _recorded(store, rows)
     refined = refining.refine(
         rows,
@@ -95,7 +107,7 @@ def refine(
         seed=seed,
     )
     report = output.with_name(output.name + ".report.jsonl")
-    _write(output, table, refined, columns.expected)
+    _write(output, table, refined, right)
     lines = [_line(rows[doubt.row]) for doubt in refined.doubts]
     findings = [_finding(doubt, line, rows) for doubt, line in zip(refined.doubts, lines, strict=True)]
     report.write_bytes(b"".join(msgspec.json.encode(finding) + b"\n" for finding in findings))
@@ -105,7 +117,7 @@ def refine(
             {**summary, "wrong_rate": refined.wrong_rate, "output": str(output), "report": str(report)}
         )
         return 0
-    for sentence in (*table.notes, *columns.sentences(table), *notes, *refined.notes):
+    for sentence in (*table.notes, *notes, *refined.notes):
         print(sentence)
     _print(refined, findings, len(rows), output, report)
     return 0

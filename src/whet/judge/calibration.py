@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import correlation, fmean
 from typing import Any, Protocol, TypeVar
@@ -244,7 +244,10 @@ def _rules(items: Sequence[LabelledItem], pairs: bool) -> dict[str, list[float]]
     if fmean(by_length) < 0.5:
         name, by_length = SHORTER, [1 - right for right in by_length]
     most = sum(item.label for item in items) * 2 >= len(items)
-    return {name: by_length, MAJORITY: [float(most is item.label) for item in items]}
+    majority = [float(most is item.label) for item in items]
+    # Of recorded verdicts the answers may not be there: then nothing is known of their length.
+    lengths = {_length(run) for item in items for run in (item.first, item.second) if run is not None}
+    return {MAJORITY: majority} if len(lengths) == 1 else {name: by_length, MAJORITY: majority}
 
 
 def _longer_first(item: LabelledItem) -> bool:
@@ -405,21 +408,42 @@ def unlabelled_ballots(rows: Sequence[Mapping[str, Any]]) -> list[Ballot]:
         InputError: a row has neither form.
     """
     votes: dict[tuple[str, str], dict[str, float]] = {}
+    for judge, kind, id, vote in _unlabelled(rows):
+        own = votes.setdefault((kind, id), {})
+        if vote is not None:
+            own[judge] = vote
+    return [Ballot(own, None, kind, id) for (kind, id), own in votes.items()]
+
+
+def unlabelled_votes(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Judge → item → its vote or mark, of rows as of `recorded_verdicts`; a failed verdict is none.
+
+    Raises:
+        InputError: a row has neither form.
+    """
+    votes: dict[str, dict[str, float]] = {}
+    for judge, kind, id, vote in _unlabelled(rows):
+        own = votes.setdefault(judge, {})
+        if vote is not None:
+            own[f"{kind}/{id}"] = vote
+    return votes
+
+
+def _unlabelled(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, float | None]]:
+    """Judge, kind, item and vote of each verdict."""
     for line in rows:
         judge, winner = str(line.get("judge", "")), line.get("winner")
         kind = str(line.get("set") or line.get("kind") or "")
-        if "id" in line:
-            winners = {str(line["id"]): winner}
+        if "id" in line and "mark" in line:
+            mark = line["mark"]
+            yield judge, kind, str(line["id"]), float(mark) if isinstance(mark, int | float) else None
+        elif "id" in line:
+            yield judge, kind, str(line["id"]), pair_vote(*_orders(str(line["id"]), winner))
         elif isinstance(winner, list):
-            winners = {f"{kind}_{number}": one for number, one in enumerate(winner)}
+            for number, one in enumerate(winner):
+                yield judge, kind, f"{kind}_{number}", pair_vote(*_orders(f"{kind}_{number}", one))
         else:
             raise InputError(f"a verdict of {judge!r} has neither an id nor a list of winners")
-        for id, one in winners.items():
-            vote = pair_vote(*_orders(id, one))
-            own = votes.setdefault((kind, id), {})
-            if vote is not None:
-                own[judge] = vote
-    return [Ballot(own, None, kind, id) for (kind, id), own in votes.items()]
 
 
 def _enter(verdicts: JudgedItems, id: str, line: Mapping[str, Any]) -> None:

@@ -68,6 +68,27 @@ def label_rows(path: Path) -> dict[str, tuple[Mapping[str, Any], bool]]:
     return labels
 
 
+def items_by_id(path: Path) -> list[LabelledItem]:
+    """Labelled items of a file whose rows have at least an id and a label: of verdicts on answers that stand elsewhere.
+
+    Raises:
+        NotFoundError, InputError: as of `label_rows`, or it has no rows.
+    """
+    items = [
+        LabelledItem(
+            id,
+            answering(row(line.get("input", "")), line.get("output", "")),
+            None,
+            good,
+            str(line.get("kind") or ""),
+        )
+        for id, (line, good) in label_rows(path).items()
+    ]
+    if not items:
+        raise InputError(f"{path} holds no labelled items")
+    return items
+
+
 def _labelled(line: Mapping[str, Any], where: str, id: str) -> LabelledItem:
     kind = str(line.get("kind") or line.get("set") or "")
     names = next((pair for pair in _PAIR_COLUMNS if all(name in line for name in pair)), None)

@@ -183,11 +183,7 @@ class PanelReward:
         return sum((judge.usage for judge in self._judges.values()), Usage())
 
     async def __call__(self, trajectory: Trajectory) -> Score:
-        """0 where the agent failed or answered nothing."""
-        if trajectory.error is not None:
-            return self._score(0.0, f"it failed: {trajectory.error.type}")
-        if not trajectory.output_text.strip():
-            return self._score(0.0, "nothing was answered")
+        """0 where the agent failed or answered nothing, on a kind that the panel was calibrated on."""
         kind = kind_of(trajectory.task)
         live = self.panel.live.get(kind)
         if live is None:
@@ -195,6 +191,11 @@ class PanelReward:
             return self._score(
                 None, f"refused: the panel has no labels of {kind or 'no kind'!r}, only of {known}"
             )
+        # After the kind: the only values of a kind without labels would be these, and their mean 0.
+        if trajectory.error is not None:
+            return self._score(0.0, f"it failed: {trajectory.error.type}")
+        if not trajectory.output_text.strip():
+            return self._score(0.0, "nothing was answered")
         marks = await asyncio.gather(*(ascore(judge, trajectory) for judge in self._judges.values()))
         ballot = Ballot(
             {

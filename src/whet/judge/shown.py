@@ -37,6 +37,7 @@ _TO_THE_JUDGE = re.compile(
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
 """Sentences and marks that speak to whoever judges, or pretend to be its own words."""
+_IMAGE_BYTES = re.compile(r"data:image/[\w.+-]+;base64,[A-Za-z0-9+/=_-]*")
 _SENTENCE = re.compile(r"[^.!?\n]*[.!?]*\n?")
 
 
@@ -93,8 +94,10 @@ def shown_run(
     Args:
         answer_too: show the task's right answer, where there is one.
     """
-    output, removed = without_injections(trajectory.output)
-    content: dict[str, Json] = {"question": trajectory.task.instruction, "answer": output}
+    output, removed = without_injections(_without_images(trajectory.output))
+    # A row whose input is messages has these as its instruction, in JSON.
+    question = _IMAGE_BYTES.sub("[image]", trajectory.task.instruction)
+    content: dict[str, Json] = {"question": question, "answer": output}
     if answer_too and trajectory.task.answer_known:
         content["right_answer"] = trajectory.task.answer
     if STEPS in parts:

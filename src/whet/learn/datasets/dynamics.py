@@ -3,8 +3,12 @@
 Two kinds of learning leave a history.  Where weights are *fitted* to examples (`whet train sft` and its kin), each
 epoch reads off the passes that training makes anyway how much of the probability the answer had, before the update that
 it went into: the data map of Swayamdipta et al. (2020), whose confidence and variability are the mean and the deviation
-over epochs, and the forgetting events of Toneva et al. (2019).  Where tasks are *tried* again round after round
-(`whet train grpo`, `whet improve`, `Experiment.improve`), the runs are in the record, and nothing else is written.
+over epochs, and the forgetting events of Toneva et al. (2019).  Of a pair (`whet train dpo|reward-model`) it is the
+probability that the chosen answer is the better one, of a judged answer (`kto`, `reward-model --objective outcome`)
+that of its judgement, by what the loss says of them.  Where tasks are *tried* again round after round (`whet train
+grpo`, `whet improve`, `Experiment.improve`), the runs are in the record, and nothing else is written.  Trees
+(`head`, and what is fitted to thumbs) are grown once, from folds that did not hold the row: they have no epochs and
+leave no history.
 
 Both keep no text: an example is known by a digest of its input and of the answer that it was learned with, so that an
 answer that was corrected since has no history.
@@ -28,6 +32,8 @@ from .near import normalised
 
 ENTRIES = "dynamics"
 """Under it the epochs stand in the log of an `improve`."""
+EXAMPLE = "example"
+"""Entry of a row's `meta` with the digest by which it is known, where its input and answer do not say it."""
 IMPROVED = "/improve/"
 """In the experiment of the runs that an `improve` makes to learn from."""
 LEAST_ROUNDS = 3
@@ -41,15 +47,18 @@ class History:
     """One example, over the epochs or rounds of one learner."""
 
     values: Sequence[float]
-    """Of each epoch the mean probability of the answer's tokens; of each round the share of its right runs."""
+    """Of each epoch the probability of the judgement, or mean of the answer's tokens; of each round the share of its
+    right runs."""
     right: Sequence[bool]
-    """If each token had more than half of the probability, or any run was right."""
+    """If each token had more than half of the probability, a judgement three quarters, or any run was right."""
     fitted: bool
-    """It was an example to imitate; else a task to try."""
+    """It was an example to imitate or a judgement; else a task to try."""
     tries: int = 0
     """Runs, where it was tried."""
     instead: str | None = None
     """What most of the last runs answered where that was wrong; None where they differ, or were right."""
+    judged: bool = False
+    """The probabilities are of one of two judgements, where who knows nothing has one half."""
 
     @cached_property
     def confidence(self) -> float:
@@ -77,7 +86,29 @@ def example_of(text: Json, answer: Json = None) -> str:
     Args:
         answer: that it is learned with; None where a checker decides.
     """
-    return digest([normalised(as_text(text)), None if answer is None else normalised(as_text(answer))], 12)
+    return digest([_comparable(text), None if answer is None else _comparable(answer)], 12)
+
+
+def example_of_pair(prompt: Json, chosen: Json, rejected: Json) -> str:
+    """The digest of a better and a worse answer to a prompt; the other way round it is another example."""
+    return digest(["pair", *map(_comparable, (prompt, chosen, rejected))], 12)
+
+
+def example_of_judged(prompt: Json, answer: Json, good: bool) -> str:
+    """The digest of an answer that was called good or bad."""
+    return digest(["judged", _comparable(prompt), _comparable(answer), good], 12)
+
+
+def _comparable(value: Json) -> str:
+    """A text without its spelling; of messages that of the first one of a user, or else of the last."""
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, Mapping) and "content" in one for one in value)
+    ):
+        asked = [one for one in value if one.get("role") == "user"]
+        value = (asked[0] if asked else value[-1])["content"]
+    return normalised(as_text(value))
 
 
 def example_of_task(task: Task) -> str:
@@ -89,11 +120,22 @@ def example_of_task(task: Task) -> str:
 
 def example_of_run(run: Trajectory) -> str:
     """The same of a run that is imitated: its own answer is what is learned."""
-    return example_of(run.task.initial_state.get("input", run.task.instruction), run.output)
+    return example_of(asked_of(run), run.output)
+
+
+def asked_of(run: Trajectory) -> Json:
+    """What a run was asked."""
+    return run.task.initial_state.get("input", run.task.instruction)
 
 
 def note_epoch(
-    log: Log, key: str, examples: Sequence[str], confidence: Sequence[float], right: Sequence[bool]
+    log: Log,
+    key: str,
+    examples: Sequence[str],
+    confidence: Sequence[float],
+    right: Sequence[bool],
+    *,
+    judged: bool = False,
 ) -> None:
     """Enter an epoch in the log of the `improve` that it is of; one that is made again stays as it was."""
     log.put(
@@ -102,6 +144,7 @@ def note_epoch(
             "examples": list(examples),
             "confidence": [round(value, 4) for value in confidence],
             "right": [int(value) for value in right],
+            "judged": judged,
         },
     )
 
@@ -112,18 +155,21 @@ def recorded(store: Store) -> dict[str, History]:
 
 
 def _fitted(store: Store) -> dict[str, History]:
-    works: dict[str, dict[str, list[tuple[float, bool]]]] = {}
+    works: dict[tuple[str, bool], dict[str, list[tuple[float, bool]]]] = {}
     for work, epoch in Log.entries(store, ENTRIES):
-        seen = works.setdefault(work, defaultdict(list))
+        seen = works.setdefault((work, bool(epoch.get("judged"))), defaultdict(list))
         for example, confidence, right in zip(
             epoch["examples"], epoch["confidence"], epoch["right"], strict=True
         ):
             seen[example].append((float(confidence), bool(right)))
     histories = {}
-    for seen in works.values():
+    for (_, judged), seen in works.items():
         for example, epochs in seen.items():
             histories[example] = History(
-                [confidence for confidence, _ in epochs], [right for _, right in epochs], fitted=True
+                [confidence for confidence, _ in epochs],
+                [right for _, right in epochs],
+                fitted=True,
+                judged=judged,
             )
     return histories
 
@@ -186,9 +232,11 @@ def _mostly(tries: Sequence[tuple[str, bool, str]], share: float = 0.7) -> str |
     return None if any(right for right, _ in said) else said[0][1]
 
 
-LOW = 0.25
-"""Confidence below which the less likely group of fitted examples has to lie on average for any to be doubted."""
-LEARNED = 0.6
+LOW, LOW_JUDGED = 0.25, 0.5
+"""Confidence below which the less likely group of fitted examples has to lie on average for any to be doubted.  Of
+judgements each has to lie below one half by itself, where the other one is the likelier: how far a loss takes them from
+there depends on its own scale, such as DPO's beta."""
+LEARNED, LEARNED_JUDGED = 0.6, 0.8
 """Mean confidence of all examples from which on epochs are passed over: what is late has been learned by heart then."""
 SURE = 0.9
 _LEAST_FITTED = 50
@@ -206,13 +254,19 @@ def doubtful(histories: Sequence[History]) -> dict[int, float]:
     Raises:
         MissingExtra: numpy is not installed.
     """
-    fitted = [
-        (place, history)
-        for place, history in enumerate(histories)
-        if history.fitted and len(history.values) >= LEAST_ROUNDS
-    ]
-    if len(fitted) < _LEAST_FITTED:
-        return {}
+    chances: dict[int, float] = {}
+    for judged in (False, True):
+        fitted = [
+            (place, history)
+            for place, history in enumerate(histories)
+            if history.fitted and history.judged is judged and len(history.values) >= LEAST_ROUNDS
+        ]
+        if len(fitted) >= _LEAST_FITTED:
+            chances |= _late(fitted, judged)
+    return chances
+
+
+def _late(fitted: Sequence[tuple[int, History]], judged: bool) -> dict[int, float]:
     try:
         import numpy as np
     except ImportError as error:
@@ -220,9 +274,10 @@ def doubtful(histories: Sequence[History]) -> dict[int, float]:
     length = min(len(history.values) for _, history in fitted)
     confidence = np.asarray([history.values[:length] for _, history in fitted])
     of_all = confidence.mean(axis=0)
-    learned = int((of_all >= LEARNED).argmax()) if (of_all >= LEARNED).any() else length - 1
+    low, enough, guess = (LOW_JUDGED, LEARNED_JUDGED, 0.5) if judged else (LOW, LEARNED, 0.0)
+    learned = int((of_all >= enough).argmax()) if (of_all >= enough).any() else length - 1
     # Before anything is learned an epoch tells no example from another.
-    weights = (of_all * (1 - of_all))[: learned + 1] + 1e-6
+    weights = ((of_all - guess).clip(0) * (1 - of_all))[: learned + 1] + 1e-6
     inside = confidence[:, : learned + 1].clip(1e-4, 1 - 1e-4)
     odds = np.log(inside / (1 - inside)) @ weights / weights.sum()
     means = np.quantile(odds, [0.1, 0.7])
@@ -238,8 +293,9 @@ def doubtful(histories: Sequence[History]) -> dict[int, float]:
         spread = (belongs * (odds[:, None] - means) ** 2).sum(axis=0) / counts
         deviations = np.sqrt(spread).clip(0.05)
     lower = int(means.argmin())
-    if means[lower] > math.log(LOW / (1 - LOW)):
+    bound, highest = math.log(low / (1 - low)), means[1 - lower]
+    if not judged and means[lower] > bound:
         return {}
     # A wide lower component claims the far end of the upper one, too.
-    chances = np.where(odds < means[1 - lower], belongs[:, lower], 0.0)
+    chances = np.where(odds < (min(bound, highest) if judged else highest), belongs[:, lower], 0.0)
     return {fitted[int(number)][0]: float(chances[number]) for number in np.flatnonzero(chances >= SURE)}

@@ -17,7 +17,7 @@ from typing import Literal
 from ...record.rows import as_text
 from ...types import Json, Task
 from .consensus import Answers, agreement
-from .dynamics import LEAST_ROUNDS, Histories, History, doubtful, example_of
+from .dynamics import EXAMPLE, LEAST_ROUNDS, Histories, History, doubtful, example_of
 from .near import Near, normalised
 
 Kind = Literal["duplicate", "contradiction", "mislabelled", "leak", "doubtful", "trivial", "unsolvable"]
@@ -246,6 +246,7 @@ def _by_dynamics(search: _Search, rows: Sequence[Task], histories: Histories) ->
         # Of a task that a checker judges no answer is known by which it was learned.
         keys = [example_of(inputs[row])]
         keys += [example_of(inputs[row], rows[row].answer)] if search.answers[row] is not None else []
+        keys += [rows[row].meta[EXAMPLE]] if EXAMPLE in rows[row].meta else []
         history = next((histories[key] for key in reversed(keys) if key in histories), None)
         if history is not None and len(history.values) >= LEAST_ROUNDS:
             own[row] = history

@@ -34,6 +34,7 @@ from ..training.pairs import (
     trajectory_pairs,
     with_preferences,
 )
+from ..training.watching import Watched
 
 
 class DPO(Offline[DPOOptions]):
@@ -65,10 +66,14 @@ class DPO(Offline[DPOOptions]):
         # Before the first update, while the learner's weights are the reference's: no second network is held.
         there = reference_sums(learner.decoder, pairs, options.part_tokens)
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
+        watched = Watched(
+            {number: pairs[number].example for number in train}, train, context.log, f"{self.name}/"
+        )
 
         def objective(part: MicroBatch, count: int) -> Tensor:
             numbers, chosen, rejected = side_sums(chosen_logprobs(learner.decoder, part), part)
             ratios = chosen - there[0][numbers], rejected - there[1][numbers]
+            watched.judged(numbers, options.beta * (ratios[0] - ratios[1]))
             if options.loss == "dpo":
                 losses = dpo(*ratios, beta=options.beta, label_smoothing=options.label_smoothing)
             else:
@@ -85,6 +90,7 @@ class DPO(Offline[DPOOptions]):
             context=context,
             name=self.name,
             held=held,
+            watched=watched,
         )
         figures |= self._judged(learner, pairs, there)
         return self._checkpoint(learner, start, context), figures

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...errors import TrainingRefused
 from ...types import Bundle, Group, Trajectory, Version
+from ..datasets.dynamics import asked_of, example_of_judged
 from ..loop import Context
 from ..training.batch import Merged, MicroBatch, by_unit, merge, parts
 from ..training.cloning import succeeded
@@ -26,6 +27,7 @@ from ..training.local import LocalModels
 from ..training.losses import kto, kto_divergence, unit_sums
 from ..training.network import Network
 from ..training.options import KTOOptions as KTOOptions
+from ..training.watching import Watched
 
 
 class KTO(Offline[KTOOptions]):
@@ -44,7 +46,7 @@ class KTO(Offline[KTOOptions]):
         self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        answers, desirable, tasks, figures = self._judged(groups)
+        answers, desirable, tasks, examples, figures = self._judged(groups)
         learner = learner_of(self.models, start, options)
         # A network of its own: the learner changes its weights in place.
         reference = self.models.decoder(start)
@@ -55,6 +57,7 @@ class KTO(Offline[KTOOptions]):
 
         there = sums_of(reference, answers)
         train, held = kept_aside(tasks, options.validation_share)
+        watched = Watched({number: examples[number] for number in train}, train, context.log, f"{self.name}/")
         good = torch.tensor(desirable)
         point = torch.zeros(())
 
@@ -71,10 +74,19 @@ class KTO(Offline[KTOOptions]):
             sums = unit_sums(chosen_logprobs(learner.decoder, part), part.units, len(answers))[numbers]
             weights = (options.desirable_weight, options.undesirable_weight)
             ratio = sums - there[numbers]
+            watched.judged(numbers, options.beta * (ratio - point) * (2 * good[numbers].float() - 1))
             return kto(ratio, good[numbers], point, beta=options.beta, weights=weights).sum() / count
 
         figures |= await epochs(
-            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+            learner,
+            train,
+            cut,
+            objective,
+            options=options,
+            context=context,
+            name=self.name,
+            held=held,
+            watched=watched,
         )
         change = sums_of(learner.decoder, answers) - there
         figures |= {
@@ -96,10 +108,11 @@ class KTO(Offline[KTOOptions]):
 
     def _judged(
         self, groups: Sequence[Group]
-    ) -> tuple[list[list[Merged]], list[bool], list[str], dict[str, float]]:
+    ) -> tuple[list[list[Merged]], list[bool], list[str], list[str], dict[str, float]]:
         answers: list[list[Merged]] = []
         desirable: list[bool] = []
         tasks: list[str] = []
+        examples: list[str] = []
         unjudged = silent = 0
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             verdict = self._verdict(trajectory)
@@ -111,6 +124,7 @@ class KTO(Offline[KTOOptions]):
             answers.append(sequences)
             desirable.append(verdict)
             tasks.append(trajectory.task.id)
+            examples.append(example_of_judged(asked_of(trajectory), trajectory.output, verdict))
         if len(set(desirable)) < 2:
             reason = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
             raise TrainingRefused(
@@ -121,6 +135,7 @@ class KTO(Offline[KTOOptions]):
             answers,
             desirable,
             tasks,
+            examples,
             {
                 "desirable": float(sum(desirable)),
                 "undesirable": float(len(desirable) - sum(desirable)),

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...errors import TrainingRefused
 from ...types import Bundle, Group, Trajectory, Version
+from ..datasets.dynamics import asked_of, example_of_judged
 from ..loop import Context
 from ..training.batch import Merged, MicroBatch, marked, parts
 from ..training.cloning import succeeded
@@ -33,6 +34,7 @@ from ..training.network import target_states
 from ..training.options import RewardModelOptions as RewardModelOptions
 from ..training.pairs import Encode, PreferencePair, cut_pairs, side_sums, trajectory_pairs, with_preferences
 from ..training.scorer import Scorer, agreement, new_scorer
+from ..training.watching import Watched
 
 
 class RewardModel(Offline[RewardModelOptions]):
@@ -80,17 +82,29 @@ class RewardModel(Offline[RewardModelOptions]):
         # After pairing: identical answers are known by all their targets, which `marked` replaces.
         pairs = [_at_ends(pair) for pair in pairs]
         train, held = kept_aside([pair.task for pair in pairs], options.validation_share)
+        watched = Watched(
+            {number: pairs[number].example for number in train}, train, context.log, f"{self.name}/"
+        )
 
         def objective(part: MicroBatch, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
-            _, chosen, rejected = side_sums(values, part)
+            numbers, chosen, rejected = side_sums(values, part)
+            watched.judged(numbers, chosen - rejected)
             return bradley_terry(chosen, rejected, centring=options.centring).sum() / count
 
         def cut(numbers: Sequence[int]) -> list[MicroBatch]:
             return cut_pairs(pairs, numbers, options.part_tokens, len(pairs))
 
         figures = await epochs(
-            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+            learner,
+            train,
+            cut,
+            objective,
+            options=options,
+            context=context,
+            name=self.name,
+            held=held,
+            watched=watched,
         )
         figures["accuracy"] = _accuracy(scorer, cut(train))
         if held:
@@ -115,9 +129,17 @@ class RewardModel(Offline[RewardModelOptions]):
         places = [scorer.ends(trajectory, unit)[0] for unit, (trajectory, _) in enumerate(judged)]
         targets = torch.tensor([float(good) for _, good in judged])
         train, held = kept_aside([t.task.id for t, _ in judged], options.validation_share)
+        examples = {
+            number: example_of_judged(
+                asked_of(judged[number][0]), judged[number][0].output, judged[number][1]
+            )
+            for number in train
+        }
+        watched = Watched(examples, train, context.log, f"{self.name}/")
 
         def objective(part: MicroBatch, count: int) -> Tensor:
             values = scorer.head(target_states(scorer.network, part))
+            watched.judged(part.units, values * (2 * targets[part.units] - 1))
             loss = F.binary_cross_entropy_with_logits(values, targets[part.units], reduction="sum")
             return loss / count
 
@@ -125,7 +147,15 @@ class RewardModel(Offline[RewardModelOptions]):
             return parts([places[number] for number in numbers], options.part_tokens)
 
         figures = await epochs(
-            learner, train, cut, objective, options=options, context=context, name=self.name, held=held
+            learner,
+            train,
+            cut,
+            objective,
+            options=options,
+            context=context,
+            name=self.name,
+            held=held,
+            watched=watched,
         )
         scores = scorer.score([trajectory for trajectory, _ in judged], options.part_tokens)
         scores_N = torch.tensor([value if value is not None else 0.0 for value in scores])
@@ -142,7 +172,7 @@ def _at_ends(pair: PreferencePair) -> PreferencePair:
     for own in (pair.chosen, pair.rejected):
         newest: Merged = max(own, key=lambda sequence: sequence.calls[-1] if sequence.calls else -1)
         sides.append([marked(newest, [newest.targets[-1]])])
-    return PreferencePair(sides[0], sides[1], pair.task, pair.margin)
+    return PreferencePair(sides[0], sides[1], pair.task, pair.margin, pair.example)
 
 
 @torch.no_grad()

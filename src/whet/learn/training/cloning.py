@@ -270,7 +270,7 @@ async def fit(
         watched.learned(len(batch))
         return loss
 
-    watched = Watched(sequences, context.log, key)
+    watched = Watched.cloning(sequences, context.log, key)
     return await passes(
         learner,
         list(by_unit),

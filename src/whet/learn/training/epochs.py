@@ -23,6 +23,7 @@ from .learner import Learner
 from .local import LocalModels
 from .one_call import Trainable
 from .options import CloneOptions
+from .watching import Watched
 
 T = TypeVar("T")
 Options = TypeVar("Options", bound=CloneOptions)
@@ -113,6 +114,7 @@ async def epochs(
     context: Context,
     name: str,
     held: Sequence[int] = (),
+    watched: Watched | None = None,
 ) -> dict[str, float]:
     """Minimise an objective over examples; what was measured.
 
@@ -121,13 +123,17 @@ async def epochs(
         cut: a batch of them as parts, each of which is computed at once.
         objective: (part, examples in the batch) → its share of the batch's mean loss.
         held: examples for early stopping; without any, all epochs are made.
+        watched: is told by the objective what it says of each example; enters its epochs here.
 
     Raises:
         TrainingRefused: the objective is not finite, or memory ran out.
     """
 
     def update(batch: list[int], rate: float) -> float:
-        return learner.descend(cut(batch), lambda part: objective(part, len(batch)), rate=rate)[0]
+        loss = learner.descend(cut(batch), lambda part: objective(part, len(batch)), rate=rate)[0]
+        if watched is not None:
+            watched.learned(len(batch))
+        return loss
 
     @torch.no_grad()
     def held_loss() -> float:

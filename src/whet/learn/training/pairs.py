@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ...errors import InputError, TrainingRefused
 from ...types import Group, Json, Preference, Tokens, Trajectory
+from ..datasets.dynamics import asked_of, example_of_pair
 from .batch import Merged, MicroBatch, merge, parts
 from .credit import reward_of
 from .learner import chosen_logprobs
@@ -41,6 +42,8 @@ class PreferencePair:
     task: str
     margin: float = 0.0
     """Difference of the rewards, where that is known."""
+    example: str = ""
+    """Digest of the example that it is (`datasets.dynamics`), where its dynamics are recorded."""
 
 
 def trajectory_pairs(
@@ -63,9 +66,9 @@ def trajectory_pairs(
     for group in groups:
         judged = [(trajectory, reward_of(trajectory, score)) for trajectory in group.trajectories]
         left_out["masked"] += sum(reward is None for _, reward in judged)
-        answers = [(merge(t)[0], reward) for t, reward in judged if reward is not None and _wrote(t)]
+        answers = [(merge(t)[0], reward, t) for t, reward in judged if reward is not None and _wrote(t)]
         of_task = []
-        for (left_answer, first), (right_answer, second) in itertools.combinations(answers, 2):
+        for (left_answer, first, left), (right_answer, second, right) in itertools.combinations(answers, 2):
             if abs(first - second) <= margin:
                 left_out["ties"] += 1
             elif _same(left_answer, right_answer):
@@ -78,6 +81,7 @@ def trajectory_pairs(
                         right_answer if better else left_answer,
                         group.task.id,
                         abs(first - second),
+                        _example(left, right) if better else _example(right, left),
                     )
                 )
         # A stream for each task: which pairs are drawn of one does not depend on the others.
@@ -153,8 +157,15 @@ def imported(
             left_out["identical"] += 1
         else:
             sides = [_one_call(Tokens(prompt, answer, ())) for answer in (chosen, rejected)]
-            pairs.append(PreferencePair([sides[0]], [sides[1]], f"{prompt}/{number}"))
+            example = preference.example or example_of_pair(
+                preference.prompt, preference.chosen, preference.rejected
+            )
+            pairs.append(PreferencePair([sides[0]], [sides[1]], f"{prompt}/{number}", example=example))
     return pairs, {name: float(count) for name, count in left_out.items()}
+
+
+def _example(better: Trajectory, worse: Trajectory) -> str:
+    return example_of_pair(asked_of(better), better.output, worse.output)
 
 
 def of_ids(preference: Preference) -> bool:

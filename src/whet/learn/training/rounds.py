@@ -172,7 +172,7 @@ class Rounds(Trainable, Generic[Options]):
         if value is None:
             raise TrainingRefused(
                 f"the recorded baseline has {sorted(context.baseline)} and no {options.success!r}; "
-                "record it, or name another one in the option `success`."
+                f"record it, or name another one in the option `success`{_why_none(groups, options.success)}."
             )
         if not value >= options.floor:
             raise TrainingRefused(
@@ -183,10 +183,7 @@ class Rounds(Trainable, Generic[Options]):
     def _refuse_groups(self, credited: Credited, groups: Sequence[Group]) -> None:
         if "reward" not in credited.metrics:
             reward_name = f"the score {self.options.score!r}" if self.options.score else "a step reward"
-            scores = (
-                run.scores.get(self.options.score or "") for group in groups for run in group.trajectories
-            )
-            why = next((f": {score.reason}" for score in scores if score is not None and score.reason), "")
+            why = _why_none(groups, self.options.score or "")
             raise TrainingRefused(
                 f"none of the {len(groups)} groups has {reward_name}; nothing to learn from{why}"
             )
@@ -424,6 +421,19 @@ class Rounds(Trainable, Generic[Options]):
         reference: dict[str, Any] = {} if self._reference is None else dict(self._reference.weights())
         saved = self._learner.save(context.folder, reference)
         return replace(run, saved=saved, older=before, resumable=True)
+
+
+def _why_none(groups: Sequence[Group], name: str) -> str:
+    """What the first run of these says of why it has no value of a score; "" if none does."""
+    scores = (run.scores.get(name) for group in groups for run in group.trajectories)
+    return next(
+        (
+            f": {score.reason}"
+            for score in scores
+            if score is not None and score.value is None and score.reason
+        ),
+        "",
+    )
 
 
 def _any_outcome(groups: Sequence[Group]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...errors import InputError
 from ...record.exchange.text_rows import is_text_row
 from ...types import Json, Outcome, Preference, Step, Task, Tokens, Trajectory, digest
+from ..datasets.dynamics import example_of_pair
 from .serving.text import TemplateText, TextCodec
 
 
@@ -52,7 +53,10 @@ def _add(done: TextRows, row: Mapping[str, Json], text: TextCodec, system: str) 
     if "chosen" in row:
         prompt = _messages(row["prompt"], system)
         chosen, rejected = (_answer(text, _content(row[side])) for side in ("chosen", "rejected"))
-        done.preferences.append(Preference(prompt=_prompt(text, prompt), chosen=chosen, rejected=rejected))
+        example = example_of_pair(row["prompt"], row["chosen"], row["rejected"])
+        done.preferences.append(
+            Preference(prompt=_prompt(text, prompt), chosen=chosen, rejected=rejected, example=example)
+        )
         return
     turns = _messages(row["messages"] if "messages" in row else row["prompt"], system)
     if "completion" in row:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...record.store import Log
@@ -16,6 +17,8 @@ from .learner import Loss
 from .predictions import Predictions
 
 _HALF = math.log(0.5)
+_SURE = math.log(3)
+"""Log odds of three quarters: of two judgements chance alone makes one the likelier."""
 
 
 class Watched:
@@ -24,17 +27,35 @@ class Watched:
     It costs two sums over numbers that the loss has computed.
 
     Args:
-        sequences: those without an example, such as a guard's, are passed over.
+        examples: number → digest of the example; those without one, such as a guard's, are passed over.
+        numbers: of all that one epoch learns from.
         key: of the training among those of one `improve`.
     """
 
-    def __init__(self, sequences: Sequence[Merged], log: Log, key: str) -> None:
+    def __init__(self, examples: Mapping[int, str], numbers: Sequence[int], log: Log, key: str) -> None:
         self._log, self._key, self._epoch = log, key, 0
-        self._examples = {sequence.unit: sequence.example for sequence in sequences if sequence.example}
-        self._units = 1 + max((sequence.unit for sequence in sequences), default=0)
-        self._left = len({sequence.unit for sequence in sequences})
+        self._examples = {number: example for number, example in examples.items() if example}
+        self._units = 1 + max((*numbers, *examples), default=0)
+        self._judged = False
+        self._left = len(set(numbers))
         self._all = self._left
         self._sums: Tensor | None = None
+
+    @classmethod
+    def cloning(cls, sequences: Sequence[Merged], log: Log, key: str) -> Watched:
+        """Of sequences whose unit is the number of their example."""
+        examples = {sequence.unit: sequence.example for sequence in sequences}
+        return cls(examples, [sequence.unit for sequence in sequences], log, key)
+
+    def judged(self, numbers: Tensor, odds: Tensor) -> None:
+        """What a loss says of examples (P,) that have a judgement: its log odds (P,).
+
+        What is computed without gradients, of examples that are kept aside, is passed over.
+        """
+        if self._examples and torch.is_grad_enabled():
+            odds = odds.detach().float()
+            self._judged = True
+            self._add(numbers, F.logsigmoid(odds), odds <= _SURE)
 
     def reading(self, loss: Loss) -> Loss:
         """The loss, which is read as it is computed."""
@@ -43,7 +64,8 @@ class Watched:
 
         def read(predictions: Predictions, part: MicroBatch) -> Tensor:
             value = loss(predictions, part)
-            self._take(predictions.chosen.detach().float(), part.units)
+            chosen = predictions.chosen.detach().float()
+            self._add(part.units, chosen, chosen < _HALF)
             return value
 
         return read
@@ -65,13 +87,13 @@ class Watched:
             [self._examples[unit] for unit in seen],
             [math.exp(shared[f"0/{unit}"] / shared[f"1/{unit}"]) for unit in seen],
             [not shared[f"2/{unit}"] for unit in seen],
+            judged=self._judged,
         )
         self._epoch, self._left, self._sums = self._epoch + 1, self._all, None
 
-    def _take(self, chosen: Tensor, units: Tensor) -> None:
-        """Log-probabilities of targets (N,) and the example of each (N,)."""
+    def _add(self, units: Tensor, logs: Tensor, wrong: Tensor) -> None:
+        """The example (N,) of each target or judgement, its log-probability (N,), and if it is wrong (N,)."""
         if self._sums is None:
-            self._sums = torch.zeros(3, self._units, device=chosen.device)
+            self._sums = torch.zeros(3, self._units, device=logs.device)
         # On the device: to ask for the numbers at every part would make it wait.
-        values = torch.stack([chosen, torch.ones_like(chosen), (chosen < _HALF).float()])
-        self._sums.index_add_(1, units, values)
+        self._sums.index_add_(1, units, torch.stack([logs, torch.ones_like(logs), wrong.float()]))

@@ -26,6 +26,7 @@ LARGEST = 1 << 30
 _LINES_LOOKED_AT = 20
 _NOT_JSON = re.compile(rb"-?\b(?:NaN|Infinity)\b")
 """Numbers that Python's `json` writes and JSON does not have."""
+_WRAPPED = ("results", "rows", "data", "records", "items", "examples", "samples")
 _ANY_LENGTH = 1 << 40
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements = msgspec.json.Decoder(list[msgspec.Raw])
@@ -85,6 +86,14 @@ class ResultFile:
         try:
             return read_json(decoder.decode, self.body, most=_ANY_LENGTH)
         except (msgspec.MsgspecError, UnicodeError):
+            pass
+        if self.of_lines or not _NOT_JSON.search(self.body):
+            return None
+        try:
+            # NaN in it: written again with null in its place, so that each member can be read by itself.
+            self.body = msgspec.json.encode(decoded(self.body))
+            return decoder.decode(self.body)
+        except (InputError, msgspec.MsgspecError, UnicodeError):
             return None
 
     @cached_property
@@ -108,6 +117,8 @@ class ResultFile:
         if self.elements is not None:
             for number, element in enumerate(self.elements, 1):
                 yield f"row {number}", bytes(element)
+        elif self._wrapped:
+            yield from self.member(self._wrapped)
         elif self.of_lines:
             # Bytes: `str.splitlines` also cuts at U+2028 and others, which JSON may hold in a text.
             for number, line in enumerate(self.body.splitlines(), 1):
@@ -117,6 +128,15 @@ class ResultFile:
             yield "line 1", self.body
         else:
             raise InputError(f"{self.path} is not JSON: {self._why_not_json()}")
+
+    @property
+    def _wrapped(self) -> str:
+        """The member of one object in which its rows stand, as APIs and scripts wrap them; "" of any other file."""
+        for name in _WRAPPED:
+            body = b"" if self.whole is None else bytes(self.whole.get(name, b"")).lstrip()
+            if body[:1] == b"[" and body[1:].lstrip()[:1] == b"{":
+                return name
+        return ""
 
     def _why_not_json(self) -> str:
         try:

@@ -59,12 +59,14 @@ def _row(where: str, sample: dict[str, Any]) -> Row | None:
     if not task:
         raise InputError("no id")
     scores: dict[str, Json] = {}
-    for scorer, score in mapping(sample.get("scores")).items():
+    # Before version 0.3.30 a sample had one score, without the name of its scorer.
+    older = {"score": sample["score"]} if sample.get("score") is not None else {}
+    for scorer, score in (mapping(sample.get("scores")) or older).items():
         value = mapping(score).get("value")
         several = value.items() if isinstance(value, dict) else [("", value)]
         for name, part in several:
             scores[f"{scorer}/{name}" if name else scorer] = (
-                _LETTERS.get(part, part) if isinstance(part, str) else part
+                _LETTERS.get(part.upper(), part) if isinstance(part, str) else part
             )
     failed = sample.get("error") is not None and not scores
     return Row(

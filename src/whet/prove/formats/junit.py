@@ -15,6 +15,12 @@ from .file import ResultFile
 from .rows import Reading, Row
 
 _DEEPEST = 100
+_ENDS = {
+    **dict.fromkeys(("failed", "failure", "fail"), "failure"),
+    "error": "error",
+    **dict.fromkeys(("skipped", "notrun", "disabled", "ignored"), "skipped"),
+}
+"""`status` or `result` of a test → the element that says the same."""
 
 
 def claims(file: ResultFile) -> bool:
@@ -38,6 +44,7 @@ class _Report:
     root: str = ""
 
     def start(self, name: str, attributes: dict[str, str], line: int) -> None:
+        name = name.rpartition(":")[2]
         self.depth += 1
         self.root = self.root or name
         if self.depth > _DEEPEST:
@@ -49,10 +56,14 @@ class _Report:
             self.of_pytest |= attributes.get("name") == "pytest tests"
         elif name == "testcase":
             self.case, self.line, self.inside, self.ends = attributes, line, True, set()
+            # Some runners say it in an attribute alone.
+            said = {attributes.get(key, "").casefold() for key in ("status", "result")}
+            self.ends = {end for word, end in _ENDS.items() if word in said}
         elif self.inside and name in ("failure", "error", "skipped"):
             self.ends.add(name)
 
     def end(self, name: str) -> None:
+        name = name.rpartition(":")[2]
         self.depth -= 1
         if name == "testsuite" and self.suites:
             self.suites.pop()

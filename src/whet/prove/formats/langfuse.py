@@ -17,7 +17,8 @@ def claims(file: ResultFile) -> bool:
     if file.whole is not None and "data" in file.whole and "columns" not in file.whole:
         return b'"experimentItemId"' in bytes(file.whole["data"])
     first = file.first
-    return "experimentItemId" in first or {"item", "evaluations"} <= first.keys()
+    results = "item" in first and first.keys() & {"evaluations", "trace_id", "dataset_run_id"}
+    return "experimentItemId" in first or bool(results)
 
 
 def read(file: ResultFile) -> Reading:

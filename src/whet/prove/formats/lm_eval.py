@@ -13,10 +13,14 @@ from ...types import Json
 from .file import ResultFile
 from .rows import Reading, Row, as_text, is_score, mapping
 
+_NUMBERS = ("doc_id", "task_id", "idx", "epoch", "repeat")
+"""Numbers of a sample that are no metrics, where it does not list these."""
+
 
 def claims(file: ResultFile) -> bool:
     """Whether the rows are such samples."""
-    return {"doc_id", "doc", "arguments"} <= file.first.keys()
+    named = {"doc_id", "doc"} <= file.first.keys()
+    return named and bool(file.first.keys() & {"arguments", "resps", "filtered_resps"})
 
 
 def read(file: ResultFile) -> Reading:
@@ -44,7 +48,11 @@ def _row(where: str, sample: dict[str, Any]) -> Row:
         raise InputError("no doc_id")
     metrics = sample.get("metrics")
     if not isinstance(metrics, list):
-        metrics = [name for name, value in sample.items() if isinstance(value, float)]
+        metrics = [
+            name
+            for name, value in sample.items()
+            if isinstance(value, bool | int | float) and name not in _NUMBERS
+        ]
     under = sample.get("filter")
     scores: dict[str, Json] = {}
     for metric in metrics:

@@ -1,5 +1,7 @@
 """MLflow: the artifact `eval_results_table.json` of `mlflow.models.evaluate`, and traces with their assessments.
 
+The table may be split into columns and data, as MLflow writes it, or rows of objects.
+
 Traces are `Trace.to_json` a line, or the table of `mlflow.search_traces` as JSON; the scores are the feedback of
 `mlflow.genai.evaluate`, of judges and of people. A task is known by its input: a trace has another id in each run.
 """
@@ -14,6 +16,7 @@ from ...types import Json, Outcome
 from .file import ResultFile, decoded
 from .rows import Reading, Row, id_of_input, mapping
 
+_COLUMNS = ("/score", "/value")
 _INPUTS = ("inputs", "input", "question", "prompt", "query", "request")
 
 
@@ -21,7 +24,11 @@ def claims(file: ResultFile) -> bool:
     """Whether it is such a table, or the rows are traces."""
     if file.whole is not None and {"columns", "data"} <= file.whole.keys():
         return True
+    if file.whole is not None and "traces" in file.whole:
+        return b'"trace_id"' in bytes(file.whole["traces"])
     first = file.first
+    if "trace_id" not in first and any(name.endswith(_COLUMNS) for name in first):
+        return True
     info = mapping(first.get("info"))
     return "trace_id" in info or {"trace_id", "assessments"} <= first.keys()
 
@@ -30,6 +37,10 @@ def read(file: ResultFile) -> Reading:
     """The rows: columns that end in /score or /value, or feedback by its name."""
     if file.whole is not None and "columns" in file.whole:
         return _table(file)
+    if file.whole is not None and "traces" in file.whole:
+        return Reading("mlflow").take(file.member("traces"), _trace)
+    if "trace_id" not in file.first and any(name.endswith(_COLUMNS) for name in file.first):
+        return Reading("mlflow").take(file.objects(), _cells)
     return Reading("mlflow").take(file.objects(), _trace)
 
 
@@ -51,11 +62,7 @@ def _table(file: ResultFile) -> Reading:
 
 
 def _cells(where: str, fields: dict[str, Json]) -> Row:
-    scores = {
-        name.rpartition("/")[0]: value
-        for name, value in fields.items()
-        if name.endswith(("/score", "/value"))
-    }
+    scores = {name.rpartition("/")[0]: value for name, value in fields.items() if name.endswith(_COLUMNS)}
     inputs = next((fields[name] for name in _INPUTS if fields.get(name) not in (None, "")), None)
     if inputs is None:
         # A function of several columns has no `inputs`: what is neither an answer nor a score.

@@ -16,7 +16,10 @@ def claims(file: ResultFile) -> bool:
     """Whether it is such an export, or the rows are its items."""
     if file.whole is not None and {"experiment", "items"} <= file.whole.keys():
         return True
-    return {"dataset_item_id", "feedback_scores"} <= file.first.keys()
+    named = "dataset_item_id" in file.first
+    return named and bool(
+        file.first.keys() & {"feedback_scores", "evaluation_task_output", "assertion_results"}
+    )
 
 
 def read(file: ResultFile) -> Reading:

@@ -61,7 +61,7 @@ def row(where: str, fields: dict[str, Any]) -> Row:
 def _outcome(fields: dict[str, Any]) -> Outcome:
     value = fields.get("outcome")
     try:
-        return Outcome.UNKNOWN if value is None else Outcome(value)
+        return Outcome.UNKNOWN if value is None else Outcome(str(value).lower())
     except ValueError:
         allowed = ", ".join(outcome.value for outcome in Outcome)
         raise InputError(f"outcome {str(value)[:60]!r} is none of {allowed}") from None

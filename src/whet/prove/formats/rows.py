@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,11 @@ _WORDS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "success", "right"), 1.0),
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "failure", "wrong"), 0.0),
 }
+_NOT_SCORED = ("n/a", "na", "none", "null", "-", "#n/a")
+_COMMA = re.compile(r"-?\d+,\d{1,2}")
+"""A decimal comma, as spreadsheets of half of Europe write it; behind one of thousands stand three digits."""
+_WITHIN = ("score", "value", "passed", "pass")
+"""Member of an object that is a score."""
 _SHOWN = 3
 IDS = ("task", "task_id", "id")
 """Names that a task's id may have in rows of one's own."""
@@ -95,12 +101,21 @@ def as_score(value: Json, name: str) -> float | None:
     Raises:
         InputError: it is neither.
     """
+    if isinstance(value, dict):  # with its reason beside it
+        value = next((value[key] for key in _WITHIN if key in value), value)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, str):
         word = value.strip().lower()
         if word in _WORDS:
             return _WORDS[word]
+        if word in _NOT_SCORED:
+            return None
+        if word.endswith("%"):
+            share = as_score(word[:-1], name)
+            return None if share is None else share / 100
+        if _COMMA.fullmatch(word):
+            word = word.replace(",", ".")
         try:
             value = float(word)
         except ValueError:
@@ -132,6 +147,8 @@ def as_text(value: Json, name: str) -> str:
     """
     if value is None:
         return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # of a column with gaps, which pandas writes with a decimal point
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InputError(f"{name} {str(value)[:60]} must be text or a whole number")
     try:
@@ -155,20 +172,23 @@ def as_cost(value: Json) -> float | None:
 
 
 def named_scores(listed: Any, name: str = "name", value: str = "value") -> dict[str, Json]:
-    """Metric → value of a list of scores that each have a name and a value.
+    """Metric → value of a list of scores that each have a name and a value, or of an object that has them by name.
 
     Raises:
-        InputError: it is no such list.
+        InputError: it is neither.
     """
     if listed is None:
         return {}
+    if isinstance(listed, dict):
+        return dict(listed)
     if not isinstance(listed, list):
         raise InputError(f"its scores are {type(listed).__name__}, not a list")
     scores: dict[str, Json] = {}
     for score in listed:
         if not isinstance(score, dict) or not isinstance(score.get(name), str):
             raise InputError(f"a score without {name}: {str(score)[:60]!r}")
-        scores[score[name]] = score.get(value)
+        given = score.get(value)
+        scores[score[name]] = score.get("stringValue") if given is None else given
     return scores
 
 

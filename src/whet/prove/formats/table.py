@@ -14,7 +14,7 @@ from ...record.rows import INPUT
 from ...record.tables import DELIMITED, read_table
 from ...types import Json
 from .file import ResultFile, decoded
-from .rows import IDS, Reading, Row, as_cost, as_score, as_text, id_of_input, is_score
+from .rows import IDS, Reading, Row, as_cost, as_score, as_text, id_of_input, is_score, named_scores
 
 _IDS = (*IDS, "test", "case", "example_id", "sample_id", "question_id", "name")
 _SCORES = ("success", "passed", "pass", "correct", "score", "reward", "accuracy")
@@ -83,6 +83,8 @@ def _json_rows(file: ResultFile, reading: Reading) -> list[tuple[str, dict[str, 
             row = decoded(body)
             if not isinstance(row, dict):
                 raise InputError(f"not an object, but {type(row).__name__}")
+            if isinstance(row.get("scores"), dict | list):
+                row = {**named_scores(row["scores"]), **row}
             lines.append((where, row))
         except InputError as error:
             reading.unread.append((where, str(error)))
@@ -126,7 +128,7 @@ def _scores(name: str, lines: Sequence[tuple[str, dict[str, Any]]], *, top: floa
     if name.lower() in _NO_SCORE:
         return False
     cells = [row.get(name) for _, row in lines]
-    cells = [cell for cell in cells if cell not in (None, "") and not isinstance(cell, list | dict)]
+    cells = [cell for cell in cells if cell not in (None, "") and not isinstance(cell, list)]
     fitting = [cell for cell in cells if is_score(cell) and 0 <= (as_score(cell, name) or 0.0) <= top]
     return 2 * len(fitting) > len(lines)
 
