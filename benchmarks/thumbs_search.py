@@ -37,7 +37,6 @@ from whet.models.base import ModelRequest
 from whet.models.budget import Meter
 from whet.prove.guardrails import Guardrail
 
-
 sys.path.append(str(Path(__file__).parent / "claims"))
 from newcomers import LIFT, WORLD, World
 
@@ -185,7 +184,9 @@ def main() -> None:
     print(" ".join(f"{each.after:.2f}{'' if each.reached else '*'}" for each in found))
     if words.reasons:
         for number, each in enumerate(found, words.first):
-            print(f"{number} {each.before:.2f} {each.after:.2f} {each.admitted}\n{each.prompt}\n{each.reason}\n")
+            print(
+                f"{number} {each.before:.2f} {each.after:.2f} {each.admitted}\n{each.prompt}\n{each.reason}\n"
+            )
 
 
 if __name__ == "__main__":

@@ -108,12 +108,14 @@ class Episodes:
                     await self._one(bundle, task, chosen, id, prefix, versions, phase)
                 )
                 ended[job] = trajectory
+                # Before it is recorded: run again with the key, it is the same record, which a refusal must not hold.
+                self._end_if_refused(bundle, trajectory)
                 if not self._ranks:
-                    record.add(trajectory)
+                    if not key_refused(trajectory.error):
+                        record.add(trajectory)
                 elif (group := self._whole(ended, job // n, n)) is not None:
                     # In the background: whoever ended a group does not wait for its judge.
                     workers.append(asyncio.ensure_future(rank(group)))
-                self._end_if_refused(bundle, trajectory)
 
         slots = asyncio.Semaphore(AT_ONCE)
 

@@ -15,7 +15,9 @@ HARMFUL = {
     "Answer in three words.": lambda text: " ".join(text.split()[:3]),
     "Send everybody to the counter.": lambda text: "Please come to the counter.",
     "Never write digits.": lambda text: "".join("some" if each.isdigit() else each for each in text),
-    "Begin with the history of the town.": lambda text: "The town was founded by a miller long ago. " * 6 + text,
+    "Begin with the history of the town.": lambda text: (
+        "The town was founded by a miller long ago. " * 6 + text
+    ),
     "Tell people that you do not know it.": lambda text: "I do not know.",
     "Answer with a question.": lambda text: "What do you think?",
 }
@@ -40,7 +42,11 @@ def answer(request: ModelRequest, seed: int) -> str:
     if not name:
         return "I am not sure."
     kind, told = KINDS[name], _told(rules, name)
-    text = kind.good(thing) if told or _uniform(seed, "luck", system, question) < here.luck[name] else kind.bad(thing)
+    text = (
+        kind.good(thing)
+        if told or _uniform(seed, "luck", system, question) < here.luck[name]
+        else kind.bad(thing)
+    )
     for rule, does in HARMFUL.items():
         if rule.lower() in rules:
             text = does(text)

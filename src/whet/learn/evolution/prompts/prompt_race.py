@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from ....errors import BudgetExceeded, ModelError, TrainingRefused
+from ....errors import ModelError, TrainingRefused
 from ....models.budget import Meter
 from ....types import Bundle, Group, Outcome, Task, Trajectory, Version
 from ...loop import Context, value_of
@@ -24,7 +24,6 @@ from ..editing.blocks import ITEM, blocks
 from .failures import case_of
 from .piece_effects import PieceEffects
 from .reflection import added
-from .row_kinds import row_kinds
 
 EQUAL = 1e-9
 _LOST = 2
@@ -89,10 +88,7 @@ class PromptRace:
         score: name of the Score, in [0, 1].
         right: from this value on a row counts as right.
         weights: row → rows that it stands for, where that is not one.
-        patient: tells whether runs are left for a prompt that gained nothing so far and may yet be better, by all that
-            is known of its pieces.
         keeps: name of a Score of what has to stay; None for none.
-        kept_back: runs that are not to be spent now.
         on_trial: told of a prompt before it is run on rows.
     """
 
@@ -109,17 +105,12 @@ class PromptRace:
         right: float,
         weights: Mapping[str, float],
         seed: int,
-        patient: Callable[[], bool] = lambda: False,
         keeps: str | None = None,
-        kept_back: Callable[[], int] = lambda: 0,
         on_trial: Callable[[RacedPrompt], None],
     ) -> None:
         self._version, self._base, self._context, self._meter = version, base, context, meter
         self._first, self._score, self._right, self._weights = first, score, right, weights
-        self._seed, self._patient, self._keeps, self._on_trial = seed, patient, keeps, on_trial
-        self._kept_back = kept_back
-        self.second_looks = 0.0
-        """Runs of prompts that had gained nothing before."""
+        self._seed, self._keeps, self._on_trial = seed, keeps, on_trial
         self.rows = list(rows)
         self.known: dict[str, RacedPrompt] = {}
         """Text → prompt, of all that there were."""
@@ -127,8 +118,7 @@ class PromptRace:
         """What a proposal changed of its parent → its place in the belief."""
         self._words: dict[str, frozenset[str]] = {}
         self._counts: Counter[str] = Counter()
-        self._belief: tuple[tuple[int, int], PieceEffects] | None = None
-        self._kinds = row_kinds(self.rows)
+        self._belief: tuple[tuple[int, int], PieceEffects, dict[int, int]] | None = None
 
     def prompt(self, text: str, parent: RacedPrompt | None) -> RacedPrompt:
         """The prompt with this text: the same one if there was one."""
@@ -166,7 +156,7 @@ class PromptRace:
     def add_rows(self, rows: Sequence[Task]) -> None:
         """Further rows, which the prompts of before were not run on."""
         self.rows += rows
-        self._words, self._kinds = {}, row_kinds(self.rows)
+        self._words = {}
 
     async def extend(self, prompt: RacedPrompt, rows: Sequence[Task]) -> None:
         """Run it on those of the rows that it was not run on.
@@ -177,9 +167,6 @@ class PromptRace:
         missing = [row for row in rows if row.id not in prompt.runs]
         if not missing:
             return
-        left = self._meter.left("rollouts")
-        if left is not None and left - self._kept_back() < len(missing):
-            raise BudgetExceeded(f"{len(missing)} runs are more than are left")
         self._meter.reserve(rollouts=len(missing))
         self._on_trial(prompt)
         groups = await self._context.rollout(prompt.bundle, missing)
@@ -215,7 +202,7 @@ class PromptRace:
             rows = order[at : at + lap]
             # The other rows of the lap can only lose: what gained nothing on these is given up without them.
             # One that only drops something may be joined for losing nothing, so it is run on all.
-            if bar > 0 and prompt.adds(parent) and not self._patient():
+            if bar > 0 and prompt.adds(parent):
                 able = [row for row in rows if self._able(parent, row) > 0.0]
                 await self.extend(prompt, able)
                 if prompt.gain(parent, [*order[:at], *able]) < bar:
@@ -230,9 +217,7 @@ class PromptRace:
             hope = gain + sum(self._able(parent, row) for row in left)
             hopeless = hope < bar if bar < 0 else hope <= best.gain(parent, self.rows) - EQUAL
             if left and (gain < bar or hopeless):
-                if hopeless or bar < 0 or not self._patient() or not self.promising(prompt.text, best):
-                    return
-                self.second_looks += min(lap, len(left))
+                return
             laps = None if laps is None else laps - 1
             if laps == 0:
                 return
@@ -242,7 +227,6 @@ class PromptRace:
         lap = self._first
         order = [row for row in self._order(prompt, best) if row.id not in prompt.runs]
         while order and self.promising(prompt.text, best):
-            self.second_looks += len(order[:lap])
             await self.extend(prompt, order[:lap])
             if prompt.breaks(best):
                 return
@@ -250,19 +234,21 @@ class PromptRace:
 
     def promising(self, text: str, best: RacedPrompt) -> bool:
         """True if a prompt with this text, run already or not, may well be better than the best on all rows."""
+        belief, places = self._believed()
         prompt = self.known.get(text.strip())
-        left = [row.id for row in self.rows if prompt is None or row.id not in prompt.values]
-        chance = self._believed().better(
+        left = self.rows if prompt is None else [row for row in self.rows if row.id not in prompt.values]
+        chance = belief.better(
             self.held(text),
-            self.held(best.text),
+            places.get(prompt.number, -1) if prompt is not None else -1,
+            places[best.number],
             known=prompt.gain(best, self.rows) if prompt is not None else 0.0,
-            rows=left,
+            rows=len(left),
         )
         return bool(left) and chance >= WORTH_A_LAP
 
     def worth_of_pieces(self, rng: random.Random) -> list[float]:
         """Of each piece, in one draw from the belief (Thompson 1933)."""
-        return self._believed().drawn(rng, [row.id for row in self.rows])
+        return self._believed()[0].drawn(rng)
 
     def held(self, text: str) -> frozenset[int]:
         """The pieces that a prompt has."""
@@ -273,14 +259,15 @@ class PromptRace:
             if own.issuperset(new) and own.isdisjoint(gone)
         )
 
-    def _believed(self) -> PieceEffects:
-        """What is known of the pieces by all runs."""
+    def _believed(self) -> tuple[PieceEffects, dict[int, int]]:
+        """What is known of the pieces by all runs, and where each prompt stands in it."""
         ran = [prompt for prompt in self.known.values() if prompt.values]
         state = (sum(len(prompt.values) for prompt in ran), len(self.pieces))
         if self._belief is None or self._belief[0] != state:
             prompts = [(self.held(prompt.text), prompt.values) for prompt in ran]
-            self._belief = (state, PieceEffects(len(self.pieces), prompts, self._weights, self._kinds))
-        return self._belief[1]
+            places = {prompt.number: place for place, prompt in enumerate(ran)}
+            self._belief = (state, PieceEffects(len(self.pieces), prompts, self._weights), places)
+        return self._belief[1:]
 
     def _able(self, parent: RacedPrompt, row: Task) -> float:
         """The most that a row can gain."""
@@ -289,31 +276,25 @@ class PromptRace:
     def _order(self, prompt: RacedPrompt, parent: RacedPrompt) -> list[Task]:
         """Rows in the order of a race: two that the parent has wrong for each that it has right, as long as both last.
 
-        A harmful prompt is then found out by the first lap, and a useless one, too.
+        A harmful prompt is then found out by the first lap, and a useless one, too.  Of the wrong ones come first those
+        that share the most words with what the prompt adds: what does not help where it speaks helps nowhere.
         """
         shuffled = random.Random(f"race:{self._seed}:{parent.text}").sample(self.rows, len(self.rows))
         # A prompt that only drops something is tried where that may be missed, on rows that are right with it.
         dropping = not prompt.adds(parent)
         words = _words("\n".join(added(prompt.text, parent.text)))
         gone = _words("\n".join(added(parent.text, prompt.text)))
-        causes: dict[tuple[str, int], list[Task]] = {}
+        causes: dict[str, list[Task]] = {}
         right: list[Task] = []
-
-        def key(row: Task) -> tuple[str, int]:
-            case = case_of(parent.runs[row.id], self._score)
-            return (case.cause if case is not None else "", self._kinds[row.id])
-
         for row in shuffled:
             if parent.values.get(row.id, 0.0) >= self._right - EQUAL:
                 right.append(row)
                 continue
-            causes.setdefault(key(row), []).append(row)
-        # One of each cause and kind in turn, for a rule that mends one shows early; that which it speaks of comes first.
-        spoken = {
-            cause: sum(self._shared(words, row) for row in own) / len(own) for cause, own in causes.items()
-        }
-        turns = zip_longest(*sorted(causes.values(), key=lambda own: -spoken[key(own[0])]))
-        wrong = [row for turn in turns for row in turn if row is not None]
+            case = case_of(parent.runs[row.id], self._score)
+            causes.setdefault(case.cause if case is not None else "", []).append(row)
+        # One of each cause in turn: a rule that mends one cause shows early.
+        wrong = [row for turn in zip_longest(*causes.values()) for row in turn if row is not None]
+        wrong.sort(key=lambda row: -self._shared(words, row))
         if dropping:
             right.sort(key=lambda row: -self._shared(gone, row))
             return [*right, *wrong]

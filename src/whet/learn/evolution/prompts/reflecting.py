@@ -250,12 +250,9 @@ class _Search:
             right=self.right,
             weights=owner.weights,
             seed=self.options.seed,
-            patient=lambda: self._spared(0),
             keeps=owner.keeps,
-            kept_back=self._kept_back,
             on_trial=lambda prompt: self._tell("on trial", prompt) if self.pool else None,
         )
-        self.shortening = False
         self.start: RacedPrompt | None = None
         self.pool: list[RacedPrompt] = []
         """Prompts that were run on all rows."""
@@ -266,6 +263,8 @@ class _Search:
         """Requests in a row that the model did not answer, and why it is asked no more."""
         self.heard = set[str]()
         """Texts that the model proposed."""
+        self.resumed = 0.0
+        """Runs of second looks."""
         self.ended = ""
         self.final: RacedPrompt | None = None
         """The best without what it does not need."""
@@ -307,21 +306,6 @@ class _Search:
         if any(more):
             best = self.best
             await self._raced([self.race.proposal(text, best) for text in more if text], best)
-        try:
-            idle = await self._climbed()
-        except BudgetExceeded:
-            idle = 0
-            self.ended = f"{self._asked()}, and the runs to search with are used up"
-        await self._shortened()
-        if not self.ended:
-            self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
-
-    async def _climbed(self) -> int:
-        """Reflect, race and look again until nothing is left to gain or to ask; the rounds in vain at the end.
-
-        Raises:
-            BudgetExceeded: the runs are used up, but for those that it takes to shorten the best.
-        """
         idle = 0
         limits = self.options
         while self.asked < self.rounds and idle < limits.patience and await self._wanting():
@@ -339,18 +323,9 @@ class _Search:
         vain = 0
         while vain < _VAIN and not self.race.perfect(self.best) and self._spared(limits.patience):
             vain = 0 if await self._looked_again() else vain + 1
-        return idle
-
-    def _kept_back(self) -> int:
-        """Runs that are kept for the end: to see what the best does without the rules that nobody would miss."""
-        if self.shortening or not self.pool or (new := len(self._own())) < 2:
-            return 0
-        return len(self.rows) + new * self.options.first
-
-    def _own(self) -> list[str]:
-        """What the best has beside the start."""
-        assert self.start is not None
-        return added(self.best.text, self.start.text)
+        await self._shortened()
+        if not self.ended:
+            self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
 
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
@@ -361,11 +336,13 @@ class _Search:
             return False
         assert self.start is not None
         to_come = min(self.rounds - self.asked, self.options.patience - idle)
-        others = self.meter.spent["rollouts"] - self.race.second_looks
+        others = self.meter.spent["rollouts"] - self.resumed
         left = self.meter.left("rollouts")
-        if left is None or self.race.second_looks > others:
-            return self.race.second_looks <= others
-        return left - self._kept_back() - len(self.rows) >= max(0, to_come) * others / max(1, self.asked)
+        if left is None or self.resumed > others:
+            return self.resumed <= others
+        new = len(added(self.best.text, self.start.text))
+        shortening = len(self.rows) + new * self.options.first if new > 1 else 0
+        return left - shortening - len(self.rows) >= max(0, to_come) * others / max(1, self.asked)
 
     async def _looked_again(self) -> bool:
         """Run on further rows what may be better than the best by all that is known; True if it is."""
@@ -374,8 +351,11 @@ class _Search:
             text = self._combined(best, self.race.worth_of_pieces(self.rng))
             if not text or not self.race.promising(text, best):
                 continue
-            prompt = self.race.prompt(text, best)
-            await self.race.resume(prompt, best)
+            prompt, before = self.race.prompt(text, best), self.meter.spent["rollouts"]
+            try:
+                await self.race.resume(prompt, best)
+            finally:
+                self.resumed += self.meter.spent["rollouts"] - before
             if self.race.whole(prompt) or prompt.breaks(best):
                 self._enter(prompt, best)
             else:
@@ -588,8 +568,9 @@ class _Search:
         Each block is left out on a first lap of rows that it is about and that are right; those that were not missed
         are dropped together.  On all rows that may lose half a row for each: a block that earns less has met with luck.
         """
-        self.shortening = True
-        best, first, new = self.best, self.options.first, self._own()
+        assert self.start is not None
+        best, first = self.best, self.options.first
+        new = added(best.text, self.start.text)
         if len(new) < 2:
             return
         spare: list[RacedPrompt] = []
@@ -610,10 +591,9 @@ class _Search:
         await self.race.race(shorter, best, best, -worth)
         if self.race.whole(shorter) and shorter.gain(best, self.rows) >= -worth:
             self.final = shorter
-            blocks_are = "1 block that earned too little is"
-            if len(dropped) > 1:
-                blocks_are = f"{len(dropped)} blocks that earned too little are"
-            self.ended = f"{self.ended or self._asked()}; {blocks_are} dropped"
+            self.ended = (
+                f"{self.ended or self._asked()}; {len(dropped)} blocks that earned too little are dropped"
+            )
             self._tell("without what no row misses", shorter)
 
     def _tell(self, what: str, prompt: RacedPrompt) -> None:
