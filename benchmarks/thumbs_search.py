@@ -3,8 +3,9 @@
 The agent, the people and the adviser are those of `scripts/claims newcomers` (claims/newcomers_world), the rows, the
 reward and the options those of `whet improve AGENT.py`; it runs in this process, so a seed takes a second. The truth is
 the share of right answers to questions of people whom nothing has seen, under the prompt that the search found, proven
-or not; proven is what the gate says of it, and reached what is proven and 30 points better. `--calls 300 --reflections 8` are what the trial of the frameworks allows. `--world DIR --prompt TEXT` takes
-another world, whose agent has one prompt.
+or not; proven is what the gate says of it, and reached what is proven and 30 points better. `--calls 300 --reflections
+8` are what the trial of the frameworks allows. `--world DIR --prompt TEXT` takes another world, whose agent has one
+prompt.
 """
 
 from __future__ import annotations

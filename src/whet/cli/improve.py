@@ -160,8 +160,8 @@ def improve(
     if setup.reward and agent.endswith(".py") and ":" not in agent:
         raise InputError(
             f"{agent} is improved by the thumbs of --store, or by a table; a reward is of a function's runs, and "
-            f"changes what the agent declares: name the function, as {_module(agent)}:FUNCTION, and declare its prompt in the "
-            f'file, PROMPT = whet.resource("prompt", "..."), read with PROMPT.get()'
+            f"changes what the agent declares: name the function, as {_module(agent)}:FUNCTION, and declare its prompt "
+            f'in the file, PROMPT = whet.resource("prompt", "..."), read with PROMPT.get()'
         )
     if (by_thumbs or by_table) and (comparison.not_lower or comparison.not_higher):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The clerk's model, and an adviser that helps in fewer than half of its answers; how they err, the seed's town says."""
+"""The clerk's model, and an adviser that helps in fewer than half of its answers; the seed's town says how they err."""
 
 from __future__ import annotations
 
