@@ -3,8 +3,9 @@
 The agent, the people and the adviser are those of `scripts/claims newcomers` (claims/newcomers_world), the rows, the
 reward and the options those of `whet improve AGENT.py`; it runs in this process, so a seed takes a second. The truth is
 the share of right answers to questions of people whom nothing has seen, under the prompt that the search found, proven
-or not. `--calls 300 --reflections 8` are what the trial of the frameworks allows. `--world DIR --prompt TEXT` takes
-another world, whose agent has one prompt.
+or not; proven is what the gate says of it, and reached what is proven and 30 points better. `--calls 300 --reflections
+8` are what the trial of the frameworks allows. `--world DIR --prompt TEXT` takes another world, whose agent has one
+prompt.
 """
 
 from __future__ import annotations
@@ -14,21 +15,31 @@ import asyncio
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import whet
-from whet.judge.fitted import FittedReward
+from whet.judge.fitted import agreement
+from whet.learn.composition import Contender, judge
 from whet.learn.datasets.thumbs import RatedRun, ThumbEvidence, thumb_rows
 from whet.learn.evolution.prompts.reflecting import Reflect, ReflectOptions
 from whet.learn.evolution.prompts.reflection import added, without
-from whet.learn.evolution.prompts.thumbed import KEPT, LIKED, KeptNumbers, ThumbReward
+from whet.learn.evolution.prompts.thumbed import (
+    KEPT,
+    LIKED,
+    LIKED_BY_ALL,
+    LIKED_BY_OTHERS,
+    MARGIN,
+    KeptNumbers,
+    ThumbReward,
+)
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.models.budget import Meter
+from whet.prove.guardrails import Guardrail
 
 sys.path.append(str(Path(__file__).parent / "claims"))
-from newcomers import WORLD, World
+from newcomers import LIFT, WORLD, World
 
 PROMPT = "You work at the support desk of a garden shop. Be friendly and helpful."
 ELSEWHERE = 1_000
@@ -56,10 +67,29 @@ def idle(world: World, prompt: str, start: str, seed: int) -> int:
     return sum(right(world, without(prompt, [block]), seed) >= whole for block in added(prompt, start))
 
 
-def searched(
-    world: World, seed: int, calls: int, reflections: int, prompt: str
-) -> tuple[float, float, float, int]:
-    """Truth before and after, calls of the agent, and rules that change nothing."""
+@dataclass(frozen=True)
+class Found:
+    """What became of one seed."""
+
+    before: float
+    after: float
+    calls: float
+    """Of the agent, in the search."""
+    idle: int
+    """Rules that change nothing."""
+    admitted: bool
+    proven: bool
+    prompt: str
+    reason: str
+
+    @property
+    def reached(self) -> bool:
+        """True if what the trial of the newcomers asks for is reached."""
+        return self.admitted and self.proven and self.after - self.before >= LIFT
+
+
+def searched(world: World, seed: int, calls: int, reflections: int, prompt: str) -> Found:
+    """Search and proof."""
     runs = []
     for number, asked in enumerate(world.people.questions(seed)):
         question, person = asked["question"], asked["person"]
@@ -69,7 +99,8 @@ def searched(
     # As `plan_agent` divides them: of the calls 35 in 100 prove.
     evidence = ThumbEvidence(runs, len(runs), unnamed=False)
     rows = thumb_rows(evidence, "desk:answer", most=int(0.35 * calls / 2), seed=seed)
-    fitted = FittedReward(rows.search)
+    agreed = agreement(evidence.thumbs)
+    fitted = agreed.fit(rows.search)
     reward, numbers = ThumbReward(LIKED, fitted, coarse=True), KeptNumbers(fitted)
     meter = Meter(whet.Budget(rollouts=calls - 2 * rows.gate_inputs))
 
@@ -94,8 +125,39 @@ def searched(
     start = whet.Bundle([whet.Version(resource="prompt", content=prompt, kind="prompt")])
     update = asyncio.run(reflect.step(start, [], context))
     after = str(update.bundle["prompt"].content)
-    before_and_after = right(world, prompt, seed), right(world, after, seed)
-    return *before_and_after, meter.spent["rollouts"], idle(world, after, prompt, seed)
+    by_all, by_others = agreed.fit(rows.all), agreed.fit(rows.unseen)
+    gate_rewards = [ThumbReward(LIKED_BY_ALL, by_all), ThumbReward(LIKED_BY_OTHERS, by_others)]
+
+    def judged(text: str) -> Contender:
+        groups = []
+        for task in rows.gate:
+            run = whet.Trajectory(
+                task=task,
+                output=answered(world, text, task.instruction, seed),
+                outcome=whet.Outcome.SUCCESS,
+            )
+            scores = {each.name: each(run) for each in gate_rewards}
+            groups.append(whet.Group(task, [replace(run, scores=scores)]))
+        return Contender("", text, groups)
+
+    verdict = None
+    if after != prompt:
+        verdict = judge(
+            [judged(after)],
+            judged(prompt),
+            metric=LIKED_BY_ALL,
+            guardrails=[Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)],
+        )
+    return Found(
+        right(world, prompt, seed),
+        right(world, after, seed),
+        meter.spent["rollouts"],
+        idle(world, after, prompt, seed),
+        agreed.admitted,
+        verdict is not None and verdict.promote,
+        after,
+        update.reason + "".join(f"\n  {each}" for each in (verdict.reasons if verdict is not None else ())),
+    )
 
 
 def main() -> None:
@@ -107,18 +169,25 @@ def main() -> None:
     parser.add_argument("--reflections", type=int, default=32)
     parser.add_argument("--world", type=Path, default=WORLD, help="its folder")
     parser.add_argument("--prompt", default=PROMPT, help="of its agent")
+    parser.add_argument("--reasons", action="store_true", help="print each seed's prompt and verdict")
     words = parser.parse_args()
     opened = World.read(words.world.resolve())
     found = [
         searched(opened, seed, words.calls, words.reflections, words.prompt)
         for seed in range(words.first, words.first + words.seeds)
     ]
-    before, after, runs, spare = (statistics.fmean(each[column] for each in found) for column in range(4))
+    columns = [[each.before, each.after, each.calls, each.idle, each.proven, each.reached] for each in found]
+    before, after, runs, spare, proven, reached = map(statistics.fmean, zip(*columns, strict=True))
     print(
         f"truth {before:.3f} -> {after:.3f}, {runs:.0f} calls of the agent in the search, "
-        f"{spare:.2f} rules that change nothing"
+        f"{spare:.2f} rules that change nothing, {100 * proven:.0f} of 100 proven, {100 * reached:.0f} reached"
     )
-    print(" ".join(f"{each[1]:.2f}" for each in found))
+    print(" ".join(f"{each.after:.2f}{'' if each.reached else '*'}" for each in found))
+    if words.reasons:
+        for number, each in enumerate(found, words.first):
+            print(
+                f"{number} {each.before:.2f} {each.after:.2f} {each.admitted}\n{each.prompt}\n{each.reason}\n"
+            )
 
 
 if __name__ == "__main__":

@@ -152,10 +152,16 @@ def improve(
     by_thumbs = is_thumbed(agent, setup.data, setup.reward)
     by_table = not by_thumbs and is_tabled(agent, setup.data, setup.reward)
     if setup.data is not None and not setup.reward and agent.endswith(".py") and ":" not in agent:
-        module = ".".join(PurePath(agent).with_suffix("").parts).lstrip("/.")
         raise InputError(
-            f"{agent} --data {setup.data}: a table is for one function of the file: name it, as {module}:FUNCTION; "
+            f"{agent} --data {setup.data}: a table is for one function of the file: name it, as "
+            f"{_module(agent)}:FUNCTION; "
             "without --data the file's prompt is improved by the thumbs of --store"
+        )
+    if setup.reward and agent.endswith(".py") and ":" not in agent:
+        raise InputError(
+            f"{agent} is improved by the thumbs of --store, or by a table; a reward is of a function's runs, and "
+            f"changes what the agent declares: name the function, as {_module(agent)}:FUNCTION, and declare its prompt "
+            f'in the file, PROMPT = whet.resource("prompt", "..."), read with PROMPT.get()'
         )
     if (by_thumbs or by_table) and (comparison.not_lower or comparison.not_higher):
         raise InputError(
@@ -200,7 +206,11 @@ def improve(
             if dry_run:
                 return
             if not plan.learners:
-                raise InputError("there is no learner for this agent; name one with --with")
+                raise InputError(
+                    f"there is nothing of {agent} that could change: declare its prompt, as PROMPT = "
+                    'whet.resource("prompt", "...") read with PROMPT.get(), or a function with whet.evolve; or '
+                    "name a learner with --with"
+                )
             improvement, verdict = await _improved(work, plan, rollouts, worth, guardrails, comparison)
             released = release and verdict.releasable
             if released:
@@ -210,6 +220,11 @@ def improve(
     with _recorded(setup) as store:
         asyncio.run(improved(store))
     return 0
+
+
+def _module(path: str) -> str:
+    """How Python names a file, from the current folder."""
+    return ".".join(PurePath(path).with_suffix("").parts).lstrip("/.")
 
 
 def gate(

@@ -12,7 +12,8 @@ import hashlib
 import inspect
 import math
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from inspect import CO_COROUTINE, iscoroutinefunction
@@ -20,9 +21,9 @@ from numbers import Real
 from types import FunctionType
 from typing import Any, TypeVar, cast, overload
 
-from ..errors import InputError
-from ..record.faults import fault_of
-from ..types import UNCALIBRATED, Fault, Outcome, Score, Trajectory
+from ..errors import InputError, TrainingRefused
+from ..record.faults import fault_of, key_refused
+from ..types import UNCALIBRATED, Failure, Fault, Outcome, Score, Trajectory
 
 Judgement = float | bool | Score | None
 """The answer of a reward; None means that it cannot judge this trajectory."""
@@ -169,6 +170,33 @@ async def ascore(reward: Reward, trajectory: Trajectory) -> Score:
     # Not BaseException: a cancelled task or Ctrl-C is no failure of the reward.
     except Exception as error:
         return _raised(reward, error)
+
+
+class JudgesRefused:
+    """Ends a run of judgements once a judge's endpoint refused the key so many times in a row."""
+
+    def __init__(self, most: int = 3) -> None:
+        self._most = most
+        self._in_a_row = Counter[str]()
+
+    def note(self, scores: Iterable[Score]) -> None:
+        """Raises:
+        TrainingRefused: the judge of one of these was refused so often.
+        """
+        for score in scores:
+            refused = score.value is None and key_refused(_endpoint(score.reason))
+            self._in_a_row[score.name] = self._in_a_row[score.name] + 1 if refused else 0
+            if self._in_a_row[score.name] >= self._most:
+                raise TrainingRefused(
+                    f"the judge {score.name} cannot be asked: {score.reason[:300]} Nothing more is asked, and what was "
+                    "judged is kept: give it its key or its model, and run the same command again."
+                )
+
+
+def _endpoint(reason: str) -> Failure | None:
+    """What the endpoint of a judge did, by the reason of a missing score; None where it did nothing."""
+    fault, _, message = reason.partition(": ")
+    return Failure(Fault.MODEL, message.partition(":")[0], message) if fault == Fault.MODEL.value else None
 
 
 def _masked(reward: Reward) -> Score:

@@ -19,7 +19,7 @@ from ..models import Model
 from ..record.store import Store
 from ..stats import ClusterMean, Interval
 from ..types import Score, Task, Trajectory, digest
-from .base import ascore
+from .base import JudgesRefused, ascore
 from .check import acheck_reward
 from .fitted import Rated, length_rule
 from .judge import Judge
@@ -231,13 +231,17 @@ async def prove_rubric(text: str, model: Model, evidence: RubricEvidence) -> Pro
 
     Raises:
         ModelError: the judge cannot be asked.
+        TrainingRefused: its endpoint refuses the key.
     """
     judge = Judge(model, text, show_answer=False)
     asked: dict[tuple[str, str], float | None] = {}
+    refused = JudgesRefused()
     for thumb in (*evidence.shown, *evidence.held_out):
         key = (thumb.input, thumb.answer)
         if key not in asked:
-            asked[key] = (await ascore(judge, _run(*key))).value
+            score = await ascore(judge, _run(*key))
+            refused.note([score])
+            asked[key] = score.value
     # What the judge failed on proves nothing of it, either way.
     evidence = replace(
         evidence,

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
+from ..errors import TrainingRefused
 from ..record.store import Store
 from ..types import Score, Trajectory
-from .base import Reward, is_async, name_of, version_of
+from .base import JudgesRefused, Reward, is_async, name_of, version_of
 from .checkers import ajudged, judged
 from .panel_reward import PanelReward
 from .ranking import AT_ONCE as RANKED_AT_ONCE
@@ -126,16 +127,18 @@ async def _rescored(
     changed: list[Trajectory] = []
     single = [reward for reward in rewards if not is_group_reward(reward)]
     ranks = [reward for reward in rewards if is_group_reward(reward)]
-    async for before, now in _grouped(_scored(iter(stored), single), ranks):
-        for count in counts:
-            count.add(before.scores.get(count.reward), now.scores.get(count.reward))
-        if keep and (now.scores != before.scores or now.outcome is not before.outcome):
-            changed.append(now)
-        if len(changed) >= CHUNK:
+    try:
+        async for before, now in _grouped(_scored(iter(stored), single), ranks):
+            for count in counts:
+                count.add(before.scores.get(count.reward), now.scores.get(count.reward))
+            if keep and (now.scores != before.scores or now.outcome is not before.outcome):
+                changed.append(now)
+            if len(changed) >= CHUNK:
+                store.put(*changed, replace=True)
+                changed.clear()
+    finally:  # what was judged before a judge was refused is paid for
+        if changed:
             store.put(*changed, replace=True)
-            changed.clear()
-    if changed:
-        store.put(*changed, replace=True)
     return counts
 
 
@@ -144,15 +147,27 @@ async def _scored(runs: Iterator[Trajectory], rewards: Sequence[Reward]) -> Asyn
         for run in runs:
             yield run, judged(run, *rewards)
         return
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots, refused = asyncio.Semaphore(AT_ONCE), JudgesRefused()
+    why: TrainingRefused | None = None
 
-    async def judge(run: Trajectory) -> Trajectory:
+    async def judge(run: Trajectory) -> Trajectory | None:
+        nonlocal why
         async with slots:
-            return await ajudged(run, *[reward for reward in rewards if not _known(run, reward)])
+            if why is not None:
+                return None
+            now = await ajudged(run, *[reward for reward in rewards if not _known(run, reward)])
+        try:
+            refused.note(now.scores[name_of(reward)] for reward in rewards if name_of(reward) in now.scores)
+        except TrainingRefused as error:
+            why = error
+        return now
 
     while chunk := list(islice(runs, CHUNK)):
         for run, now in zip(chunk, await asyncio.gather(*map(judge, chunk)), strict=True):
-            yield run, now
+            if now is not None:
+                yield run, now
+        if why is not None:
+            raise why
 
 
 async def _grouped(

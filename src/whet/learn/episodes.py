@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from ..errors import ContractError, InputError, MissingExtra, SandboxError, TrainingRefused
 from ..judge import Reward, ajudged, is_async, judged
+from ..judge.base import JudgesRefused
 from ..judge.ranking import AT_ONCE, is_group_reward, ranked
 from ..record.env import EnvFactory, failed, held, rollout
-from ..record.faults import fault_of
+from ..record.faults import fault_of, key_refused
 from ..record.gym import adapted
 from ..record.policy import PolicyFactory
 from ..record.store import Store
@@ -26,6 +27,8 @@ CHUNK = 256
 """Episodes that are recorded together; one that is interrupted loses none that has ended."""
 _ENDS_ALL = (ContractError, MissingExtra, SandboxError, TrainingRefused)
 """Errors that are not an episode's own and would recur in every one: they end the run."""
+_REFUSED = 3
+"""Answers in a row that are refused for their key, or judges', after which nothing more is asked."""
 
 
 class Episodes:
@@ -57,6 +60,11 @@ class Episodes:
         """Episodes that have ended."""
         self.unrecorded = 0
         """Episodes that have ended and, by `share`, were not stored."""
+        self._answered = set[str]()
+        """Ids of Bundles under which a model answered."""
+        self._refused = 0
+        """Episodes in a row whose model refused the key."""
+        self._unjudged = JudgesRefused(_REFUSED)
         self.watch: Callable[[Bundle, Sequence[Group]], None] = lambda bundle, groups: None
         """Called with what came of each `run`."""
 
@@ -100,8 +108,11 @@ class Episodes:
                     await self._one(bundle, task, chosen, id, prefix, versions, phase)
                 )
                 ended[job] = trajectory
+                # Before it is recorded: run again with the key, it is the same record, which a refusal must not hold.
+                self._end_if_refused(bundle, trajectory)
                 if not self._ranks:
-                    record.add(trajectory)
+                    if not key_refused(trajectory.error):
+                        record.add(trajectory)
                 elif (group := self._whole(ended, job // n, n)) is not None:
                     # In the background: whoever ended a group does not wait for its judge.
                     workers.append(asyncio.ensure_future(rank(group)))
@@ -137,6 +148,27 @@ class Episodes:
         groups = [Group(task, tuple(finished[k * n : (k + 1) * n])) for k, task in enumerate(tasks)]
         self.watch(bundle, groups)
         return groups
+
+    def _end_if_refused(self, bundle: Bundle, run: Trajectory) -> None:
+        """Stop where a key is refused: every further episode would cost a call that fails.
+
+        A candidate that is refused where others were answered asks for something that it may not have: its own doing.
+
+        Raises:
+            TrainingRefused: the model of these episodes, or a judge of them, refused the last ones.
+        """
+        self._unjudged.note(run.scores.values())
+        if not key_refused(run.error):
+            self._answered.add(bundle.id)
+            self._refused = 0
+            return
+        self._refused += 1
+        if self._refused >= _REFUSED and (not self._answered or bundle.id in self._answered):
+            assert run.error is not None
+            raise TrainingRefused(
+                f"the model cannot be asked: {run.error.message[:300]} Nothing more is asked, and what was answered is "
+                "recorded: give the agent its key, and run the same command again."
+            )
 
     @staticmethod
     def _whole(ended: Sequence[Trajectory | None], number: int, n: int) -> slice | None:

@@ -9,9 +9,10 @@ TimeoutError that no socket raised, for which agents have their own reasons.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
-from ..types import Fault
+from ..types import Failure, Fault
 
 _OWN = {
     "ModelError": Fault.MODEL,
@@ -41,6 +42,10 @@ _LINE = frozenset(
 _BUSY = frozenset({408, 425, 429, *range(500, 600)})
 _REFUSED = frozenset({401, 402, 403})
 """Of a model's client: the key, not the request."""
+_REFUSALS = frozenset({"AuthenticationError", "PermissionDeniedError"})
+"""Classes of model clients that say no more than that."""
+_REFUSED_STATUS = re.compile(r"\b(?:HTTP|code:?|status:?) ?(?:401|402|403|404)\b", re.IGNORECASE)
+"""How clients write such a status, or that of a model that there is none of, into their messages."""
 _DEEP = 8
 """Exceptions that one may have been raised from; more is a loop."""
 
@@ -56,6 +61,13 @@ def fault_of(error: BaseException) -> Fault:
         if fault is not Fault.AGENT:
             return fault
     return Fault.AGENT
+
+
+def key_refused(failure: Failure | None) -> bool:
+    """True if a model's endpoint refused whoever asked: it will refuse every further request of the same key, too."""
+    if failure is None or failure.fault is not Fault.MODEL:
+        return False
+    return failure.type in _REFUSALS or bool(_REFUSED_STATUS.search(failure.message))
 
 
 def fault_by(kinds: Iterable[tuple[str, str]], status: int | None) -> Fault:
