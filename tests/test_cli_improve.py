@@ -128,7 +128,7 @@ def test_what_cannot_be_improved_says_what_is_missing(folder: Path) -> None:
     done = command(folder, "improve", "plain:plain", "--store", "runs.db", "--reward", "exact")
     assert done.returncode == 2
     assert "evolve: not used, because the agent declares nothing that can vary" in done.stdout
-    assert "name one with --with" in done.stderr
+    assert "name a learner with --with" in done.stderr
     done = command(folder, *IMPROVE, "--with", "evolv")
     assert "there are awr, dpo, evolve" in done.stderr
     done = command(folder, *IMPROVE, "--not-lower", "answers")
