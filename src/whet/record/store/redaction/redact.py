@@ -62,6 +62,8 @@ _LABELS = ("element", "selector", "label", "field", "locator", "target", "placeh
 """Keys under which the arguments of a tool say which field is meant, and those of what is entered there."""
 _ENTERED = ("text", "value", "input", "content", "keys")
 _LONGEST_NAME = 80
+_REMEMBERED = 4096
+"""Names of values for which it is known whether there is a rule."""
 _TEXT, _INTEGER, _LIST = 1, 3, 5
 """Fields of an OTLP AnyValue."""
 _TOKEN_KEYS = frozenset(
@@ -199,6 +201,11 @@ class _Compiled:
         expressions = list(self._behind)
         dealt = [[one for one in expressions if _counts(one) == counting] for counting in (False, True)]
         self._screens = [_Screen(some) for some in dealt if some]
+        # The same names come in every run; whoever sends others all the time makes it forget and fills nothing.
+        self.named = lru_cache(maxsize=_REMEMBERED)(self._named)
+
+    def _named(self, end: str) -> _Pattern | None:
+        return next((pattern for pattern in self.keys if pattern.keys.search(end)), None)
 
     def stopped(self, octets: bytes) -> bool:
         """True if a rule may match; False is certain."""
@@ -226,7 +233,7 @@ class Redactor:
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self.rules = tuple(rules)
         compiled = self._compiled = _compiled(self.rules)
-        self._patterns, self._keys = compiled.patterns, compiled.keys
+        self._patterns = compiled.patterns
         self._everywhere = compiled.everywhere
         self._known = KnownSecrets()
         self._counts: Counter[str] = Counter()
@@ -512,8 +519,7 @@ class Redactor:
 
     def _named(self, key: str) -> _Pattern | None:
         """The first rule for values of this name."""
-        end = key[-_LONGEST_NAME:]
-        return next((pattern for pattern in self._keys if pattern.keys.search(end)), None)
+        return self._compiled.named(key[-_LONGEST_NAME:])
 
     def _body(self, span: Span, matches: Counter[str]) -> bytes:
         if span.encoding == "call+json":
