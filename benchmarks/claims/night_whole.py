@@ -323,7 +323,12 @@ class Team:
         self.night.worse = self.checked("faster")
 
     def relapse(self) -> None:
-        """Somebody undoes a merged repair; its issue has to be opened again, and the repair taken back."""
+        """Somebody undoes a merged repair; its issue has to be opened again, and the repair taken back.
+
+        After some days on which it served people: what never did cannot come back.
+        """
+        self.people_ask()
+        self.look()
         for work in self._merged:
             undone = subprocess.run(
                 ["git", "apply", "-R", "-"], input=str(work["patch"]), text=True, cwd=self.code, check=False
