@@ -208,8 +208,8 @@ def paired(runs: Runs) -> str:
 
 def thumbed(runs: Runs) -> str:
     require(runs.both, rl=False)
-    _, desirable, _, _ = KTO(KTOOptions(judged_by="thumbs"))._judged(grouped(runs.both))
-    assert desirable == [True, False]
+    judged = KTO(KTOOptions(judged_by="thumbs"))._judged(grouped(runs.both))
+    assert judged.desirable == [True, False]
     return "1 good, 1 bad"
 
 

@@ -49,7 +49,7 @@ def exported(form: str, folder: Path) -> list[Path]:
         packed_folder = path.with_name(f"{name}.tar.gz")
         if packed_folder.exists():
             with tarfile.open(packed_folder) as archive:
-                archive.extractall(folder, filter="data")
+                archive.extractall(folder)  # the repository's own; a filter came with Python 3.11.4
             path = folder / name
         elif not path.exists():
             packed = gzip.decompress((FOLDER / product_of(form) / f"{name}.gz").read_bytes())

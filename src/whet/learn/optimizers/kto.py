@@ -11,6 +11,7 @@ TRL 1.16's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -46,7 +47,8 @@ class KTO(Offline[KTOOptions]):
         self, start: Version, bundle: Bundle, groups: Sequence[Group], context: Context
     ) -> tuple[Version, dict[str, float]]:
         options = self.options
-        answers, desirable, tasks, examples, figures = self._judged(groups)
+        judged = self._judged(groups)
+        answers, figures = judged.answers, judged.figures
         learner = learner_of(self.models, start, options)
         # A network of its own: the learner changes its weights in place.
         reference = self.models.decoder(start)
@@ -56,9 +58,10 @@ class KTO(Offline[KTOOptions]):
             return unit_logprobs(network, sequences, len(texts), options.part_tokens)
 
         there = sums_of(reference, answers)
-        train, held = kept_aside(tasks, options.validation_share)
-        watched = Watched({number: examples[number] for number in train}, train, context.log, f"{self.name}/")
-        good = torch.tensor(desirable)
+        train, held = kept_aside(judged.tasks, options.validation_share)
+        examples = {number: judged.examples[number] for number in train}
+        watched = Watched(examples, train, context.log, f"{self.name}/")
+        good = torch.tensor(judged.desirable)
         point = torch.zeros(())
 
         def cut(numbers: Sequence[int]) -> list[MicroBatch]:
@@ -106,43 +109,52 @@ class KTO(Offline[KTOOptions]):
             trajectory, options.score if options.judged_by == "score" else None, options.threshold
         )
 
-    def _judged(
-        self, groups: Sequence[Group]
-    ) -> tuple[list[list[Merged]], list[bool], list[str], list[str], dict[str, float]]:
-        answers: list[list[Merged]] = []
-        desirable: list[bool] = []
-        tasks: list[str] = []
-        examples: list[str] = []
-        unjudged = silent = 0
+    def _judged(self, groups: Sequence[Group]) -> _JudgedAnswers:
+        found = _JudgedAnswers()
         for trajectory in (trajectory for group in groups for trajectory in group.trajectories):
             verdict = self._verdict(trajectory)
-            sequences, counts = merge(trajectory, len(answers))
+            sequences, counts = merge(trajectory, len(found.answers))
             if verdict is None or not counts.targets:
-                unjudged += verdict is None
-                silent += verdict is not None
+                found.unjudged += verdict is None
+                found.silent += verdict is not None
                 continue
-            answers.append(sequences)
-            desirable.append(verdict)
-            tasks.append(trajectory.task.id)
-            examples.append(example_of_judged(asked_of(trajectory), trajectory.output, verdict))
-        if len(set(desirable)) < 2:
-            reason = "nothing is judged" if not desirable else f"all {len(desirable)} are judged the same"
+            found.answers.append(sequences)
+            found.desirable.append(verdict)
+            found.tasks.append(trajectory.task.id)
+            found.examples.append(example_of_judged(asked_of(trajectory), trajectory.output, verdict))
+        count = len(found.answers)
+        if len(set(found.desirable)) < 2:
+            reason = "nothing is judged" if not count else f"all {count} are judged the same"
             raise TrainingRefused(
-                f"{reason} by {self.options.judged_by} ({unjudged} unjudged, {silent} without tokens); KTO needs "
-                "good and bad answers. Collect feedback, move the threshold, or clone the good ones with SFT."
+                f"{reason} by {self.options.judged_by} ({found.unjudged} unjudged, {found.silent} without tokens); KTO "
+                "needs good and bad answers. Collect feedback, move the threshold, or clone the good ones with SFT."
             )
-        return (
-            answers,
-            desirable,
-            tasks,
-            examples,
-            {
-                "desirable": float(sum(desirable)),
-                "undesirable": float(len(desirable) - sum(desirable)),
-                "unjudged": float(unjudged),
-                "without_tokens": float(silent),
-            },
-        )
+        return found
+
+
+@dataclass
+class _JudgedAnswers:
+    """Answers with a verdict each, all lists in one order."""
+
+    answers: list[list[Merged]] = field(default_factory=list)
+    desirable: list[bool] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
+    """Id of each answer's task."""
+    examples: list[str] = field(default_factory=list)
+    """How training dynamics name each."""
+    unjudged: int = 0
+    silent: int = 0
+    """Without tokens."""
+
+    @property
+    def figures(self) -> dict[str, float]:
+        good = sum(self.desirable)
+        return {
+            "desirable": float(good),
+            "undesirable": float(len(self.desirable) - good),
+            "unjudged": float(self.unjudged),
+            "without_tokens": float(self.silent),
+        }
 
 
 def _of(answers: Sequence[list[Merged]], number: int) -> list[Merged]:
