@@ -231,9 +231,8 @@ def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_t
 
 def test_a_repair_that_nobody_has_merged_yet_is_not_judged_by_what_is_said_meanwhile(shop: Shop) -> None:
     clock = Clock()
-    clock.now = (
-        time.time() - 50
-    )  # the release log has this machine's: the trial comes before it, what is asked then behind
+    # The release log has this machine's time: the trial comes before it, and what is asked then behind it.
+    clock.now = time.time() - 50
     shop.ask(72, at=clock.now - 1_000)
     _steps(shop, clock)
     shop.ask(96, at=clock.now, trial=_trial(shop))
@@ -245,6 +244,7 @@ def test_a_repair_that_nobody_has_merged_yet_is_not_judged_by_what_is_said_meanw
         'UNITS = {"warranty": "months", "age": "years"}',
         str(shop.store.history()[0].bundle["desk.UNITS"].content),
     )
+    clock.now = time.time() + 1
     shop.ask(60, at=clock.now)
     clock.now += 100
     _steps(shop, clock, most=2)
