@@ -209,8 +209,7 @@ class Autopilot:
 
     def _relapsed(self, runs: int, at_last: dict[str, int]) -> bool:
         """True if the newest thumbs speak against a repair that is live, so that its issue is to be looked for now."""
-        shipped = self._workshop.shipped()
-        if not shipped or runs < _WATCHED * max(at_last.get("watch", 0), at_last.get("find", 0)):
+        if runs < _WATCHED * max(at_last.get("watch", 0), at_last.get("find", 0)):
             return False
         self._note_serving()
         shipped = self._workshop.shipped()

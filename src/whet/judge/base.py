@@ -180,8 +180,10 @@ class JudgesRefused:
         self._in_a_row = Counter[str]()
 
     def note(self, scores: Iterable[Score]) -> None:
-        """Raises:
-        TrainingRefused: the judge of one of these was refused so often.
+        """Count the scores of one trajectory.
+
+        Raises:
+            TrainingRefused: the judge of one of these was refused so often.
         """
         for score in scores:
             refused = score.value is None and key_refused(_endpoint(score.reason))
