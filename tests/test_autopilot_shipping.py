@@ -382,7 +382,7 @@ def test_a_repair_that_has_been_live_for_long_keeps_its_part_and_stays(
         bench.store.put(*asked(place, 700, at))
         # As a process that begins now reads it.
         later = replace(bench, night=Night(bench.store, NightBudget(share=0.5), clock=lambda: at + 2_000))
-        part = later.slice(work(bench, issue), later.runs(299.0))
+        part = later.part_of(work(bench, issue))
         assert part.holds("Which soil does plant 9 like?")
         assert not part.holds("Where is order 9?")
         live = later.since_live(work(bench, issue))

@@ -11,7 +11,7 @@ from whet.autopilot.trial import AgentSource, entries_merged, lines_merged, mark
 from whet.judge.fitted import Rated
 from whet.learn.evolution.agents.agent import RepositoryAgent
 from whet.learn.evolution.repair.steering import AnswersElsewhere, Steer
-from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of
+from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words
 from whet.learn.evolution.repair.variants import VariantPool
 from whet.types import Bundle, Group, Score, Step, Task, Trajectory, Version
 
@@ -205,9 +205,13 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
         for n in range(20)
     ]
     others = [Trajectory(id=f"o-{n}", task=Task(instruction=f"Is lamp {n} in stock?")) for n in range(80)]
+    runs = [*own, *others]
     for component in ("prompt", "tool", "data"):
         part = WeakPart(issue="i", component=component, runs=frozenset(run.id for run in own))
-        names = [suspect.name for suspect in suspects_of(tmp_path, "desk:answer", part, [*own, *others])]
+        names = [
+            suspect.name
+            for suspect in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
+        ]
         assert {"desk:delivery", "zones.json", "desk:plan", "notes.json"} <= {*names}
         assert names.index("desk:delivery") < names.index("desk:plan")
         assert names.index("zones.json") < names.index("notes.json")
@@ -242,7 +246,7 @@ def test_prompts_in_files_are_suspected(tmp_path: Path) -> None:
     part = WeakPart(issue="i", component="prompt", runs=frozenset(run.id for run in runs))
     found = {
         each.name
-        for each in suspects_of(tmp_path, "desk:answer", part, runs)
+        for each in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
         if each.kind is PieceKind.PROMPT
     }
     assert found == {"prompts/orders.md", "desk.txt", "texts.json:system"}
@@ -264,7 +268,9 @@ def test_what_is_about_the_agent_and_no_part_of_it_is_not_suspected(tmp_path: Pa
         (tmp_path / path).write_text(text, encoding="utf-8")
     runs = [Trajectory(id=str(n), task=Task(instruction="What is the price?")) for n in range(9)]
     part = WeakPart(issue="i", component="", runs=frozenset(run.id for run in runs))
-    assert [each.name for each in suspects_of(tmp_path, "desk:answer", part, runs)] == ["desk:price"]
+    assert [
+        each.name for each in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
+    ] == ["desk:price"]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +298,7 @@ def test_the_function_behind_a_tool_is_found_by_its_name_a_table_or_a_decorator(
         for n in range(9)
     ]
     part = WeakPart(issue="i", component="tool", runs=frozenset(run.id for run in runs))
-    first, *_ = suspects_of(tmp_path, "desk:answer", part, runs)
+    first, *_ = suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
     assert first.name in ("desk:ship", "desk:tool_delivery", "desk:handleDelivery")
 
 

@@ -17,6 +17,7 @@ from test_fitted import ARTICLES, WRONG
 
 from whet.models.base import ModelRequest
 from whet.models.fakes import Reply, ScriptedServer
+from whet.record.influence import weighed
 from whet.record.reviewing import clear, put_findings
 from whet.record.store import Store
 from whet.record.store.findings import RewardFinding
@@ -347,7 +348,7 @@ def test_the_gate_has_inputs_and_people_that_the_search_does_not_see(record: Rec
     from whet.learn.datasets.thumbs import rated_runs, thumb_rows
 
     with Store(record() / "runs.db") as store:
-        evidence = rated_runs(read(AGENT, "answer"), "answer", store.trajectories())
+        evidence = rated_runs(read(AGENT, "answer"), "answer", weighed(store.trajectories()))
     rows = thumb_rows(evidence, "answer", most=70, seed=1)
     searched = [task for task in rows.tasks if task.split is Split.TRAIN]
     assert not {task.instruction for task in searched} & {task.instruction for task in rows.gate}
@@ -368,7 +369,7 @@ def test_a_correction_is_a_thumb_for_what_should_have_been(tmp_path: Path) -> No
     with Store(tmp_path / "runs.db") as store:
         store.put(run)
         store.add_feedback(Feedback(run="a", correction="No, blue.", kind="correction"))
-        evidence = rated_runs(read(AGENT, "answer"), "answer", store.trajectories())
+        evidence = rated_runs(read(AGENT, "answer"), "answer", weighed(store.trajectories()))
     assert [(thumb.answer, thumb.up, thumb.person) for thumb in evidence.thumbs] == [
         ("Yes.", False, "ann"),
         ("No, blue.", True, "ann"),
@@ -391,7 +392,7 @@ def test_one_of_five_stars_is_no_thumb_up_until_it_is_said_what_is_liked(tmp_pat
             )
             for note in notes
         ]
-        said = rated_runs(read(AGENT, "answer"), "answer", runs, liked_from=liked_from)
+        said = rated_runs(read(AGENT, "answer"), "answer", weighed(runs), liked_from=liked_from)
         ups = {run.run: run.up for run in said.runs}
         return [ups.get(note.run) for note in notes], said.sentence
 

@@ -126,7 +126,7 @@ def test_the_evidence_of_an_agent_goes_through_it_and_says_so() -> None:
     signature = Signature("answer", [Parameter("question", annotation="str")])
     flood = [run("flood", f"other {number}", "spam", 1.0) for number in range(400)]
 
-    evidence = rated_runs(signature, "answer", [*honest(19, 10), *flood])
+    evidence = rated_runs(signature, "answer", weighed([*honest(19, 10), *flood]))
 
     assert sum(one.person == "flood" for one in evidence.runs) == 40
     assert "left out: 360 runs" in evidence.sentence

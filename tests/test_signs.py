@@ -11,6 +11,7 @@ from test_improve_thumbs import AGENT
 from whet.judge.fitted import FittedReward, Rated, agreement
 from whet.learn.datasets.signatures import read
 from whet.learn.datasets.thumbs import ThumbEvidence, rated_runs, thumb_rows
+from whet.record.influence import weighed
 from whet.record.store import Store
 from whet.record.tracing.signals import hear
 from whet.types import Feedback, Task, Trajectory
@@ -56,7 +57,7 @@ def spoken(
         store.put(*runs)
         store.add_feedback(*notes)
         hear(store)
-        return rated_runs(read(AGENT, "answer"), "answer", store.trajectories())
+        return rated_runs(read(AGENT, "answer"), "answer", weighed(store.trajectories()))
 
 
 def given(evidence: ThumbEvidence) -> list[Rated]:

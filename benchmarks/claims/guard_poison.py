@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from whet.judge.fitted import FittedReward, Rated
 from whet.learn.datasets.signatures import Parameter, Signature
 from whet.learn.datasets.thumbs import rated_runs
-from whet.record.influence import InfluenceLimits
+from whet.record.influence import InfluenceLimits, weighed
 from whet.types import Feedback, Task, Trajectory
 
 PEOPLE, TOPICS, EACH, WRONG = 19, 12, 24, 0.15
@@ -176,9 +176,9 @@ def measure(seed: int) -> list[Poisoned]:
         rng = random.Random(f"{seed}/{attacker}")
         people = honest(rng)
         both = people + poison(rng)
-        capped = rated_runs(SIGNATURE, "answer", both)
-        loose = rated_runs(SIGNATURE, "answer", both, limits=OFF)
-        alone = rated_runs(SIGNATURE, "answer", people, limits=OFF)
+        capped = rated_runs(SIGNATURE, "answer", weighed(both))
+        loose = rated_runs(SIGNATURE, "answer", weighed(both, OFF))
+        alone = rated_runs(SIGNATURE, "answer", weighed(people, OFF))
         for name, learned in LEARNERS.items():
             before, held, free = learned(alone.thumbs), learned(capped.thumbs), learned(loose.thumbs)
             rows.append(

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import http.server
 import json
+import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,7 +66,7 @@ class Outcome:
     agent_calls: int = 0
     model_calls: int = 0
     switch_seconds: float | None = None
-    """From the kill switch to the end of the process."""
+    """From the kill switch to the end of the process; None where it had ended by itself."""
     switch_calls: int = 0
     """Calls of models that were begun after it."""
     unrepeated: list[str] = field(default_factory=list)
@@ -73,6 +76,8 @@ class Outcome:
     """Shipped issues of which the journal lacks a step."""
     reopened: bool | None = None
     minutes: float = 0.0
+    cpu_minutes: float = 0.0
+    """Of the autopilot, of all that it began, and of the world; without what was killed."""
     missed: list[str] = field(default_factory=list)
 
 
@@ -312,7 +317,7 @@ def spend(
     """One night."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    began = time.monotonic()
+    began, spent = time.monotonic(), _cpu_seconds()
     drawn = night(seed, folder, world=world, shuffled=shuffled, store=folder / "runs.db")
     drawn.store.close()
     chance = random.Random(f"kills {seed}")
@@ -321,10 +326,10 @@ def spend(
         work.shuffled = shuffled
         for number in range(ROUNDS):
             share = kills // 2 if number < 2 else 0
+            if number and not shuffled and work.outcome.switch_seconds is None:
+                _switch(work, agent, adviser)
             work.look([chance.uniform(1, 15) for _ in range(share)])
             work.merge()
-            if number == 0 and not shuffled:
-                _switch(work, agent, adviser)
             work.days_pass()
         work.look()
         work.merge()
@@ -333,21 +338,33 @@ def spend(
         if relapse:
             outcome.reopened = _relapsed(work)
     outcome.minutes = (time.monotonic() - began) / 60
+    outcome.cpu_minutes = (_cpu_seconds() - spent) / 60
     outcome.missed = list(_missed(outcome, shuffled=shuffled, relapse=relapse, kills=kills))
     return outcome
 
 
+def _cpu_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
 def _switch(work: Unattended, agent: ScriptedServer, adviser: ScriptedServer) -> None:
     """Turn the kill switch while the autopilot runs, and back once it has ended."""
+
+    def calls() -> int:
+        return len(agent.requests) + len(adviser.requests)
+
     store = ("--store", str(work.store_path))
-    process = work.begin()
-    time.sleep(2)
+    idle, process = calls(), work.begin()
+    while calls() == idle and process.poll() is None:
+        time.sleep(0.02)
     whet = [sys.executable, "-m", "whet", "autopilot"]
     subprocess.run([*whet, "stop", *store], check=True, capture_output=True)
-    turned, before = time.monotonic(), len(agent.requests) + len(adviser.requests)
+    turned, before, at_work = time.monotonic(), calls(), process.poll() is None
     process.wait(60)
-    work.outcome.switch_seconds = time.monotonic() - turned
-    work.outcome.switch_calls = len(agent.requests) + len(adviser.requests) - before
+    if at_work:
+        work.outcome.switch_seconds = time.monotonic() - turned
+        work.outcome.switch_calls = calls() - before
     subprocess.run([*whet, "start", *store], check=True, capture_output=True)
 
 
@@ -388,6 +405,8 @@ def _missed(outcome: Outcome, *, shuffled: bool, relapse: bool, kills: int) -> I
         yield f"{len(outcome.unrepeated)} verdicts are not repeated by their branch: {outcome.unrepeated[0]}"
     if outcome.agent_calls > AGENT_CALLS or outcome.model_calls > MODEL_CALLS:
         yield "a budget was passed"
+    if outcome.switch_seconds is None:
+        yield "the autopilot was not at work when the kill switch was turned"
     if outcome.switch_calls > 40:
         yield f"{outcome.switch_calls} calls after the kill switch"
     if outcome.incomplete:
@@ -399,43 +418,56 @@ def _missed(outcome: Outcome, *, shuffled: bool, relapse: bool, kills: int) -> I
 
 
 def nights(folder: Path, seeds: Sequence[int], *, world: Path | None, only: str) -> bool:
-    """The nights of these seeds, a table of them; True if no line was missed."""
+    """The nights of these seeds, as many at a time as there are cores, a table of them; True if no line was missed."""
     passed = True
     if only in ("", "issues"):
         passed = night_issues(seeds, world=world, page=world is None and len(seeds) > 1)
     if only == "issues":
         return passed
     heads = "seed night repaired learners shipped in-vain issues kills agent-calls model-calls switch-s journal minutes"
-    print(" | ".join(heads.split()), flush=True)
+    print(" | ".join([*heads.split(), "CPU-minutes"]), flush=True)
     parts = [only] if only else ["repairs", "shuffled"]
-    for seed in seeds:
-        for part in parts:
-            outcome = spend(
-                (folder / f"night-{part}-{seed}").resolve(),
-                seed,
-                world=world,
-                shuffled=part == "shuffled",
-                kills=10 if part in ("repairs", "kills") else 0,
-                relapse=part in ("repairs", "relapse"),
-            )
-            cells = [
-                seed,
-                part,
-                f"{len(outcome.repaired)}/{outcome.faults}",
-                ",".join(sorted(outcome.learners)) or "–",
-                len(outcome.shipped),
-                len(outcome.in_vain),
-                outcome.issues,
-                outcome.kills,
-                outcome.agent_calls,
-                outcome.model_calls,
-                "–" if outcome.switch_seconds is None else f"{outcome.switch_seconds:.1f}",
-                outcome.journal,
-                f"{outcome.minutes:.1f}",
-            ]
-            print(" | ".join(map(str, cells)), flush=True)
-            print(f"  repaired: {', '.join(outcome.repaired)}", flush=True)
-            for line in outcome.missed:
-                print(f"  missed: {line}", flush=True)
+    # The longest first.
+    jobs = [(part, seed) for part in parts for seed in seeds]
+    workers = min(len(jobs), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        spent = [pool.submit(_night, folder, part, seed, world) for part, seed in jobs]
+        for (part, seed), night_spent in zip(jobs, spent, strict=True):
+            outcome = night_spent.result()
+            _print(part, seed, outcome)
             passed = passed and not outcome.missed
     return passed
+
+
+def _night(folder: Path, part: str, seed: int, world: Path | None) -> Outcome:
+    return spend(
+        (folder / f"night-{part}-{seed}").resolve(),
+        seed,
+        world=world,
+        shuffled=part == "shuffled",
+        kills=10 if part in ("repairs", "kills") else 0,
+        relapse=part in ("repairs", "relapse"),
+    )
+
+
+def _print(part: str, seed: int, outcome: Outcome) -> None:
+    cells = [
+        seed,
+        part,
+        f"{len(outcome.repaired)}/{outcome.faults}",
+        ",".join(sorted(outcome.learners)) or "–",
+        len(outcome.shipped),
+        len(outcome.in_vain),
+        outcome.issues,
+        outcome.kills,
+        outcome.agent_calls,
+        outcome.model_calls,
+        "–" if outcome.switch_seconds is None else f"{outcome.switch_seconds:.1f}",
+        outcome.journal,
+        f"{outcome.minutes:.1f}",
+        f"{outcome.cpu_minutes:.1f}",
+    ]
+    print(" | ".join(map(str, cells)), flush=True)
+    print(f"  repaired: {', '.join(outcome.repaired)}", flush=True)
+    for line in outcome.missed:
+        print(f"  missed: {line}", flush=True)

@@ -136,7 +136,7 @@ class RepairShadows:
         """What the shadows say of each repair, by the questions of its part."""
         found = {}
         for id, work in works.items():
-            part = self.workshop.slice(work, self.workshop.runs(work["as_of"]))
+            part = self.workshop.part_of(work)
             found[id] = findings_of([pair for pair in pairs if part.holds(pair[0].task.instruction)])
         return found
 
@@ -145,7 +145,7 @@ class RepairShadows:
         runs = [run for run in self.workshop.runs(self.workshop.night.now) if run.error is None]
         # By their hash among the newest: what came last may all be of one person.
         recent = sorted(runs[-4_000:], key=lambda run: digest(["shadow", run.id]))
-        parts = [self.workshop.slice(work, self.workshop.runs(work["as_of"])) for work in works.values()]
+        parts = [self.workshop.part_of(work) for work in works.values()]
         chosen: dict[str, Trajectory] = {}
         for part in parts:
             chosen |= {run.id: run for run in part.runs(recent)[:_OWN]}

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..types import Trajectory, digest
 
@@ -37,9 +38,10 @@ _EVEN = math.log(1 / 3)
 """Log odds from which a question belongs: a quarter, where one that surely does has a half, as it is on both sides."""
 
 
-def words_of(text: str) -> set[str]:
-    """The words of a question, without numbers."""
-    return {*_WORD.findall(text.casefold())}
+@lru_cache(maxsize=1 << 15)
+def words_of(text: str) -> frozenset[str]:
+    """The words of a question, without numbers: remembered, for each look asks them of every run and every part."""
+    return frozenset(_WORD.findall(text.casefold()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class PartOfTraffic:
         Args:
             share: of all questions, in [0, 1).
         """
-        asked = Counter(frozenset(words_of(question)) for question in questions)
+        asked = Counter(map(words_of, questions))
         here, everywhere, count = Counter[str](), Counter[str](), asked.total()
         for question in own:
             here.update(words_of(question))

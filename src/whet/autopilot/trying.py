@@ -120,7 +120,7 @@ class LiveTrials:
         """What people said on both sides in an issue's part of the traffic, since the trial began."""
         bench = self.workshop
         # The part is that of the diagnosis: what was served since may not say which questions count.
-        part = bench.slice(work, bench.runs(work["as_of"]))
+        part = bench.part_of(work)
         since = [run for run in bench.runs(bench.night.now) if run.started >= trial["began"]]
         # What went live of it meanwhile is on both sides.
         live = (bench.store.live() or EMPTY).ids
@@ -231,7 +231,7 @@ class LiveTrials:
     async def alone(self, id: str, work: dict[str, Any], work_of: Callable[[str], dict[str, Any]]) -> Stepped:
         """What a repair that was proven beside others does by itself (`alone.py`), and what becomes of it."""
         bench, trial = self.workshop, dict(self.workshop.store.state(TRIAL) or {})
-        part = bench.slice(work, bench.runs(work["as_of"]))
+        part = bench.part_of(work)
         began = trial["began"] if trial.get("number") == work["trial"] else work["as_of"]
         asked = part.runs(run for run in bench.runs(work["proven"]) if run.started >= began)
         served = {*bench.store.bundle(trial["bundle"]).ids.values()}
@@ -262,7 +262,7 @@ class LiveTrials:
         does = share.does(work["effect"], work["liked"])
         sentence = f"{share.sentence}{why}"
         if not share.told:
-            parts = [bench.slice(each, bench.runs(each["as_of"])) for each in on_it.values()]
+            parts = [bench.part_of(each) for each in on_it.values()]
             held = sum(any(each.holds(run.task.instruction) for each in parts) for run in asked)
             does = True if held <= _TOUCHED * len(asked) else None
             sentence += f"; {held} of its {len(asked)} on the trial are of another repair's part, too"
@@ -314,7 +314,7 @@ class LiveTrials:
         """What the evidence of each repair's own part says of a canary."""
         bench = self.workshop
         parts = {
-            id: TrafficPart(bench.slice(work, bench.runs(work["as_of"])).holds, most_of_one=2 * MOST_OF_ONE)
+            id: TrafficPart(bench.part_of(work).holds, most_of_one=2 * MOST_OF_ONE)
             for id, work in works.items()
         }
         return {id: seen.decision for id, seen in look_at_parts(bench.store, canary, parts, now=now).items()}

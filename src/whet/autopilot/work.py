@@ -18,7 +18,7 @@ from ..learn.evolution.repair.repair import Repair, opened, variant_id
 from ..learn.evolution.repair.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
-from ..record.influence import InfluenceLimits, weighed
+from ..record.influence import Influence, InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.issues import AgentIssue, Component
 from ..record.store.releases import Release, Stage
@@ -37,6 +37,8 @@ _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
 _FEWEST_ASKED = 500
 """Recorded questions from which an issue's are told."""
+_MOST_PARTS = 100
+"""Parts of the traffic that are remembered."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
 
@@ -62,6 +64,11 @@ class RecordedTraffic:
         self._store = store
         self._newest, self._notes = 0, -1
         self._runs: dict[str, Trajectory] = {}
+        self._latest = 0.0
+        """When the last of it began or was said."""
+        self._stood: tuple[float, list[Trajectory]] | None = None
+        """A time, and the runs as they stood then."""
+        self._weighed: tuple[list[Trajectory], Influence] | None = None
 
     def read(self) -> Mapping[str, Trajectory]:
         """Id → run, in the order of recording."""
@@ -70,9 +77,40 @@ class RecordedTraffic:
             self._runs, self._newest = {}, max(0, newest - NEWEST)
         if newest > self._newest:
             runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
-            self._runs.update((run.id, _lean(run)) for run in runs if is_traffic(run))
+            fresh = {run.id: _lean(run) for run in runs if is_traffic(run)}
+            if fresh:
+                self._runs |= fresh
+                self._stood = None
+                said = (note.at for run in fresh.values() for note in run.feedback)
+                self._latest = max(self._latest, *(run.started for run in fresh.values()), *said)
         self._newest, self._notes = newest, notes
         return self._runs
+
+    def latest(self, at: float) -> float:
+        """The time up to which the record is the same at a time: that, or when its last run began or was spoken of."""
+        self.read()
+        return min(at, self._latest)
+
+    def as_of(self, at: float) -> list[Trajectory]:
+        """The runs as they stood at a time, not to be changed: what people said later is not there yet."""
+        at = self.latest(at)
+        if self._stood is None or self._stood[0] != at:
+            stood = [
+                run
+                if all(note.at <= at for note in run.feedback)
+                else replace(run, feedback=[note for note in run.feedback if note.at <= at])
+                for run in self._runs.values()
+                if run.started <= at
+            ]
+            self._stood = at, stood
+        return self._stood[1]
+
+    def weighed(self, at: float) -> Influence:
+        """What of them may be learned from."""
+        runs = self.as_of(at)
+        if self._weighed is None or self._weighed[0] is not runs:
+            self._weighed = runs, weighed(runs, PEOPLE)
+        return self._weighed[1]
 
 
 def _lean(run: Trajectory) -> Trajectory:
@@ -88,8 +126,8 @@ class Workshop:
     settings: RepairSettings
     model: Model | None
     _traffic: RecordedTraffic = field(init=False)
-    _parts: dict[tuple[str, str], PartOfTraffic] = field(default_factory=dict)
-    """Issue and the runs that show it → its part of the traffic."""
+    _parts: dict[tuple[str, float], PartOfTraffic] = field(default_factory=dict)
+    """The runs that show an issue, and when → its part of the traffic."""
     _held: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,22 +139,23 @@ class Workshop:
         A step that is done again sees the same record, whatever came in between.  Of their steps what was done is
         left, and not what was said (`RecordedTraffic`).
         """
-        return [
-            run
-            if all(note.at <= as_of for note in run.feedback)
-            else replace(run, feedback=[note for note in run.feedback if note.at <= as_of])
-            for run in self._traffic.read().values()
-            if run.started <= as_of
-        ]
+        return self._traffic.as_of(as_of)
 
-    def slice(self, work: dict[str, Any], runs: Sequence[Trajectory]) -> PartOfTraffic:
+    def part_of(self, work: dict[str, Any]) -> PartOfTraffic:
         """The questions of the issue that the work is on, as it stood when it was diagnosed.
 
-        Args:
-            runs: the record as it stood then. Of a repair that has been live for long its runs have left what is read:
-                then the issue's own are looked up, and told from what is asked today.
+        Of a repair that has been live for long its runs have left what is read: then the issue's own are looked up, and
+        told from what is asked today.
         """
-        shown = set(work["shown"])
+        key = digest(work["shown"], 16), self._traffic.latest(work["as_of"])
+        if key not in self._parts:
+            while len(self._parts) >= _MOST_PARTS:
+                self._parts.pop(next(iter(self._parts)))
+            self._parts[key] = self._told(work)
+        return self._parts[key]
+
+    def _told(self, work: dict[str, Any]) -> PartOfTraffic:
+        shown, runs = set(work["shown"]), self.runs(work["as_of"])
         own = [run.task.instruction for run in runs if run.id in shown]
         if len(own) < len(shown):
             own = [run.task.instruction for run in self.store.trajectories(ids=sorted(shown))]
@@ -138,13 +177,9 @@ class Workshop:
 
     def _holds(self, id: str, work: dict[str, Any], other: dict[str, Any]) -> bool:
         """True if most questions of the other belong to the part of this one."""
-        part_key = (id, digest(work["shown"], 16))
-        key = (*part_key, digest(other["shown"], 16))
+        key = id, digest(work["shown"], 16), digest(other["shown"], 16)
         if key not in self._held:
-            if part_key not in self._parts:
-                runs = [run for run in self._traffic.read().values() if run.started <= work["as_of"]]
-                self._parts[part_key] = self.slice(work, runs)
-            part, runs_by_id = self._parts[part_key], self._traffic.read()
+            part, runs_by_id = self.part_of(work), self._traffic.read()
             shown = [runs_by_id[id] for id in dict.fromkeys(other["shown"]) if id in runs_by_id]
             questions = [run.task.instruction for run in shown]
             self._held[key] = sum(map(part.holds, questions)) > _MOST_SHARED * len(questions)
@@ -179,8 +214,7 @@ class Workshop:
         if not work.get("serves") or "effect" not in work or "before" not in work:
             return None
         log = self.store.release_log()
-        part = self.slice(work, self.runs(work["as_of"]))
-        tried = self._tried(log)
+        part, tried = self.part_of(work), self._tried(log)
         since = part.runs(
             run
             for run in self.runs(self.night.now)
@@ -218,9 +252,8 @@ class Workshop:
 
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
-        influence = weighed(self.runs(work["as_of"]), PEOPLE)
+        influence = self._traffic.weighed(work["as_of"])
         runs = influence.runs
-        part = self.slice(work, runs)
         weak = WeakPart(
             issue=issue.id,
             # A service that answers in another form is met by the tool that asks it.
@@ -228,7 +261,7 @@ class Workshop:
             resource=issue.resource,
             tried=(*work.get("tried", ()), *(self.store.state(self._harmful_key) or ())),
             searched=self._searched(work),
-            runs=frozenset(run.id for run in part.runs(runs)),
+            runs=frozenset(run.id for run in self.part_of(work).runs(runs)),
         )
         people = {run.subject or run.session or run.id for run in runs}
         unseen = {person for person in people if self.night.unseen(person)}
@@ -237,7 +270,7 @@ class Workshop:
             seed=self.settings.seed + int(work["attempt"]),
             output=self.settings.output / issue.id[:12],
         )
-        plan = plan_repair(weak, settings, runs, unseen=unseen, fitted=work.get("fitted"))
+        plan = plan_repair(weak, settings, influence, unseen=unseen, fitted=work.get("fitted"))
         return replace(plan, refused=influence.refused, waits=True) if influence.refused else plan
 
     def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:

@@ -18,7 +18,7 @@ from ...judge.fitted import Rated
 from ...judge.numbers import Named, named_numbers
 from ...judge.signs import SignBesideThumb, SignPrecision, sign_precisions
 from ...record.columns import META_SAID
-from ...record.influence import InfluenceLimits, weighed
+from ...record.influence import Influence
 from ...record.rows import as_text
 from ...record.tracing.labels import corrected
 from ...record.tracing.signals import IMPLICIT
@@ -164,10 +164,9 @@ class ThumbRows:
 def rated_runs(
     signature: Signature,
     qualname: str,
-    runs: Iterable[Trajectory],
+    influence: Influence,
     *,
     liked_from: float | None = None,
-    limits: InfluenceLimits | None = None,
 ) -> ThumbEvidence:
     """What people said of a function's recorded runs.
 
@@ -175,10 +174,9 @@ def rated_runs(
     what a gateway recorded.
 
     Args:
+        influence: the runs that may be learned from, with the feedback that counts (`record.influence.weighed`).
         liked_from: the least rating that speaks for an answer; if None, ratings on a scale say nothing.
-        limits: how far one person may reach (`record/influence.py`).
     """
-    influence = weighed(runs, limits)
     runs = influence.runs
     scale = Scale.of(runs, liked_from)
     recorded, ratings, rated = 0, 0, []
@@ -195,6 +193,8 @@ def rated_runs(
             continue
         recorded += 1
         unnamed = unnamed and not (run.subject or run.session)
+        if not run.feedback:
+            continue
         rated.append(rated_run(run, input, scale))
         ratings += liked_from is None and any(map(scale.holds, _valued(run)))
     signs = _precisions(rated)

@@ -29,6 +29,7 @@ from ....models.base import Model
 from ....models.budget import Meter
 from ....prove.guardrails import Guardrail
 from ....prove.power import power_in_words
+from ....record.influence import weighed
 from ....record.rows import as_text
 from ....record.store import Log, Store
 from ....record.store.bundles import BUNDLE_FILE, write_bundle
@@ -268,9 +269,8 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
             'read from (--prompt FILE, or FILE:KEY), or write the text itself there (NAME = "...")'
         )
     callee = agent.callees[agent.entry]
-    evidence = rated_runs(
-        callee.signature, callee.entry.partition(":")[2], runs, liked_from=settings.liked_from
-    )
+    qualname = callee.entry.partition(":")[2]
+    evidence = rated_runs(callee.signature, qualname, weighed(runs), liked_from=settings.liked_from)
     if not evidence.recorded:
         raise InputError(
             f"{settings.store} holds no run of {callee.entry}: record some with whet run --store {settings.store} -- "

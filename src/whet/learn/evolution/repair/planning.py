@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ....judge.fitted import Noise, ThumbAgreement, agreement
+from ....record.influence import Influence
 from ....record.rows import as_text
 from ....repository.scan import scan
-from ....types import Sampling, Split, Task, Trajectory, digest
+from ....types import Sampling, Split, Task, digest
 from ...datasets.recorded import asked_by
 from ...datasets.signatures import Signature
 from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
@@ -95,7 +96,7 @@ class RepairPlan:
 def plan_repair(
     part: WeakPart,
     settings: RepairSettings,
-    runs: Sequence[Trajectory],
+    influence: Influence,
     *,
     unseen: Collection[str],
     fitted: bool | None = None,
@@ -103,21 +104,23 @@ def plan_repair(
     """Choose what may change and who judges it; spends nothing.
 
     Args:
-        runs: the record; of the part's runs and of others.
+        influence: what of the record may be learned from; of the part's runs and of others.
         unseen: people whom no search of this night sees: the gate's.
         fitted: whether a fitted reward may judge, where that was measured before; it is measured if None.
 
     Raises:
         InputError: the agent cannot be read, or has no entry.
     """
+    runs = influence.runs
     root, module = placed(settings.agent)
     found = scan(root)
     entry = settings.entry or entry_of(found, settings.agent, root, module, runs)
-    suspects = suspects_of(root, entry, part, runs)
+    words = telling_words(part, runs)
+    suspects = suspects_of(root, entry, part, runs, words)
     agent = RepositoryAgent(root, [suspect.name for suspect in suspects] or [entry], entry, network=True)
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
-    everything = rated_runs(callee.signature, callee.entry.partition(":")[2], runs)
+    everything = rated_runs(callee.signature, callee.entry.partition(":")[2], influence)
     asked = _asked_by(everything, callee.signature)
     evidence = _sliced(asked, part, settings.seed)
     rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
@@ -147,7 +150,7 @@ def plan_repair(
         rows,
         agreed,
         sentences,
-        words=tuple(telling_words(part, runs)),
+        words=tuple(words),
         liked=_liked(asked, part, agent.entry, settings.seed),
         own=frozenset(run.question for run in evidence.runs if run.run in part.runs),
         wrong=Noise.estimated(asked.thumbs).rate,

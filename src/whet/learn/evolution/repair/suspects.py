@@ -9,7 +9,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
@@ -81,12 +81,17 @@ class Suspect:
     kind: PieceKind
 
 
-def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory]) -> list[Suspect]:
+def suspects_of(
+    root: Path, entry: str, part: WeakPart, runs: Sequence[Trajectory], words: Mapping[str, float]
+) -> list[Suspect]:
     """The pieces that may be at fault, the likeliest first; at most MOST_PIECES.
 
     The one that the issue names, where the source has it; then those that fit its component, by how far their text
     speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
     The functions of tools that were called there come before others of their kind, and so do files that these read.
+
+    Args:
+        words: that tell the part from the rest (`telling_words`).
     """
     repository = Repository(root.resolve())
     modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
@@ -94,8 +99,6 @@ def suspects_of(root: Path, entry: str, part: WeakPart, runs: Sequence[Trajector
     known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
     fits = FITTING.get(part.component, tuple(PieceKind))
-    words = telling_words(part, runs)
-
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
     tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
     called = functions_behind(modules, tools)
@@ -215,13 +218,17 @@ def _is(suspect: Suspect, resource: str) -> bool:
 
 def telling_words(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
     """Word → how much more often it stands in what was asked and done here than elsewhere."""
+    # Of a large record most texts stand there many times.
+    texts = Counter(
+        (f"{run.task.instruction} {' '.join(step.name for step in run.steps)}", run.id in part.runs)
+        for run in runs
+    )
     here, elsewhere, own = Counter[str](), Counter[str](), 0
-    for run in runs:
-        steps = " ".join(step.name for step in run.steps)
-        words = {*_WORD.findall(f"{run.task.instruction} {steps}".casefold().replace("_", " "))}
-        inside = run.id in part.runs
-        own += inside
-        (here if inside else elsewhere).update(words)
+    for (text, inside), times in texts.items():
+        own += times * inside
+        counted = here if inside else elsewhere
+        for word in {*_WORD.findall(text.casefold().replace("_", " "))}:
+            counted[word] += times
     rest = max(1, len(runs) - own)
     shares = {word: count / max(1, own) - elsewhere[word] / rest for word, count in here.items()}
     return {word: share for word, share in shares.items() if share > 0.1}
