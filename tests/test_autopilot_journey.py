@@ -8,6 +8,7 @@ import random
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from whet.autopilot.night import NightBudget, start, stop
 from whet.autopilot.pilot import Autopilot, Mode, PilotOptions, settings_of
 from whet.autopilot.shipping import delivery_of
 from whet.learn.evolution.repair.repair import opened
+from whet.record.reviewing import put_findings
 from whet.record.store import Stage, Store
+from whet.record.store.findings import open_findings
 from whet.record.store.issues import AgentIssue, Component, IssueStatus
 from whet.serve.trials import TrialWatcher
 from whet.types import Bundle, Feedback, Task, Trajectory, Version
@@ -55,10 +58,12 @@ def git(folder: Path, *words: str) -> str:
 class Shop:
     """The agent's folder, its record, and people who like a warranty in years."""
 
+    agent, subjects = AGENT, ("warranty", "delivery")
+
     def __init__(self, folder: Path, *, by_chance: bool = False) -> None:
         self.folder, self.by_chance = folder / "agent", by_chance
         self.folder.mkdir()
-        (self.folder / "desk.py").write_text(AGENT, encoding="utf-8")
+        (self.folder / "desk.py").write_text(self.agent, encoding="utf-8")
         self.store = Store(folder / "runs.db")
         self.output = folder / "out"
         self.asked = 0
@@ -74,7 +79,7 @@ class Shop:
         for number in range(count):
             self.asked += 1
             arm = trial if trial and (number + number // 4) % 2 else None
-            subject = ("warranty", "delivery")[number % 4 == 0]
+            subject = self.subjects[number % 4 == 0]
             question = f"How long is the {subject} of the {THINGS[number % 3]}, order {self.asked}?"
             text = answers[arm[1] if arm else None](question)
             id = f"run-{self.asked:05}"
@@ -88,7 +93,7 @@ class Shop:
                 meta={"source": "gateway", "run": id},
             )
             runs.append(run)
-            liked = ("years" in text) if subject == "warranty" else ("days" in text)
+            liked = self.right(subject, text)
             if self.by_chance:
                 liked = self.chance.random() < 0.4
             if self.spiteful and subject == "warranty":
@@ -97,8 +102,11 @@ class Shop:
         self.store.put(*runs)
         self.store.add_feedback(*notes)
 
+    def right(self, subject: str, text: str) -> bool:
+        return ("years" in text) if subject == "warranty" else ("days" in text)
+
     def find(self, store: Store) -> Sequence[AgentIssue]:
-        runs = [run.id for run in store.trajectories() if "warranty" in run.task.instruction][-20:]
+        runs = [run.id for run in store.trajectories() if self.subjects[0] in run.task.instruction][-20:]
         issue = AgentIssue(
             id="issue-warranty",
             name="answers on a warranty are disliked",
@@ -333,6 +341,56 @@ def test_pieces_of_one_name_in_several_modules_are_told_apart(shop: Shop) -> Non
     _, folder = _trial(shop)
     assert "'years', \"age\"" in (folder / "desk.py").read_text(encoding="utf-8")
     assert (folder / "help.py").read_text(encoding="utf-8") == HELP
+
+
+class Bills(Shop):
+    """A desk that reads a field which two of three invoices do not have."""
+
+    agent = '''"""The desk of a shop."""
+import re
+
+FIELDS = {"invoice": "sum", "total": "cents"}
+DAYS = {"delivery": 3, "return": 14}
+
+
+def answer(question):
+    if "invoice" not in question:
+        return f"It takes {DAYS['delivery']} days."
+    number = int(re.search("order (.*)[?]", question)[1])
+    bill = {"cents": 5 + number % 7} | ({} if number % 3 else {"sum": 5 + number % 7})
+    sum = bill.get(FIELDS["invoice"])
+    return "I am sorry." if sum is None else f"It is {sum} euros."
+'''
+    subjects = ("invoice", "delivery")
+
+    def right(self, subject: str, text: str) -> bool:
+        return ("euros" in text) if subject == "invoice" else ("days" in text)
+
+
+@pytest.mark.parametrize("kind", ["format", "tampering"])
+def test_what_is_only_suspicious_of_a_score_is_tried_on_people_and_cleared_by_them(
+    tmp_path: Path, kind: str
+) -> None:
+    """A repaired tool gives every answer a word that few had, as a score that is hacked does."""
+    shop, clock = Bills(tmp_path), Clock()
+    shop.ask(160, at=1_000.0)
+    while (stage := shop.stage()) != "to try":
+        assert stage in ("None", "found", "diagnosed", "proposed"), [row.sentence for row in read(shop.store)]
+        _steps(shop, clock, most=1)
+    work = shop.store.state("autopilot/work/issue-warranty")
+    (finding,) = open_findings(shop.store.database, work["bundle"])
+    assert finding.kind == "format"
+    assert "euros" in finding.sentence
+    if kind == "tampering":  # the control: a person has to see it, whatever people on trial say
+        put_findings(shop.store, work["bundle"], [replace(finding, kind=kind)], rewards=finding.rewards)
+    _steps(shop, clock)
+    bundle, folder = _trial(shop)
+    shop.ask(120, at=clock.now, trial=(bundle, folder))
+    clock.now += 100
+    _steps(shop, clock)
+    assert shop.stage() == "shipped"
+    still = {each.kind for each in open_findings(shop.store.database, work["bundle"])}
+    assert still == {kind} - {"format"}
 
 
 def test_thumbs_by_chance_ship_nothing(tmp_path: Path) -> None:

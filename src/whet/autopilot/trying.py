@@ -12,8 +12,10 @@ from ..errors import BudgetExceeded, ConflictError
 from ..learn.evolution.repair.repair import variant_id
 from ..prove.canary import RAMP, CanaryAction, CanaryDecision, CanaryPlan
 from ..prove.watch import TrafficPart, look_at_parts
+from ..record.reviewing import clear
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
+from ..record.store.findings import open_findings
 from ..record.store.issues import AgentIssue
 from ..record.store.releases import Release, Stage
 from ..ship.canaries import BY_EVIDENCE, carry_out
@@ -199,6 +201,7 @@ class LiveTrials:
                 effect = f"{100 * verdict.effect:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}]"
                 sentence = f"proven on real traffic: {effect}, e-value {verdict.e_value:.3g}, n = {verdict.n}"
                 self.workshop.store.put_verdict(verdict, experiment=f"autopilot/trial-{trial['number']}")
+                self._confirmed(work, sentence)
                 decided[id] = Stepped(
                     sentence,
                     {
@@ -227,6 +230,13 @@ class LiveTrials:
             why = f"autopilot: {len(harmed)} of its repairs may not go on in their parts of the traffic"
             self.workshop.store.retire(trial["release"], reason=why)
         return decided
+
+    def _confirmed(self, work: dict[str, Any], sentence: str) -> None:
+        """Clear what was only suspicious of a repair's score: people like what it answers."""
+        store = self.workshop.store
+        for finding in open_findings(store.database, work["bundle"]):
+            if finding.suspicion:
+                clear(store, finding.id, by="people on trial, by their thumbs", why=sentence)
 
     async def alone(self, id: str, work: dict[str, Any], work_of: Callable[[str], dict[str, Any]]) -> Stepped:
         """What a repair that was proven beside others does by itself (`alone.py`), and what becomes of it."""

@@ -20,6 +20,7 @@ from ..learn.improvement import Improvement
 from ..models.base import Model
 from ..record.influence import Influence, InfluenceLimits, weighed
 from ..record.store import Store
+from ..record.store.findings import open_findings
 from ..record.store.issues import AgentIssue, Component
 from ..record.store.releases import Release, Stage
 from ..ship.issues.finding import NEWEST
@@ -449,18 +450,30 @@ class Workshop:
         facts: dict[str, Json] = {"promote": verdict.promote, "e_value": verdict.e_value, "alpha": alpha}
         if verdict.releasable:
             return Stepped(f"proven on unseen people: {figures}", {**work, "stage": "to try"}, facts)
-        if not verdict.promote and not verdict.findings and low > 0:
-            # Too few of them for a night's alpha: a trial proves it or does not, as where no reward may judge.
-            why = f"better on unseen people, who are too few to prove it: {figures}"
-            return Stepped(
-                f"{why}; people have to judge it, on real traffic", {**work, "stage": "to try"}, facts
+        suspected = self._suspected(work)
+        if low > 0 and (suspected or not (verdict.promote or verdict.findings)):
+            # A trial proves it or does not, as where no reward may judge: they are too few for a night's alpha, or a
+            # repaired tool gives all answers a word that they lacked, as a hack would.
+            doubt = (
+                f"by a reward that it may only please ({suspected})" if suspected else "too few to prove it"
             )
+            why = f"better on unseen people, {doubt}: {figures}; people have to judge it, on real traffic"
+            return Stepped(why, {**work, "stage": "to try"}, facts)
         held = "better on unseen people, and held back by a finding (whet findings)"
         why = f"{held if verdict.promote else 'not proven on unseen people'}: {figures}"
         # Its people have looked at a candidate of this issue: another one needs others, who come with the traffic.
         return Stepped(
             why, {**work, "stage": "waiting", "attempt": work["attempt"] + 1, "reason": why}, facts
         )
+
+    def _suspected(self, work: dict[str, Any]) -> str:
+        """What is suspicious of a repair's gain and may be tried on people; "" where nothing is, or more speaks against
+        it than a suspicion."""
+        findings = open_findings(self.store.database, work["bundle"])
+        # On trial goes what it changes: a finding on that itself forbids it.
+        if not all(each.suspicion for each in findings) or bundle_of(self.store, work).id == work["bundle"]:
+            return ""
+        return "; ".join(each.reason for each in findings)
 
 
 def beyond_repair(issue: AgentIssue) -> bool:

@@ -18,6 +18,8 @@ from .database import DatabaseReader
 
 PREFIX = "findings/"
 """Of the states that findings stand under, the Bundle's id after it."""
+SUSPICIONS = frozenset(("length", "turns", "answer rate", "inconsistent content", "format"))
+"""Kinds of findings that honest learning may give, too, and that gold which confirms the gain clears."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,8 @@ class RewardFinding:
     at: float = 0.0
     """Unix time in seconds."""
     cleared_by: str = ""
-    """The person, or `reward NAME VERSION`; "" while it blocks."""
+    """The person, `reward NAME VERSION`, or the people whose word on real traffic confirmed the gain; "" while it
+    blocks."""
     cleared_why: str = ""
     confirmed_by: str = ""
     """The person who confirmed it; "" while nobody has."""
@@ -56,6 +59,11 @@ class RewardFinding:
     def open(self) -> bool:
         """True while it keeps its Bundle from being released."""
         return not self.cleared_by
+
+    @property
+    def suspicion(self) -> bool:
+        """True if it doubts the score alone: people's word on what the candidate answers them settles it."""
+        return self.kind in SUSPICIONS
 
     @property
     def remedy(self) -> str:
