@@ -11,6 +11,7 @@ is reopened where they fail as before, and a shipped one is closed where they do
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -21,8 +22,8 @@ from ...record.tracing.signals import hear
 from ...stats import wilson
 from ...types import Trajectory, digest
 from .drifting import drifted_slices, drifts, moments
-from .failing import ERRORS, MEASURES, PEOPLE, RETURNS, SAID, TOOL_ERRORS
-from .marks import ENDED, ERROR, SINCE, TOOL_MARK, WORD, RunMark
+from .failing import ERRORS, MEASURES, PEOPLE, RETURNS, SAID, SECONDS, TOKENS, TOOL_ERRORS
+from .marks import ENDED, ERROR, SINCE, TOOL_MARK, WORD, RunMark, any_value
 from .scanning import IssueScan, scan
 from .slices import (
     BAD,
@@ -49,6 +50,8 @@ _ENOUGH = 20
 """Judged runs since a change was shipped from which it can be called repaired."""
 _SURE = 0.6
 """Certainty from which an issue is diagnosed by looking alone."""
+_SEVERAL = 3
+"""Values that an error quotes, of none of which most runs are, from which on it is one issue and not one for each."""
 _DIRECT = (ERRORS, TOOL_ERRORS)
 """Measures whose failures tell themselves where they are from."""
 
@@ -121,12 +124,22 @@ def seen_in(scanned: IssueScan) -> list[_Seen]:
         if measure in _DIRECT:
             continue
         for failing in slices_of(table, measure, tests=tests):
+            if measure in (SECONDS, TOKENS) and not _jumped(table, failing):
+                continue
             explaining = _explaining(failing, findings)
             if explaining is None:
                 findings.append(_Seen(failing, table.runs_with(failing.mark), _timing(clock, table, failing)))
             elif explaining:
                 explaining[0].others.append(failing)
     return findings
+
+
+def _jumped(table: RunTable, failing: TrafficSlice) -> bool:
+    """True if the slice did not take so much from the beginning: what always has is what it takes."""
+    failed = {*failing.failed}
+    judged = [run in failed for run in sorted(failing.judged, key=lambda run: table.started[run])]
+    first, rest = judged[: len(judged) // 4], judged[len(judged) // 4 :]
+    return sum(first) / max(1, len(first)) < sum(rest) / len(rest) / 2
 
 
 def _since_in(scanned: IssueScan, findings: Sequence[_Seen], recorded: Iterable[AgentIssue]) -> list[_Seen]:
@@ -178,10 +191,10 @@ def _explaining(failing: TrafficSlice, findings: Sequence[_Seen]) -> list[_Seen]
 def _errors(table: RunTable, kind: str, measure: str) -> list[TrafficSlice]:
     """Errors by tool and kind, where they are more than a few of a tool's calls, and of more than a few people."""
     groups: list[TrafficSlice] = []
-    for column, mark in enumerate(table.marks):
-        failed = list(table.holders[column])
+    for mark in _error_marks(table, kind):
+        failed = list(table.runs_with(mark))
         people = len({table.clusters[run] for run in failed})
-        if mark.kind != kind or len(failed) < FEWEST_RUNS or people < FEWEST_PEOPLE:
+        if len(failed) < FEWEST_RUNS or people < FEWEST_PEOPLE:
             continue
         calls = _calls(table, mark)
         onset = min(table.started[run] for run in failed)
@@ -193,6 +206,23 @@ def _errors(table: RunTable, kind: str, measure: str) -> list[TrafficSlice]:
         rate = len(failed) / len(judged)
         groups.append(TrafficSlice(mark, measure, judged, failed, rate, 0.0, people, 0.0, [mark]))
     return groups
+
+
+def _error_marks(table: RunTable, kind: str) -> list[RunMark]:
+    """The errors that groups are made of: one that fails for many values is one, whichever value it quotes."""
+    by_value: dict[RunMark, list[RunMark]] = defaultdict(list)
+    for mark in table.marks:
+        if mark.kind == kind:
+            by_value[RunMark(kind, any_value(mark.value))].append(mark)
+    chosen: list[RunMark] = []
+    for whole, marks in by_value.items():
+        quoting = [mark for mark in marks if mark != whole]
+        counts = [len(table.runs_with(mark)) for mark in quoting]
+        if not quoting or (len(quoting) >= _SEVERAL and max(counts) <= sum(counts) / 2):
+            chosen.append(whole)
+        else:
+            chosen += quoting
+    return chosen
 
 
 # -- an issue of what was seen ------------------------------------------------------------------------

@@ -46,6 +46,7 @@ _MOST_LINES, _MOST_WORDS, _MOST_FIELDS = 60, 40, 12
 """Of one run."""
 _WORD = re.compile(r"[^\W\d_][\w'-]+|\d+")
 _DETAIL = re.compile(r"0x[0-9a-f]+|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{12,}\b|\d+")
+_QUOTED = re.compile(r"(?<!\w)'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
 _STATUS = re.compile(r"\b[45]\d\d\b")
 _FAILED = re.compile(
     r"^\W*(?:error|exception|traceback|failed|[A-Z]\w*(?:Error|Exception))\b[:\s]", re.IGNORECASE
@@ -84,7 +85,8 @@ def marks_of(run: Trajectory) -> set[RunMark]:
     marks |= {RunMark(WORD, word) for word in words_of(question_of(run))}
     marks |= set(_field_marks(run.task.meta))
     if run.error is not None:
-        marks.add(RunMark(ENDED, kind_of_error(f"{run.error.type}: {run.error.message}")))
+        kind = kind_of_error(f"{run.error.type}: {run.error.message}")
+        marks |= {RunMark(ENDED, each) for each in (kind, any_value(kind))}
     return marks
 
 
@@ -105,6 +107,11 @@ def kind_of_error(text: str) -> str:
     """An error without what differs from one to the next: ids and numbers but the HTTP status."""
     first = " ".join(text.split())[:200]
     return _DETAIL.sub(lambda match: match[0] if _STATUS.fullmatch(match[0]) else "…", first)[:_LONGEST]
+
+
+def any_value(error: str) -> str:
+    """An error without the values that it quotes, such as the key that is missing."""
+    return _QUOTED.sub("'…'", error)
 
 
 def error_of(call: Invocation) -> str | None:
@@ -146,7 +153,8 @@ def _tool_marks(calls: list[Invocation]) -> Iterator[RunMark]:
             yield RunMark(ARGUMENT, f"{call.name} {key}={value}")
         error = error_of(call)
         if error is not None:
-            yield RunMark(ERROR, f"{call.name}: {kind_of_error(error)}")
+            kind = kind_of_error(error)
+            yield from (RunMark(ERROR, f"{call.name}: {each}") for each in {kind, any_value(kind)})
             continue
         content = _decoded(call.result)
         if content in ("", [], {}, "null", "None"):
