@@ -284,7 +284,7 @@ class Night:
         entry = self.folder / f"{self.about['entry'].partition(':')[0]}.py"
         row = self.folder.parent / "asked.jsonl"
         try:
-            with ScriptedServer(script, models=("desk-small",)) as upstream:
+            with ScriptedServer(script, models=(self.about["model"],)) as upstream:
                 variables = {
                     "OPENAI_BASE_URL": upstream.base_url,
                     "SHOP_URL": f"http://127.0.0.1:{shop.server_address[1]}",
@@ -323,18 +323,17 @@ def _steps(calls: Sequence[tuple[Any, Any, str]], id: str, *, slow: bool, costly
                 info={"model": body["model"], "finish_reason": finish, "status": 200},
             )
         )
-        for call in message.get("tool_calls") or ():
-            # The result stands in the next request, which has all that went before.
-            after = calls[number + 1][0]["messages"] if number + 1 < len(calls) else ()
-            result = next((each["content"] for each in reversed(after) if each["role"] == "tool"), None)
-            results = [each["content"] for each in after if each["role"] == "tool"]
-            result = results[number] if number < len(results) else result
+        # The results stand in the next request, which has all that went before.
+        after = calls[number + 1][0]["messages"] if number + 1 < len(calls) else ()
+        results = {each["tool_call_id"]: each["content"] for each in after if each["role"] == "tool"}
+        for place, call in enumerate(message.get("tool_calls") or ()):
+            result = results.get(call["id"])
             if result is not None:
                 steps.append(
                     Step(
                         kind="tool",
                         name=call["function"]["name"],
-                        id=f"{id}.{number}.t",
+                        id=f"{id}.{number}.t{place or ''}",
                         observation=json.loads(call["function"]["arguments"]),
                         action=result,
                         info={"told": True, "tool_call_id": call["id"]},
@@ -439,8 +438,7 @@ def night(
     drawn = faults.draw(seed) if planted else []
     files = _files(place / "agent") | faults.tables()
     for fault in drawn:
-        if fault.good != fault.bad or not (fault.service or fault.word):
-            fault.plant(files)
+        fault.plant(files)
     agent = folder / "agent"
     agent.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
