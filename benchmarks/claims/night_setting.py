@@ -16,6 +16,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 import threading
 import types
 import urllib.parse
@@ -385,19 +386,22 @@ def files_under(files: Mapping[str, str], bundle: Bundle) -> dict[str, str]:
 
 
 def _spliced(source: str, name: str, content: str) -> str:
-    """A module with the text of one function, or the value of one constant, replaced."""
-    lines = source.splitlines(keepends=True)
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            text = content if content.endswith("\n") else content + "\n"
+    """A module with the text of one function or method, or the value of one constant, replaced."""
+    lines, body = source.splitlines(keepends=True), ast.parse(source).body
+    *classes, last = name.split(".")
+    for each in classes:
+        body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == each), [])
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == last:
+            text = textwrap.indent(textwrap.dedent(content).rstrip() + "\n", " " * node.col_offset)
         elif isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in node.targets
+            isinstance(t, ast.Name) and t.id == last for t in node.targets
         ):
-            text = f"{name} = {content!r}\n"
+            text = f"{last} = {content!r}\n"
         else:
             continue
         return "".join([*lines[: node.lineno - 1], text, *lines[node.end_lineno :]])
-    raise KeyError(f"no function or constant {name!r}")
+    raise KeyError(f"no function, method or constant {name!r}")
 
 
 def worlds_parts(folder: Path) -> dict[str, types.ModuleType]:

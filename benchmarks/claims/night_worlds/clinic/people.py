@@ -138,7 +138,7 @@ def decoys(seed: int) -> list[Decoy]:
         Decoy("fresh-0", "fresh", (), START + 86_400 * 9, over, topic="car park"),
         Decoy("fresh-1", "fresh", (), START + 86_400 * 6, over, topic="a specialist in"),
         Decoy("renamed-0", "renamed", (), START + 86_400 * 8, over),
-        Decoy("costly-0", "costly", (), topic="branch by tram"),
+        Decoy("costly-0", "costly", (), topic=" tram"),
         Decoy("blocked-0", "blocked", (people[6],)),
     ]
 
