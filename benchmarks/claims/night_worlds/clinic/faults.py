@@ -77,16 +77,16 @@ class Fault:
         """True if a request shows what is broken: the lines of the file, or questions that lack the rule."""
         if self.rule:
             return self.rule not in text and any(truth.asks(kind, text) for kind in self.kinds)
-        return any(bad in text and good not in text for good, bad in self.edits)
+        return any(_broken(good, bad, text) for good, bad in self.edits)
 
     def mended(self, text: str) -> str:
         """The repair in the form that a request asks for: blocks to search and replace, else all that it shows."""
         pairs: dict[str, str] = {}
         for good, bad in self.edits:
-            if bad not in text or good in text:
+            if not _broken(good, bad, text):
                 continue
             if "\n" in bad:
-                pairs[bad] = good
+                pairs[bad.rstrip("\n")] = good.rstrip("\n")
             else:
                 pairs |= {line: line.replace(bad, good) for line in text.splitlines() if bad in line}
         if "<<<<<<< SEARCH" in text:
@@ -100,6 +100,11 @@ class Fault:
         return f"```\n{whole}```"
 
 
+def _broken(good: str, bad: str, text: str) -> bool:
+    """True if a text has the planted words, and not as a part of the right ones."""
+    return bad in text and not (bad in good and good in text)
+
+
 _COSTLY = tuple(name for name, each in truth.TREATMENTS.items() if each["category"] == "dental")
 _BLANK = tuple(truth.EXAMINATIONS)[::2]
 _CONTRACTS = tuple(truth.INSURERS)[1::2]
@@ -109,12 +114,12 @@ _STALE = "2026-08-31"
 
 def _treatment(name: str, factor: float = 1.0) -> str:
     each = truth.TREATMENTS[name]
-    return f"\n{name},{each['category']},{each['fee'] * factor:.2f}\n"
+    return f"{name},{each['category']},{each['fee'] * factor:.2f}"
 
 
 def _examination(name: str, *, blank: bool = False) -> str:
     each = truth.EXAMINATIONS[name]
-    return f"\n{name},{each['minutes']},{'' if blank else each['fasting']},{each['lead']}\n"
+    return f"{name},{each['minutes']},{'' if blank else each['fasting']},{each['lead']}"
 
 
 def _insurer(name: str, *, turned: bool = False) -> str:
@@ -150,11 +155,11 @@ def tables() -> dict[str, str]:
     rows = {
         "treatments.csv": [
             "treatment,category,fee",
-            *(_treatment(name).strip() for name in truth.TREATMENTS),
+            *(_treatment(name) for name in truth.TREATMENTS),
         ],
         "examinations.csv": [
             "examination,minutes,fasting,lead",
-            *(_examination(name).strip() for name in truth.EXAMINATIONS),
+            *(_examination(name) for name in truth.EXAMINATIONS),
         ],
         "doctors.csv": [
             "doctor,specialty,languages",
@@ -234,12 +239,12 @@ FAMILY: tuple[Fault, ...] = (
     _playbook("arrival", "arrival", '"lead", "be_there"', '"be_there",'),
     _playbook("moving", "move", '"appointment", "may_move"', '"appointment",'),
     _edit("flow-tetanus", "tetanus", _DESK, 'NOTED = ("allergy", "tetanus",', 'NOTED = ("allergy",', "route", "memory"),
-    _edit("route-sample", "sample", _TOPICS, "\nsample,laboratory\n", "\nsample,prescription\n", "route"),
-    _edit("route-supply", "supply", _TOPICS, "\ntablets,supply\n", "\ntablets,prescription\n", "route"),
-    _edit("route-fever", "fever", _TOPICS, "\nfahrenheit,fever\n", "\nfahrenheit,laboratory\n", "route"),
-    _edit("route-referral", "referral", _TOPICS, "\nreferral,referral\n", "\nreferral,specialty\n", "route"),
+    _edit("route-sample", "sample", _TOPICS, "sample,laboratory", "sample,prescription", "route"),
+    _edit("route-supply", "supply", _TOPICS, "tablets,supply", "tablets,prescription", "route"),
+    _edit("route-fever", "fever", _TOPICS, "fahrenheit,fever", "fahrenheit,laboratory", "route"),
+    _edit("route-referral", "referral", _TOPICS, "referral,referral", "referral,specialty", "route"),
     _edit(
-        "route-ward", "ward", _TOPICS, "\nward,ward\n", "\nward,opening\n", "route",
+        "route-ward", "ward", _TOPICS, "ward,ward", "ward,opening", "route",
         when=lambda question, a: "visiting hours" not in question,
     ),
     _edit("knob-notes", "exercise", "config.json", '"notes_kept": 10', '"notes_kept": 6', "memory", "model"),
@@ -255,12 +260,12 @@ FAMILY: tuple[Fault, ...] = (
     _edit("memory-pharmacy", "pharmacy", _HELP, "sorted(notes, reverse=True)", "sorted(notes)", "memory", "tool"),
     Fault(
         "data-fees", "data", ("data",), ("fee",), "treatments.csv",
-        tuple((_treatment(name)[1:], _treatment(name, 10.0)[1:]) for name in _COSTLY),
+        tuple((_treatment(name), _treatment(name, 10.0)) for name in _COSTLY),
         when=lambda question, a: a["treatment"] in _COSTLY, also=("copay",),
     ),
     Fault(
         "data-fasting", "data", ("data", "tool"), ("fasting",), "examinations.csv",
-        tuple((_examination(name)[1:], _examination(name, blank=True)[1:]) for name in _BLANK),
+        tuple((_examination(name), _examination(name, blank=True)) for name in _BLANK),
         when=lambda question, a: a["examination"] in _BLANK,
     ),
     Fault(
@@ -294,8 +299,13 @@ FAMILY: tuple[Fault, ...] = (
         'answer["amount"]', "upstream", "tool", service="billing", also=("instalment",),
     ),
 )  # fmt: skip
-_APART = [{"memory-pharmacy", other} for other in ("memory-allergy", "memory-tetanus", "knob-notes")]
-"""Faults of the same notes, of which one would undo the other or spoil more with it."""
+_APART = (
+    {"memory-pharmacy", "memory-allergy"},
+    {"memory-pharmacy", "memory-tetanus"},
+    {"memory-pharmacy", "knob-notes"},
+    {"flow-instalment", "upstream-bill"},
+)
+"""Faults of which one would undo the other, or leave it no question of its own."""
 
 
 def draw(seed: int) -> list[Fault]:

@@ -288,7 +288,7 @@ def advise(text: str, seed: int, planted: Sequence[faults.Fault]) -> str:
     if draw < USELESS:
         return EMPTY_WORDS[int(draw / USELESS * len(EMPTY_WORDS))]
     if draw < USELESS + HARMFUL:
-        return proposed(text, BAD_RULES[int((draw - USELESS) / HARMFUL * len(BAD_RULES))])
+        return _harmful(text, BAD_RULES[int((draw - USELESS) / HARMFUL * len(BAD_RULES))])
     broken = [fault for fault in planted if fault.shown_in(text)]
     if not broken:
         return EMPTY_WORDS[2]
@@ -301,7 +301,19 @@ def proposed(text: str, rule: str) -> str:
     if "<<<<<<< SEARCH" not in text:
         return json.dumps({"rules": [rule]}) if '"rules"' in text else rule
     rules = [fault.rule for fault in faults.FAMILY if fault.rule]
-    line, shown = next(
-        ((line, shown) for line in text.splitlines() for shown in rules if shown in line), ("", "")
-    )
-    return f"<<<<<<< SEARCH\n{line}\n=======\n{line}\n{line.replace(shown, rule) if shown else rule}\n>>>>>>> REPLACE"
+    shown = [(line, old) for line in text.splitlines() for old in rules if old in line]
+    # A line of the program rather than one of a prompt that was sent.
+    shown.sort(key=lambda each: not each[0].strip().startswith('"'))
+    if not shown:
+        return ""
+    line, old = shown[0]
+    return f"<<<<<<< SEARCH\n{line}\n=======\n{line}\n{line.replace(old, rule)}\n>>>>>>> REPLACE"
+
+
+def _harmful(text: str, rule: str) -> str:
+    """A rule that makes it worse; in a request that shows no rule, a function that gives nothing any more."""
+    proposal = proposed(text, rule)
+    line = next((line for line in text.splitlines() if line.startswith("        return ")), "")
+    if proposal or not line:
+        return proposal
+    return f"<<<<<<< SEARCH\n{line}\n=======\n        return {{}}\n>>>>>>> REPLACE"
