@@ -118,7 +118,7 @@ def served(world: Night) -> Iterator[tuple[ScriptedServer, ScriptedServer, dict[
     threading.Thread(target=shop.serve_forever, args=(0.02,), daemon=True).start()
     try:
         with (
-            ScriptedServer(script, models=("desk-small",)) as agent,
+            ScriptedServer(script, models=(world.about["model"],)) as agent,
             ScriptedServer(world.advise, models=("adviser",)) as adviser,
         ):
             variables = {

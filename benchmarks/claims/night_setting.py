@@ -16,6 +16,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 import threading
 import types
 import urllib.parse
@@ -284,7 +285,7 @@ class Night:
         entry = self.folder / f"{self.about['entry'].partition(':')[0]}.py"
         row = self.folder.parent / "asked.jsonl"
         try:
-            with ScriptedServer(script, models=("desk-small",)) as upstream:
+            with ScriptedServer(script, models=(self.about["model"],)) as upstream:
                 variables = {
                     "OPENAI_BASE_URL": upstream.base_url,
                     "SHOP_URL": f"http://127.0.0.1:{shop.server_address[1]}",
@@ -323,18 +324,17 @@ def _steps(calls: Sequence[tuple[Any, Any, str]], id: str, *, slow: bool, costly
                 info={"model": body["model"], "finish_reason": finish, "status": 200},
             )
         )
-        for call in message.get("tool_calls") or ():
-            # The result stands in the next request, which has all that went before.
-            after = calls[number + 1][0]["messages"] if number + 1 < len(calls) else ()
-            result = next((each["content"] for each in reversed(after) if each["role"] == "tool"), None)
-            results = [each["content"] for each in after if each["role"] == "tool"]
-            result = results[number] if number < len(results) else result
+        # The results stand in the next request, which has all that went before.
+        after = calls[number + 1][0]["messages"] if number + 1 < len(calls) else ()
+        results = {each["tool_call_id"]: each["content"] for each in after if each["role"] == "tool"}
+        for place, call in enumerate(message.get("tool_calls") or ()):
+            result = results.get(call["id"])
             if result is not None:
                 steps.append(
                     Step(
                         kind="tool",
                         name=call["function"]["name"],
-                        id=f"{id}.{number}.t",
+                        id=f"{id}.{number}.t{place or ''}",
                         observation=json.loads(call["function"]["arguments"]),
                         action=result,
                         info={"told": True, "tool_call_id": call["id"]},
@@ -386,19 +386,22 @@ def files_under(files: Mapping[str, str], bundle: Bundle) -> dict[str, str]:
 
 
 def _spliced(source: str, name: str, content: str) -> str:
-    """A module with the text of one function, or the value of one constant, replaced."""
-    lines = source.splitlines(keepends=True)
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            text = content if content.endswith("\n") else content + "\n"
+    """A module with the text of one function or method, or the value of one constant, replaced."""
+    lines, body = source.splitlines(keepends=True), ast.parse(source).body
+    *classes, last = name.split(".")
+    for each in classes:
+        body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == each), [])
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == last:
+            text = textwrap.indent(textwrap.dedent(content).rstrip() + "\n", " " * node.col_offset)
         elif isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in node.targets
+            isinstance(t, ast.Name) and t.id == last for t in node.targets
         ):
-            text = f"{name} = {content!r}\n"
+            text = f"{last} = {content!r}\n"
         else:
             continue
         return "".join([*lines[: node.lineno - 1], text, *lines[node.end_lineno :]])
-    raise KeyError(f"no function or constant {name!r}")
+    raise KeyError(f"no function, method or constant {name!r}")
 
 
 def worlds_parts(folder: Path) -> dict[str, types.ModuleType]:
@@ -439,8 +442,7 @@ def night(
     drawn = faults.draw(seed) if planted else []
     files = _files(place / "agent") | faults.tables()
     for fault in drawn:
-        if fault.good != fault.bad or not (fault.service or fault.word):
-            fault.plant(files)
+        fault.plant(files)
     agent = folder / "agent"
     agent.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
