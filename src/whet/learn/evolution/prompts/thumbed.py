@@ -116,10 +116,19 @@ class ThumbSettings:
 
 
 class ThumbReward:
-    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs."""
+    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs.
 
-    def __init__(self, name: str, fitted: FittedReward, *, coarse: bool = False) -> None:
-        self.name, self.version, self._fitted, self._coarse = name, fitted.version, fitted, coarse
+    Args:
+        coarse: in tenths, for a search.
+        unrated: leave out what people said of any answer to the same input, as a proof has to: the answers of before
+            are the recorded ones, whose own thumbs make them sure, while new ones are held to be worse than they are.
+    """
+
+    def __init__(
+        self, name: str, fitted: FittedReward, *, coarse: bool = False, unrated: bool = False
+    ) -> None:
+        self.name, self._fitted, self._coarse, self._unrated = name, fitted, coarse, unrated
+        self.version = f"{fitted.version}, unrated" if unrated else fitted.version
 
     def __call__(self, trajectory: Trajectory) -> Score:
         """In [0, 1]; 0 where the agent failed or answered nothing."""
@@ -134,7 +143,9 @@ class ThumbReward:
 
     def of_text(self, question: str, text: str) -> float:
         """The score of any answer to a question: it looks at nothing else."""
-        return self._fitted(question, text) if text.strip() else 0.0
+        if not text.strip():
+            return 0.0
+        return self._fitted.unrated(question)(text) if self._unrated else self._fitted(question, text)
 
 
 class KeptNumbers:
@@ -659,8 +670,8 @@ def _rewards(
     by_all = plan.agreed.fit(rows.all)
     return [
         ThumbReward(LIKED, plan.agreed.fit(rows.search), coarse=True),
-        ThumbReward(LIKED_BY_ALL, by_all),
-        ThumbReward(LIKED_BY_OTHERS, plan.agreed.fit(rows.unseen)),
+        ThumbReward(LIKED_BY_ALL, by_all, unrated=True),
+        ThumbReward(LIKED_BY_OTHERS, plan.agreed.fit(rows.unseen), unrated=True),
         KeptNumbers(by_all),
     ]
 
