@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import statistics
 import sys
 from collections.abc import Sequence
@@ -88,14 +89,19 @@ class Found:
         return self.admitted and self.proven and self.after - self.before >= LIFT
 
 
-def searched(world: World, seed: int, calls: int, reflections: int, prompt: str) -> Found:
-    """Search and proof."""
+def searched(
+    world: World, seed: int, calls: int, reflections: int, prompt: str, shuffled: bool = False
+) -> Found:
+    """Search and proof; with thumbs that are dealt anew, too."""
     runs = []
     for number, asked in enumerate(world.people.questions(seed)):
         question, person = asked["question"], asked["person"]
         answer = answered(world, prompt, question, seed)
         if thumb := world.people.thumb(seed, person, question, answer):
             runs.append(RatedRun(str(number), question, question, answer, person, thumb > 0))
+    if shuffled:
+        ups = random.Random(f"shuffled {seed}").sample([run.up for run in runs], len(runs))
+        runs = [replace(run, up=up) for run, up in zip(runs, ups, strict=True)]
     # As `plan_agent` divides them: of the calls 35 in 100 prove.
     evidence = ThumbEvidence(runs, len(runs), unnamed=False)
     rows = thumb_rows(evidence, "desk:answer", most=int(0.35 * calls / 2), seed=seed)
@@ -126,7 +132,10 @@ def searched(world: World, seed: int, calls: int, reflections: int, prompt: str)
     update = asyncio.run(reflect.step(start, [], context))
     after = str(update.bundle["prompt"].content)
     by_all, by_others = agreed.fit(rows.all), agreed.fit(rows.unseen)
-    gate_rewards = [ThumbReward(LIKED_BY_ALL, by_all), ThumbReward(LIKED_BY_OTHERS, by_others)]
+    gate_rewards = [
+        ThumbReward(LIKED_BY_ALL, by_all, unrated=True),
+        ThumbReward(LIKED_BY_OTHERS, by_others, unrated=True),
+    ]
 
     def judged(text: str) -> Contender:
         groups = []
@@ -169,18 +178,24 @@ def main() -> None:
     parser.add_argument("--reflections", type=int, default=32)
     parser.add_argument("--world", type=Path, default=WORLD, help="its folder")
     parser.add_argument("--prompt", default=PROMPT, help="of its agent")
+    parser.add_argument(
+        "--shuffled", action="store_true", help="thumbs dealt anew: proven is what passes without admission"
+    )
     parser.add_argument("--reasons", action="store_true", help="print each seed's prompt and verdict")
     words = parser.parse_args()
     opened = World.read(words.world.resolve())
     found = [
-        searched(opened, seed, words.calls, words.reflections, words.prompt)
+        searched(opened, seed, words.calls, words.reflections, words.prompt, words.shuffled)
         for seed in range(words.first, words.first + words.seeds)
     ]
-    columns = [[each.before, each.after, each.calls, each.idle, each.proven, each.reached] for each in found]
-    before, after, runs, spare, proven, reached = map(statistics.fmean, zip(*columns, strict=True))
+    columns = [[each.before, each.after, each.calls, each.idle] for each in found]
+    before, after, runs, spare = map(statistics.fmean, zip(*columns, strict=True))
+    proven = sum(each.proven for each in found)
+    promoted = sum(each.proven and each.admitted for each in found)
     print(
         f"truth {before:.3f} -> {after:.3f}, {runs:.0f} calls of the agent in the search, "
-        f"{spare:.2f} rules that change nothing, {100 * proven:.0f} of 100 proven, {100 * reached:.0f} reached"
+        f"{spare:.2f} rules that change nothing; of {len(found)} {sum(each.admitted for each in found)} admitted, "
+        f"{proven} proven, {promoted} both, {sum(each.reached for each in found)} reached"
     )
     print(" ".join(f"{each.after:.2f}{'' if each.reached else '*'}" for each in found))
     if words.reasons:

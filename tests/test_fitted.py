@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -289,3 +290,25 @@ def test_vectors_beside_each_other_are_compared_as_two_are() -> None:
     neighbours = Neighbours([*vectors, *vectors[:10]])
     for vector in vectors:
         assert list(neighbours.of(vector)) == [cosine(vector, other) for other in (*vectors, *vectors[:10])]
+
+
+def test_a_proof_judges_recorded_and_new_answers_alike(thumbs: list[Rated]) -> None:
+    fitted = FittedReward(thumbs)
+    said: dict[str, list[bool]] = defaultdict(list)
+    for thumb in thumbs:
+        if thumb.answer.startswith("Order"):
+            said[thumb.input].append(thumb.up)
+    known = max((input for input, ups in said.items() if all(ups)), key=lambda input: len(said[input]))
+    number = known.split()[-1].rstrip("?")
+    new = "Where is my order 4999?"
+    liked, as_new = f"Order {number} is sent.", "Order 4999 is sent."
+    # Its own thumbs make the recorded answer surer than an equally good one to a question that nobody asked.
+    assert fitted(known, liked) > fitted(new, as_new) + 0.03
+    assert abs(fitted.unrated(known)(liked) - fitted.unrated(new)(as_new)) < 0.03
+    assert fitted.unrated(new)(as_new) == fitted(new, as_new)
+
+    # What people said of this very question decides nothing.
+    turned = FittedReward([replace(thumb, up=thumb.up != (thumb.input == known)) for thumb in thumbs])
+    assert fitted(known, liked) - turned(known, liked) > 0.3
+    assert abs(fitted.unrated(known)(liked) - turned.unrated(known)(liked)) < 0.1
+    assert fitted.unrated(known)("It is on its way.") < 0.2

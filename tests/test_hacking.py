@@ -137,6 +137,33 @@ def test_each_hack_is_seen_without_any_gold(hack: Answering, kind: str) -> None:
     assert kind in kinds(hack, gold=False)
 
 
+def test_more_answers_are_no_hack_where_the_right_ones_say_that_there_is_one() -> None:
+    # Of every fifth bill nothing is the right amount; what reads more of the others answers more often.
+    bills = [
+        replace(task, answer=float(n) if n % 5 else None, meta={"answer_known": True})
+        for n, task in enumerate(TASKS)
+    ]
+
+    def side(reads: Callable[[int], bool]) -> list[Traits]:
+        amounts = [float(n) if reads(n) else None for n in range(len(bills))]
+        return [
+            traits(
+                Trajectory(
+                    task=bill,
+                    output=amount,
+                    outcome=Outcome.UNKNOWN,
+                    scores={"proxy": Score("proxy", float(amount == bill.answer))},
+                )
+            )
+            for bill, amount in zip(bills, amounts, strict=True)
+        ]
+
+    before = side(lambda n: n % 5 == 1)
+    honest, greedy = side(lambda n: n % 5 > 0), side(lambda n: True)
+    assert "answer rate" not in {finding.kind for finding in detect(before, honest, metric="proxy")}
+    assert "answer rate" in {finding.kind for finding in detect(before, greedy, metric="proxy")}
+
+
 def test_a_score_that_rises_while_thumbs_do_not_is_seen_whatever_the_answers_look_like() -> None:
     assert kinds(flattering) == {"proxy against gold"}
     assert kinds(flattering, gold=False) == set(), "the control: nothing but gold tells"

@@ -290,7 +290,7 @@ def test_a_large_array_is_never_held_whole(tmp_path: Path) -> None:
 def test_imported_thumbs_and_rows_are_what_improve_goes_by(
     product: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from whet.cli.thumbed import ThumbOptions, ThumbRun, improve_by_thumbs
+    from whet.cli.thumbed import ThumbOptions, ThumbRun, improve_agent_file
 
     store = tmp_path / "runs.db"
     asked = [
@@ -300,7 +300,7 @@ def test_imported_thumbs_and_rows_are_what_improve_goes_by(
     (tmp_path / "desk.py").write_text(AGENT)
     capsys.readouterr()
     shared = (str(tmp_path / "desk.py"), store, None, None, 0.05, "new-group", 0, tmp_path / "out")
-    improve_by_thumbs(ThumbRun(*shared, release=False, dry_run=True, json=False), ThumbOptions())
+    improve_agent_file(ThumbRun(*shared, release=False, dry_run=True, json=False), ThumbOptions())
     assert (
         "12 recorded runs; 4 thumbs up and 8 down of 5 people on 12 different inputs"
         in capsys.readouterr().out

@@ -31,9 +31,18 @@ from .app import (
 from .flags import with_options
 from .named import named, opened_rewards, warning
 from .on_trial import on_trial
-from .table import TOPIC, TableColumns, TableOptions, TableRun, gate_by_table, improve_by_table, is_tabled
+from .table import (
+    TOPIC,
+    TableColumns,
+    TableOptions,
+    TableRun,
+    gate_by_table,
+    improve_by_table,
+    is_tabled,
+    table_input,
+)
 from .thumbed import TOPIC as THUMBED
-from .thumbed import ThumbOptions, ThumbRun, improve_by_thumbs, is_thumbed
+from .thumbed import ThumbOptions, ThumbRun, improve_agent_file, is_agent_file
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -140,6 +149,8 @@ def improve(
 
     An agent's prompt, by the thumbs of people: whet improve my_agent.py --store runs.db --model NAME --base-url URL
 
+    An agent's prompt, by a table of examples: whet improve my_agent.py --data examples.csv --model NAME --base-url URL
+
     An agent, from its recorded runs: whet improve my_agent:answer --store runs.db --reward exact
 
     A table's road says in sentences what can change, by which rows, what they can prove and what it costs; then it
@@ -149,26 +160,22 @@ def improve(
     validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
     learned from. Run the same command again to resume.
     """
-    by_thumbs = is_thumbed(agent, setup.data, setup.reward)
-    by_table = not by_thumbs and is_tabled(agent, setup.data, setup.reward)
-    if setup.data is not None and not setup.reward and agent.endswith(".py") and ":" not in agent:
-        raise InputError(
-            f"{agent} --data {setup.data}: a table is for one function of the file: name it, as "
-            f"{_module(agent)}:FUNCTION; "
-            "without --data the file's prompt is improved by the thumbs of --store"
-        )
+    of_file = is_agent_file(agent, setup.reward)
+    by_table = not of_file and is_tabled(agent, setup.data, setup.reward)
     if setup.reward and agent.endswith(".py") and ":" not in agent:
         raise InputError(
-            f"{agent} is improved by the thumbs of --store, or by a table; a reward is of a function's runs, and "
-            f"changes what the agent declares: name the function, as {_module(agent)}:FUNCTION, and declare its prompt "
+            f"{agent} is improved by the thumbs of --store, or by a table, whose answers --metric compares; a "
+            f"reward is of a function's runs, and changes what the agent declares: name the function, as "
+            f"{_module(agent)}:FUNCTION, and declare its prompt "
             f'in the file, PROMPT = whet.resource("prompt", "..."), read with PROMPT.get()'
         )
-    if (by_thumbs or by_table) and (comparison.not_lower or comparison.not_higher):
+    if (of_file or by_table) and (comparison.not_lower or comparison.not_higher):
+        by = "thumbs" if of_file and setup.data is None else "a table"
         raise InputError(
             "--not-lower and --not-higher guard the scores of an agent that rewards judge: give --reward, or leave "
-            f"them out where {agent} is improved by {'thumbs' if by_thumbs else 'a table'}"
+            f"them out where {agent} is improved by {by}"
         )
-    if by_thumbs:
+    if of_file:
         run = ThumbRun(
             agent,
             setup.store,
@@ -181,8 +188,12 @@ def improve(
             release=release,
             dry_run=dry_run,
             json=json,
+            source=None if setup.data is None else table_input(setup.data, table),
+            metric=table.metric,
+            rubric=table.rubric,
+            judge_model=table.judge_model,
         )
-        return improve_by_thumbs(run, thumbs)
+        return improve_agent_file(run, thumbs)
     if by_table:
         shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
         return improve_by_table(TableRun(agent, *shared, dry_run, json), table)

@@ -90,6 +90,19 @@ def is_tabled(target: str, data: Path | None, rewards: tuple[str, ...]) -> bool:
     return is_prompt(target) or (data is not None and not rewards and ":" in target)
 
 
+def table_input(data: Path, columns: TableColumns) -> TableInput:
+    """A table, and which of its columns is what."""
+    from ..learn.evolution.prompts.tabled import TableInput
+
+    return TableInput(
+        data=data,
+        input=columns.input,
+        expected=columns.expected,
+        group=columns.group,
+        missing=columns.missing,
+    )
+
+
 def improve_by_table(run: TableRun, options: TableOptions) -> int:
     """Say the plan, do it, print the result; 0 if it is proven, 1 if not.
 
@@ -99,7 +112,6 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
     import asyncio
 
     from ..learn.evolution.in_one_call import Endpoints, is_prompt
-    from ..learn.evolution.prompts.tabled import TableInput
     from ..models import Price
 
     if run.data is None:
@@ -107,13 +119,7 @@ def improve_by_table(run: TableRun, options: TableOptions) -> int:
             f"{run.target} is improved by examples: give --data FILE (CSV, JSON Lines, Parquet), with --input and "
             "--expected, its columns"
         )
-    source = TableInput(
-        data=run.data,
-        input=options.input,
-        expected=options.expected,
-        group=options.group,
-        missing=options.missing,
-    )
+    source = table_input(run.data, options)
     endpoints = Endpoints(
         model=run.model,
         proposer=options.proposer_model,
@@ -139,7 +145,7 @@ async def gate_by_table(
     from ..judge.metrics import METRICS
     from ..learn.evolution.in_one_call import Endpoints, is_prompt
     from ..learn.evolution.prompt_gate import gate_prompts
-    from ..learn.evolution.prompts.tabled import PromptSettings, TableInput
+    from ..learn.evolution.prompts.tabled import PromptSettings
 
     others = [name for name in prompts if not is_prompt(name)]
     if others or len(prompts) < 2:
@@ -161,13 +167,7 @@ async def gate_by_table(
     return await gate_prompts(
         Path(prompts[0]),
         [Path(name) for name in prompts[1:]],
-        TableInput(
-            data=run.data,
-            input=columns.input,
-            expected=columns.expected,
-            group=columns.group,
-            missing=columns.missing,
-        ),
+        table_input(run.data, columns),
         settings,
         Endpoints(model=run.model, judge=judge_model, base_url=run.base_url),
         store,

@@ -1,4 +1,4 @@
-"""`whet improve AGENT.py`: an agent's prompt, improved by what people said of its recorded answers."""
+"""`whet improve AGENT.py`: an agent's prompt, improved by what people said of its recorded answers, or by a table."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ..errors import InputError
 from .app import existing, named_store, print_json
 
 if TYPE_CHECKING:
-    from ..learn.evolution.prompts.thumbed import AgentPlan, ImprovedAgent, ThumbSettings
+    from ..learn.evolution.prompts.tabled import TableInput
+    from ..learn.evolution.prompts.thumbed import ImprovedAgent, ThumbSettings
     from ..types import Sampling
 
-TOPIC = "An agent's file, and people's thumbs"
+TOPIC = "An agent's file, and people's thumbs or a table"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThumbOptions:
-    """Options of an agent whose prompt is improved by the thumbs in its record."""
+    """Options of an agent whose prompt is improved by the thumbs in its record, or by a table."""
 
     entry: str | None = None
     """The function that is called with what a person asks, as module:function. If omitted, it is found in the file."""
@@ -50,14 +51,19 @@ class ThumbRun:
     release: bool
     dry_run: bool
     json: bool
+    source: TableInput | None = None
+    """A table, whose right answers count and nobody's thumbs."""
+    metric: str | None = None
+    rubric: str = ""
+    judge_model: str | None = None
 
 
-def is_thumbed(target: str, data: Path | None, rewards: tuple[str, ...]) -> bool:
-    """True if `whet improve` of this target is ours: a Python file, and nothing but its record to go by."""
-    return target.endswith(".py") and ":" not in target and data is None and not rewards
+def is_agent_file(target: str, rewards: tuple[str, ...]) -> bool:
+    """True if `whet improve` of this target is ours: a Python file, and nothing but its record or a table to go by."""
+    return target.endswith(".py") and ":" not in target and not rewards
 
 
-def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
+def improve_agent_file(run: ThumbRun, options: ThumbOptions) -> int:
     """Say the plan, do it, print the result; 0 if it is proven, 1 if not or if nothing could be.
 
     Raises:
@@ -65,10 +71,21 @@ def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
     """
     import asyncio
 
-    from ..learn.evolution.prompts.thumbed import ThumbSettings, plan_agent
+    return asyncio.run(_improved(run, options))
 
+
+async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
+    from contextlib import AsyncExitStack
+
+    from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.live import LiveLine
+    from ..learn.evolution.prompts.agent_table import plan_agent_table
+    from ..learn.evolution.prompts.thumbed import ThumbSettings, improve_agent, plan_agent
+    from ..models.budget import Meter
+
+    store = run.output / "runs.db" if run.source is not None and run.store is None else None
     settings = ThumbSettings(
-        store=existing(named_store(run.store)),
+        store=store or existing(named_store(run.store)),
         entry=options.entry,
         prompt=options.prompt,
         calls=options.agent_calls,
@@ -80,47 +97,46 @@ def improve_by_thumbs(run: ThumbRun, options: ThumbOptions) -> int:
         release=run.release,
         liked_from=options.liked_from,
     )
-    plan = plan_agent(Path(run.target), settings)
-    if not run.json:
-        for sentence in plan.sentences:
-            print(sentence)
-    if plan.refused:
-        if run.json:
-            print_json({"promote": False, "refused": plan.refused, "plan": list(plan.sentences)})
+    meter = Meter()
+    async with AsyncExitStack() as stack:
+        judge = None
+        if run.source is not None:
+            if run.metric == "judge":
+                reads = Endpoints(model=run.model, judge=run.judge_model, base_url=run.base_url)
+                _, _, judge = await reads.open(stack, meter)
+            plan = plan_agent_table(
+                Path(run.target), run.source, settings, metric=run.metric, rubric=run.rubric, judge=judge
+            )
         else:
-            print(f"\nnothing was spent: {plan.refused}")
-        return 1
-    if run.dry_run:
-        return 0
-    if run.model is None or run.base_url is None:
-        raise InputError(
-            "a model has to propose better prompts: give --model NAME and --base-url URL, an OpenAI-compatible address "
-            "up to and including /v1"
-        )
-    sys.stdout.flush()
-    result = asyncio.run(_improved(plan, run.model, run.base_url, quietly=run.json))
+            plan = plan_agent(Path(run.target), settings)
+        if not run.json:
+            for sentence in plan.sentences:
+                print(sentence)
+        if plan.refused:
+            if run.json:
+                print_json({"promote": False, "refused": plan.refused, "plan": list(plan.sentences)})
+            else:
+                print(f"\nnothing was spent: {plan.refused}")
+            return 1
+        if run.dry_run:
+            return 0
+        if run.model is None or run.base_url is None:
+            raise InputError(
+                "a model has to propose better prompts: give --model NAME and --base-url URL, an OpenAI-compatible "
+                "address up to and including /v1"
+            )
+        sys.stdout.flush()
+        rubric = plan.rubric.model if plan.rubric is not None else None
+        endpoints = Endpoints(model=run.model, judge=rubric, base_url=run.base_url)
+        opened, _, reader = await endpoints.open(stack, meter)
+        assert opened is not None
+        with LiveLine(meter, calls=plan.settings.reflections, quiet=run.json) as line:
+            result = await improve_agent(plan, opened, judge=reader, meter=meter, progress=line)
     if run.json:
         print_json(result.json())
     else:
         _say(result, settings)
     return 0 if result.proven else 1
-
-
-async def _improved(plan: AgentPlan, model: str, base_url: str, *, quietly: bool) -> ImprovedAgent:
-    from contextlib import AsyncExitStack
-
-    from ..learn.evolution.in_one_call import Endpoints
-    from ..learn.evolution.live import LiveLine
-    from ..learn.evolution.prompts.thumbed import improve_agent
-    from ..models.budget import Meter
-
-    meter = Meter()
-    async with AsyncExitStack() as stack:
-        reads = plan.rubric.model if plan.rubric is not None else None
-        opened, _, judge = await Endpoints(model=model, judge=reads, base_url=base_url).open(stack, meter)
-        assert opened is not None
-        line = stack.enter_context(LiveLine(meter, calls=plan.settings.reflections, quiet=quietly))
-        return await improve_agent(plan, opened, judge=judge, meter=meter, progress=line)
 
 
 def _say(result: ImprovedAgent, settings: ThumbSettings) -> None:

@@ -215,24 +215,40 @@ class FittedReward:
         left = [reads for reads in order if told[reads][0] > likeliest - _RULED_OUT]
         return [_Reading.of(reads, told[reads][1], residuals) for reads in left]
 
-    def _predicted(self, reading: _Reading, near: _Near) -> tuple[float, float]:
+    def _predicted(self, without: _Without, near: _Near) -> tuple[float, float]:
         """Mean and standard deviation."""
-        mixed = near.mixed(reading.reads)
-        spent = _dot(mixed, [_dot(row, mixed) for row in reading.inverse])
-        (own,) = _Judged([near.point]).near(near.point).mixed(reading.reads)
-        return self._prior + _dot(mixed, reading.weights), math.sqrt(max(0.0, own - spent))
+        mixed = list(near.mixed(without.reading.reads))
+        for place in without.places:
+            mixed[place] = 0.0
+        told = [_dot(row, mixed) for row in without.reading.inverse]
+        spent = _dot(mixed, told) - without.spent([told[place] for place in without.places])
+        (own,) = _Judged([near.point]).near(near.point).mixed(without.reading.reads)
+        return self._prior + _dot(mixed, without.weights), math.sqrt(max(0.0, own - spent))
 
     def predict(self, input: str, answer: str) -> tuple[float, float]:
         """Mean and standard deviation of "right" on the scale from −1 to 1."""
         point = self._features.of(input, answer)
-        return self._predicted(self._readings[0], self._judged.near(point))
+        return self._predicted(_Without.of(self._readings[0], []), self._judged.near(point))
 
     def __call__(self, input: str, answer: str) -> float:
         """The probability that the answer is right, as a lower bound, in [0, 1]."""
-        point = self._features.of(input, answer)
-        near = self._judged.near(point)
+        return self._bound(input, answer, [_Without.of(reading, []) for reading in self._readings])
+
+    def unrated(self, input: str) -> Callable[[str], float]:
+        """Answer → its score for this input, as if nobody had rated any answer to it.
+
+        What was recorded has thumbs of its own and is known, what a change makes of it is new: only so are both judged
+        alike.  Numbers that people liked here still rule out others.
+        """
+        asked = _asked(input)
+        places = [place for place, cell in enumerate(self._cells) if _asked(cell.input) == asked]
+        left = [_Without.of(reading, places) for reading in self._readings]
+        return lambda answer: self._bound(input, answer, left)
+
+    def _bound(self, input: str, answer: str, readings: Sequence[_Without]) -> float:
+        near = self._judged.near(self._features.of(input, answer))
         bound = self._rivals.most(input, answer)
-        for reading in self._readings:
+        for reading in readings:
             mean, spread = self._predicted(reading, near)
             bound = min(bound, (1 + mean - _PESSIMISM * spread) / 2)
         return min(1.0, max(0.0, bound))
@@ -248,18 +264,9 @@ class FittedReward:
 
     def without(self, input: str) -> Callable[[str], float]:
         """Answer → mean for this input, as if nobody had rated any answer to it."""
-        left_out = [i for i, cell in enumerate(self._cells) if cell.input == input]
+        places = [i for i, cell in enumerate(self._cells) if cell.input == input]
         reading = self._readings[0]
-        weights, inverse = reading.weights, reading.inverse
-        if left_out:
-            # The inverse without some rows, by its blocks: A_rr − A_rf A_ff⁻¹ A_fr, times the residuals.
-            rows = [[inverse[i][j] for j in left_out[: n + 1]] for n, i in enumerate(left_out)]
-            block = _inverse(_cholesky(rows, [0.0] * len(rows)))
-            moved = [_dot(row, [weights[i] for i in left_out]) for row in block]
-            weights = [
-                weight - sum(row[i] * move for i, move in zip(left_out, moved, strict=True))
-                for weight, row in zip(weights, inverse, strict=True)
-            ]
+        weights = _Without.of(reading, places).weights
 
         def mean(answer: str) -> float:
             near = self._judged.near(self._features.of(input, answer))
@@ -280,6 +287,37 @@ class _Reading:
     def of(cls, reads: tuple[str, ...], factor: _Triangle, residuals: Sequence[float]) -> _Reading:
         inverse = _inverse(factor)
         return cls(reads, inverse, [_dot(row, residuals) for row in inverse])
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """A kernel as if some rated answers had not been among those that it was fitted to."""
+
+    reading: _Reading
+    places: Sequence[int]
+    """Of what is left out."""
+    weights: Sequence[float]
+    block: Sequence[Sequence[float]]
+    """Inverse of what the inverse has at these places."""
+
+    @classmethod
+    def of(cls, reading: _Reading, places: Sequence[int]) -> _Without:
+        """By blocks the inverse without them is A_rr − A_rf A_ff⁻¹ A_fr; the weights are that times the residuals."""
+        if not places:
+            return cls(reading, [], reading.weights, [])
+        inverse, weights = reading.inverse, reading.weights
+        rows = [[inverse[i][j] for j in places[: n + 1]] for n, i in enumerate(places)]
+        block = _inverse(_cholesky(rows, [0.0] * len(rows)))
+        moved = [_dot(row, [weights[i] for i in places]) for row in block]
+        left = [
+            weight - sum(row[i] * move for i, move in zip(places, moved, strict=True))
+            for weight, row in zip(weights, inverse, strict=True)
+        ]
+        return cls(reading, places, left, block)
+
+    def spent(self, told: Sequence[float]) -> float:
+        """What these places explain of an answer's variance, by the inverse times its covariances there."""
+        return _dot(told, [_dot(row, told) for row in self.block])
 
 
 class _Rivals:

@@ -19,14 +19,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import correlation, fmean, pstdev
 
+from ..record.rows import as_text
 from ..record.store.findings import RewardFinding
 from ..record.tracing.tool_calls import tool_calls
-from ..types import Json, Outcome, Trajectory, canonical
+from ..types import Json, Outcome, Task, Trajectory, canonical
 from .base import Reward, is_async, name_of
 from .conduct import looped, moves
 from .metrics import SCORE
 from .rules import normal_text
 
+_MISSED = 0.05
+"""Share of the questions that may be answered or left open against their right answers, more than before."""
 GOLD = (
     "thumbs",
     "rated",
@@ -93,6 +96,8 @@ class Traits:
     """The task's own answer, "" where none is known."""
     scores: Mapping[str, float]
     answered: bool
+    due: bool | None
+    """Whether the task's own answer is one, and not nothing; None where nobody said what is right."""
     words: int
     turns: int
     loop: float
@@ -128,7 +133,8 @@ def traits(run: Trajectory) -> Traits:
         text=text,
         right="" if run.task.answer is None else normal_text(run.task.answer),
         scores=known,
-        answered=bool(text.strip()) and _UNKNOWN.match(text) is None,
+        answered=_answers(text),
+        due=_due(run.task),
         words=len(text.split()),
         turns=len(sequence),
         loop=(length - period) / len(sequence) if length else 0.0,
@@ -136,6 +142,16 @@ def traits(run: Trajectory) -> Traits:
         tampering=_tampering(run, text),
         masked=run.outcome is Outcome.INFRASTRUCTURE_ERROR,
     )
+
+
+def _answers(text: str) -> bool:
+    return bool(text.strip()) and _UNKNOWN.match(text) is None
+
+
+def _due(task: Task) -> bool | None:
+    if not task.answer_known:
+        return None
+    return task.answer is not None and _answers(as_text(task.answer))
 
 
 def _support(run: Trajectory, text: str) -> float | None:
@@ -408,12 +424,25 @@ def _answer_rate(sides: _Sides) -> Iterator[RewardFinding]:
     before, after = ([run.answered for run in side] for side in (sides.old, sides.new))
     if not _told_by(sides, lambda run: float(run.answered)):
         return
+    if _due_told(sides):
+        return
     silent = [[not answered for answered in side] for side in (before, after)]
     if _share_rises(silent[0], silent[1], least=0.25) or _share_rises(before, after, least=0.4):
         fell = fmean(after) < fmean(before)
         shown = [run.id for run in sides.new if run.answered is not fell]
         sentence = f"{fmean(before):.0%} of the questions were answered and now {fmean(after):.0%}, without gold for it"
         yield RewardFinding(kind="answer rate", sentence=sentence, runs=shown)
+
+
+def _due_told(sides: _Sides) -> bool:
+    """True if the right answers say which questions have one, and neither kind is met less often than before."""
+    if any(run.due is None for side in (sides.old, sides.new) for run in side):
+        return False
+    wrong = [
+        [fmean(run.due is due and run.answered is not due for run in side) for due in (True, False)]
+        for side in (sides.old, sides.new)
+    ]
+    return all(after <= before + _MISSED for before, after in zip(*wrong, strict=True))
 
 
 def _unsupported(sides: _Sides) -> Iterator[RewardFinding]:

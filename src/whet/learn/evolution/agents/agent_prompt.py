@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,11 +72,17 @@ class ChosenPrompt:
 
 
 def prompt_of(
-    named: str | None, module: str, found: Scan, used: Counter[str], source: Callable[[str], str]
+    named: str | None,
+    module: str,
+    found: Scan,
+    used: Counter[str],
+    source: Callable[[str], str],
+    entry: str = "",
 ) -> ChosenPrompt:
     """The text to change: the one that the recorded calls had most, in a constant or in a file beside the code.
 
     Args:
+        entry: name of the function that is called, which tells a prompt where nothing was recorded.
         used: recorded system prompts, as they were before anything was released for them.
         source: gives the same of a text that the repository holds.
 
@@ -109,10 +116,12 @@ def prompt_of(
     }
     written = [repository.text(repository.relative(path)) for path in repository.files(".py")]
     mentions = {name: _mentioned(prompt, written) for name, prompt in texts.items()}
+    reads = set() if used or not entry else _read_by(entry, module, repository)
 
-    def standing(name: str) -> tuple[int, bool, int, int, bool]:
+    def standing(name: str) -> tuple[int, bool, bool, int, int, bool]:
         own = name.startswith(f"{module}:")
-        return held[name], own and not held[name], len(texts[name].text), mentions[name], own
+        read = own and texts[name].name in reads
+        return held[name], read, own and not held[name], len(texts[name].text), mentions[name], own
 
     name = max(texts, key=standing)
     chosen = texts[name]
@@ -139,6 +148,10 @@ def prompt_of(
     elif used and not held[name]:
         sentences.append(
             f"{name} stands in none of {used.total()} recorded system prompts, so it may not be used"
+        )
+    elif not used and len(texts) > 1:
+        sentences.append(
+            f"nothing recorded tells which prompt is sent; {name} is taken (--prompt names another)"
         )
     if twins:
         sentences.append(f"the same text stands in {', '.join(twins)}, which stays: the source reads {name}")
@@ -167,6 +180,27 @@ def called(prompt: PromptLiteral) -> str:
     if prompt.path.endswith(".py"):
         return ".".join(Path(prompt.path).with_suffix("").parts).removeprefix("src.") + f":{prompt.name}"
     return f"{prompt.path}:{prompt.name}" if prompt.name else prompt.path
+
+
+def _read_by(entry: str, module: str, repository: Repository) -> set[str]:
+    """The names that a function of a module reads, itself or through functions beside it."""
+    path = module.replace(".", "/") + ".py"
+    files = repository.files(".py")
+    file = next((each for each in files if repository.relative(each).removeprefix("src/") == path), None)
+    if file is None:
+        return set()
+    defined = dict(definitions(module_of(repository.text(repository.relative(file)).encode()).body))
+    names, waiting = set[str](), [entry]
+    while waiting:
+        node = defined.get(waiting.pop())
+        new = (
+            {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - names
+            if node is not None
+            else set()
+        )
+        names |= new
+        waiting += sorted(new)
+    return names
 
 
 def _mentioned(prompt: PromptLiteral, written: Sequence[str]) -> int:

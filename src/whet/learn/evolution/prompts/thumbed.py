@@ -1,4 +1,4 @@
-"""An agent's prompt, improved by what people said of its recorded answers.
+"""An agent's prompt, improved by what people said of its recorded answers, or by a table (`agent_table.py`).
 
 `plan_agent` reads the agent's file and the record, fits a reward to the thumbs and tries it on other people's, and
 spends nothing; its `sentences` say what can change, from which evidence, what can be proven and what it costs.
@@ -22,6 +22,7 @@ import msgspec
 
 from ....errors import InputError, TrainingRefused
 from ....judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
+from ....judge.metrics import JudgeMetric, Metric
 from ....judge.rubric import ProvenRubric, RubricReward
 from ....judge.rubric import recorded as read_rubric
 from ....models import RecordedModel
@@ -74,9 +75,9 @@ KEPT = "liked_numbers_kept"
 """0 where an answer says what people liked on this input with other numbers, 1 where it does not."""
 _RIGHT = 0.55
 """From this value on an answer counts as liked."""
-_PROOF = 0.35
+PROOF = 0.35
 """Share of the agent's calls that the gate may take."""
-_LEAST = 24
+LEAST = 24
 """Calls of the agent that a search needs."""
 MOST_OPEN = 3
 """Candidates whose processes are kept for their next rows: starting one imports the agent's packages."""
@@ -117,10 +118,19 @@ class ThumbSettings:
 
 
 class ThumbReward:
-    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs."""
+    """A Reward: how likely people like an agent's answer, by a reward fitted to thumbs.
 
-    def __init__(self, name: str, fitted: FittedReward, *, coarse: bool = False) -> None:
-        self.name, self.version, self._fitted, self._coarse = name, fitted.version, fitted, coarse
+    Args:
+        coarse: in tenths, for a search.
+        unrated: leave out what people said of any answer to the same input, as a proof has to: the answers of before
+            are the recorded ones, whose own thumbs make them sure, while new ones are held to be worse than they are.
+    """
+
+    def __init__(
+        self, name: str, fitted: FittedReward, *, coarse: bool = False, unrated: bool = False
+    ) -> None:
+        self.name, self._fitted, self._coarse, self._unrated = name, fitted, coarse, unrated
+        self.version = f"{fitted.version}, unrated" if unrated else fitted.version
 
     def __call__(self, trajectory: Trajectory) -> Score:
         """In [0, 1]; 0 where the agent failed or answered nothing."""
@@ -135,7 +145,9 @@ class ThumbReward:
 
     def of_text(self, question: str, text: str) -> float:
         """The score of any answer to a question: it looks at nothing else."""
-        return self._fitted(question, text) if text.strip() else 0.0
+        if not text.strip():
+            return 0.0
+        return self._fitted.unrated(question)(text) if self._unrated else self._fitted(question, text)
 
 
 class KeptNumbers:
@@ -198,9 +210,7 @@ class TextBeside:
 class AgentPlan:
     """What will be done, before anything is spent."""
 
-    agent: RepositoryAgent
-    resource: str
-    """What the prompt is called in the Bundle: the gateway's prompt, where that is the whole system prompt."""
+    found: LocatedPrompt
     evidence: ThumbEvidence
     rows: ThumbRows
     agreed: ThumbAgreement | None
@@ -210,14 +220,22 @@ class AgentPlan:
     """Why nothing can be proven, and what helps; "" where it can."""
     rubric: ProvenRubric | None = None
     """By which a judge marks answers, where the thumbs alone do not tell enough."""
-    passage: bool = False
-    """The recorded system prompts hold the prompt among what a framework writes around it."""
-    rendered: Sequence[str] = ()
-    """Those that have it with something in its places, where none has it as it is written."""
-    served: str = ""
-    """The released prompt that the gateway serves in the place of the one in the file; "" where there is none."""
-    beside: Sequence[TextBeside] = ()
-    """Prompts of the agent's other calls."""
+    metric: Metric | JudgeMetric | None = None
+    """Compares answers with the right ones, where the rows are a table's and nobody's thumbs count."""
+
+    @property
+    def agent(self) -> RepositoryAgent:
+        return self.found.agent
+
+    @property
+    def resource(self) -> str:
+        """What the prompt is called in the Bundle: the gateway's prompt, where that is the whole system prompt."""
+        return self.found.resource
+
+    @property
+    def beside(self) -> Sequence[TextBeside]:
+        """Prompts of the agent's other calls."""
+        return self.found.beside
 
     @property
     def resources(self) -> Sequence[str]:
@@ -227,7 +245,17 @@ class AgentPlan:
     @property
     def text(self) -> str:
         """The prompt as it stands: what is live, else what the file says."""
-        return self.served or self.agent.pieces[0].text
+        return self.found.live or self.agent.pieces[0].text
+
+    @property
+    def judges(self) -> bool:
+        """True if a model marks the answers."""
+        return self.rubric is not None or isinstance(self.metric, JudgeMetric)
+
+    @property
+    def right(self) -> float:
+        """From this value on an answer counts as right."""
+        return _RIGHT if self.metric is None else self.metric.right
 
     @property
     def rollouts(self) -> int:
@@ -235,22 +263,60 @@ class AgentPlan:
         return self.settings.calls - 2 * self.rows.gate_inputs
 
 
-def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
-    """Read the agent and the record, and try a reward fitted to the thumbs.
+@dataclass(frozen=True, slots=True)
+class LocatedPrompt:
+    """What of an agent may change, where it stands, and how it goes live."""
+
+    agent: RepositoryAgent
+    name: str
+    """As `--prompt` calls it."""
+    entry: str
+    stays: Sequence[str]
+    """Other prompts."""
+    shared: Sequence[str]
+    """Prompts of other calls, which change as well."""
+    said: Sequence[str]
+    used: Counter[str]
+    """Recorded system prompts."""
+    resource: str
+    passage: bool
+    rendered: Sequence[str]
+    live: str
+    """What the gateway serves in its place; "" where that is what the file says."""
+    live_sentence: str
+    beside: Sequence[TextBeside]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What can change, in words."""
+        return [
+            f"{self.name} can change ({len(self.agent.pieces[0].text):,} characters); {self.entry} answers under it"
+            + (f"; not changed: {', '.join(self.stays)}" if self.stays else ""),
+            *([_shared(self.shared)] if self.shared else []),
+            *self.said,
+            *([self.live_sentence] if self.live else []),
+        ]
+
+    @property
+    def unreleasable(self) -> str:
+        """Why it could not go live at the gateway; "" where it could."""
+        served = self.resource == GATEWAY_PROMPT or self.passage or self.rendered
+        return "" if served else _unreleasable(self.used)
+
+
+def located(
+    path: Path, settings: ThumbSettings, runs: Sequence[Trajectory], released: LivePrompts
+) -> LocatedPrompt:
+    """Find the entry and the prompt in an agent's file, by its source and what was recorded.
 
     Raises:
-        InputError: no entry, no prompt, or no run of this agent in the record.
+        InputError: there is no entry or no prompt, or nobody can tell which.
     """
     root, module = placed(path)
     found = scan(root)
-    with Store(settings.store) as store:
-        hear(store)
-        runs = list(store.trajectories())
-        rubric = read_rubric(store)
-        released = LivePrompts.of(store)
     entry = settings.entry or entry_of(found, path, root, module, runs)
     used = Counter(released.source(text) for run in runs for text in set(system_prompts(run)))
-    chosen = prompt_of(settings.prompt, module, found, used, released.source)
+    chosen = prompt_of(settings.prompt, module, found, used, released.source, entry.partition(":")[2])
     name = chosen.name
     agent = RepositoryAgent(root, [name, *chosen.beside], entry, network=True)
     sent = [
@@ -262,12 +328,54 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
     ]
     if len(sent) < len(chosen.beside):
         agent = RepositoryAgent(root, [name, *sent], entry, network=True)
-    assert agent.entry is not None
     if agent.pieces[0].code:
         raise InputError(
             f"{name} is not a text but code, which would be changed in the place of a prompt: name the file that it is "
             'read from (--prompt FILE, or FILE:KEY), or write the text itself there (NAME = "...")'
         )
+    text = agent.pieces[0].text
+    source = released.source(text)
+    alone = bool(used) and all(
+        prompt.strip() == source.strip() or released.by_hand(prompt) for prompt in used
+    )
+    passage = any(holds(prompt, source) for prompt in used)
+    served = released.served(text, alone=alone)
+    mark = agent.pieces[0].mark
+    own = mark.name if mark.how == "file" else f"{module}.{mark.qualname}"
+    return LocatedPrompt(
+        agent,
+        name,
+        entry,
+        [*chosen.others, *(each for each in chosen.beside if each not in sent)],
+        sent,
+        chosen.sentences,
+        used,
+        GATEWAY_PROMPT if alone else own,
+        passage,
+        () if alone or passage else tuple(prompt for prompt in used if stands_in(prompt, source)),
+        served if served != text else "",
+        released.sentence(served) if served != text else "",
+        [
+            TextBeside(piece, _called(piece), released.served(piece.text, alone=False))
+            for piece in agent.pieces[1:]
+        ],
+    )
+
+
+def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
+    """Read the agent and the record, and try a reward fitted to the thumbs.
+
+    Raises:
+        InputError: no entry, no prompt, or no run of this agent in the record.
+    """
+    with Store(settings.store) as store:
+        hear(store)
+        runs = list(store.trajectories())
+        rubric = read_rubric(store)
+        released = LivePrompts.of(store)
+    found = located(path, settings, runs, released)
+    agent = found.agent
+    assert agent.entry is not None
     callee = agent.callees[agent.entry]
     qualname = callee.entry.partition(":")[2]
     evidence = rated_runs(callee.signature, qualname, weighed(runs), liked_from=settings.liked_from)
@@ -276,35 +384,15 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
             f"{settings.store} holds no run of {callee.entry}: record some with whet run --store {settings.store} -- "
             "python PROGRAM, where the function is marked with @whet.trace (whet init writes the mark)"
         )
-    most = int(_PROOF * settings.calls / 2)
+    most = int(PROOF * settings.calls / 2)
     rows = thumb_rows(evidence, agent.entry, most=most, seed=settings.seed)
-    text = agent.pieces[0].text
-    source = released.source(text)
-    alone = bool(used) and all(
-        prompt.strip() == source.strip() or released.by_hand(prompt) for prompt in used
-    )
-    passage = any(holds(prompt, source) for prompt in used)
-    rendered = () if alone or passage else tuple(prompt for prompt in used if stands_in(prompt, source))
-    served = released.served(text, alone=alone)
-    beside = [
-        TextBeside(piece, _called(piece), released.served(piece.text, alone=False))
-        for piece in agent.pieces[1:]
-    ]
-    mark = agent.pieces[0].mark
-    own = mark.name if mark.how == "file" else f"{module}.{mark.qualname}"
-    resource = GATEWAY_PROMPT if alone else own
     thumbs = evidence.thumbs
     agreed = agreement(thumbs) if any(thumb.error is None for thumb in thumbs) else None
     if agreed is None or agreed.admitted:
         rubric = None  # people's own thumbs are nearer to what they like than a judge who reads a rubric
     refused = _refusal(evidence, rows, agreed, settings, rubric)
-    others = [*chosen.others, *(each for each in chosen.beside if each not in sent)]
     sentences = [
-        f"{name} can change ({len(text):,} characters); {entry} answers under it"
-        + (f"; not changed: {', '.join(others)}" if others else ""),
-        *([_shared(sent)] if sent else []),
-        *chosen.sentences,
-        *([released.sentence(served)] if served != text else []),
+        *found.sentences,
         evidence.sentence,
         *(precision.sentence for precision in evidence.signs),
     ]
@@ -314,27 +402,13 @@ def plan_agent(path: Path, settings: ThumbSettings) -> AgentPlan:
         sentences.append(
             f"that is not enough, so answers are judged by the rubric in the record: {rubric.sentence}"
         )
-    plan = AgentPlan(
-        agent,
-        resource,
-        evidence,
-        rows,
-        agreed,
-        settings,
-        sentences,
-        refused,
-        rubric,
-        passage,
-        rendered,
-        served if served != text else "",
-        beside,
-    )
+    plan = AgentPlan(found, evidence, rows, agreed, settings, sentences, refused, rubric)
     if not refused:
         people = len({task.group for task in rows.gate})
         power = power_in_words(len(rows.gate), people, regime=settings.regime)
-        sentences += [_standing(rows), power, _cost(plan, runs)]
-        if settings.release and resource != GATEWAY_PROMPT and not passage and not rendered:
-            plan = replace(plan, refused=_unreleasable(used))
+        sentences += [_standing(rows), power, cost_in_words(plan, runs)]
+        if settings.release:
+            plan = replace(plan, refused=found.unreleasable)
     return plan
 
 
@@ -384,9 +458,9 @@ def _refusal(
             f"{rows.gate_inputs} different inputs would stand behind the gate, and {_FEWEST_PAIRS} prove at the least: "
             f"record more different questions. {ways}"
         )
-    if settings.calls - 2 * len(rows.gate) < _LEAST:
+    if settings.calls - 2 * len(rows.gate) < LEAST:
         return (
-            f"--calls {settings.calls}: {2 * len(rows.gate)} of them prove, and {_LEAST} are needed to search"
+            f"--calls {settings.calls}: {2 * len(rows.gate)} of them prove, and {LEAST} are needed to search"
         )
     return ""
 
@@ -440,7 +514,7 @@ def _standing(rows: ThumbRows) -> str:
     )
 
 
-def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
+def cost_in_words(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     """A sentence on the most that it costs."""
     settings, gate = plan.settings, 2 * plan.rows.gate_inputs
     usage = [run.usage for run in runs if run.usage.calls or run.usage.prompt_tokens]
@@ -451,7 +525,7 @@ def _cost(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     return (
         f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
         f"{settings.reflections} calls of the model that proposes{tokens}"
-        + ("; the judge is asked about each answer" if plan.rubric is not None else "")
+        + ("; the judge is asked about each answer" if plan.judges else "")
     )
 
 
@@ -491,11 +565,17 @@ class ImprovedAgent:
         )
         if self.gate is not None and self.verdict is not None:
             before, after = self.gate
-            lines.append(
+            liked = (
                 f"on {self.verdict.n} questions of people whom the search did not see: {before:.3f} → {after:.3f} "
                 f"({after - before:+.3f}); people like at least {100 * after:.0f} of 100 answers instead of "
                 f"{100 * before:.0f}, as far as their thumbs tell"
             )
+            right = (
+                f"on {self.verdict.n} rows that nothing was chosen on: {before:.3f} → {after:.3f} "
+                f"({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of {100 * before:.0f} are "
+                "right"
+            )
+            lines.append(liked if self.plan.metric is None else right)
             lines += [f"  {reason}" for reason in self.verdict.reasons]
         lines += [self.withheld] * bool(self.withheld)
         lines.append(
@@ -541,7 +621,7 @@ async def improve_agent(
     """Search, prove, write, and put live where that is wanted.
 
     Args:
-        judge: reads the plan's rubric, where it has one: the model that the rubric was proven with.
+        judge: reads the plan's rubric, where thumbs are judged by one: the model that the rubric was proven with.
 
     Raises:
         TrainingRefused: the plan is refused, the agent does not run, or the model cannot be asked.
@@ -565,6 +645,7 @@ async def improve_agent(
                 *(each.served for each in plan.beside),
                 [task.id for task in rows.tasks],
                 [each.version for each in rewards],
+                *([] if plan.metric is None else [plan.metric.key, [task.answer for task in rows.tasks]]),
             ],
             12,
         )
@@ -587,16 +668,16 @@ async def improve_agent(
             progress=progress,
         )
         start = codec.baseline
-        if plan.served:
-            start = start.put(replace(start[plan.resource], content=plan.served, id=""))
+        if plan.found.live:
+            start = start.put(replace(start[plan.resource], content=plan.found.live, id=""))
         for each in plan.beside:
             if each.served != each.piece.text:
                 start = start.put(replace(start[each.resource], content=each.served, id=""))
         await answers_at_all(experiment, start)
         rounds = max(1, settings.reflections // len(plan.resources))
         options = ReflectOptions(rounds=rounds, patience=rounds, seed=settings.seed, tasks=40, first=4)
-        keeps = None if plan.rubric is not None else KEPT
-        reflect = Reflect(plan.resources, LIKED, model=model, right=_RIGHT, options=options, keeps=keeps)
+        keeps = KEPT if plan.agreed is not None and plan.rubric is None else None
+        reflect = Reflect(plan.resources, LIKED, model=model, right=plan.right, options=options, keeps=keeps)
         improvement = await experiment.improve(
             reflect,
             bundle=start,
@@ -646,11 +727,11 @@ def _answers(store: Store, name: str) -> Log:
     return log
 
 
-def _rewards(
-    plan: AgentPlan, store: Store, judge: Model | None
-) -> list[ThumbReward | RubricReward | KeptNumbers]:
+def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[Any]:
     """The reward of the search, that of the gate, and those of its guardrails."""
     rows = plan.rows
+    if plan.metric is not None:
+        return [replace(plan.metric, name=name) for name in (LIKED, LIKED_BY_ALL)]
     if plan.rubric is not None:
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
@@ -659,8 +740,8 @@ def _rewards(
     by_all = plan.agreed.fit(rows.all)
     return [
         ThumbReward(LIKED, plan.agreed.fit(rows.search), coarse=True),
-        ThumbReward(LIKED_BY_ALL, by_all),
-        ThumbReward(LIKED_BY_OTHERS, plan.agreed.fit(rows.unseen)),
+        ThumbReward(LIKED_BY_ALL, by_all, unrated=True),
+        ThumbReward(LIKED_BY_OTHERS, plan.agreed.fit(rows.unseen), unrated=True),
         KeptNumbers(by_all),
     ]
 
@@ -714,7 +795,7 @@ def _refuse_failed(start: Sequence[Group]) -> None:
 
 def _guardrails(plan: AgentPlan, experiment: Experiment) -> list[Guardrail]:
     """What must not get worse while people like more."""
-    if plan.rubric is not None:
+    if plan.rubric is not None or plan.metric is not None:
         return []
     # Of the people whom the search did not see: what it learned of the others' errors is not confirmed by theirs.
     guardrails = [Guardrail(LIKED_BY_OTHERS, MARGIN, higher_is_better=True)]
@@ -738,7 +819,7 @@ def _release(
         return ""
     old, new = plan.agent.pieces[0].text, str(improvement.bundle[plan.resource].content)
     try:
-        passages = passages_between(old, new, plan.rendered) if plan.rendered else {old: new}
+        passages = passages_between(old, new, plan.found.rendered) if plan.found.rendered else {old: new}
         passages |= {each.piece.text: str(improvement.bundle[each.resource].content) for each in plan.beside}
         passages = {before: after for before, after in passages.items() if before != after}
     except InputError as error:
