@@ -44,10 +44,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(failed.read_text(encoding="utf-8", errors="replace"))
 
 
-def pytest_collection_finish() -> None:
-    """Seven thousand tests and what they import stay to the end: no garbage collection looks at them again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Seven thousand tests and what they import stay to the end: no garbage collection looks at them.
+
+    While they are collected, it would look through all of them again and again, in each of the workers.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

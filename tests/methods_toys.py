@@ -33,6 +33,39 @@ SMALL = ModelOptions(hidden=16, layers=1, heads=2, kv_heads=1, ffn=32, max_lengt
 FAST = OptimOptions(learning_rate=2e-2, schedule="constant")
 RIGHT = {digit: DIGITS[(place + 1) % 4] for place, digit in enumerate(DIGITS)}
 
+NEXT_DIGIT = """
+import gymnasium
+from gymnasium import spaces
+
+
+class Next(gymnasium.Env):
+    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.digit = int(self.np_random.integers(4))
+        return str(self.digit), {}
+
+    def step(self, action):
+        return "", float(action == (self.digit + 1) % 4), True, False, {}
+"""
+"""A module with the same game of one turn, as an environment of Gymnasium."""
+ANSWERS = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from methods_toys import Answer, AnswerPolicy
+from whet.learn.training.local import LocalModels
+
+
+def env():
+    return Answer()
+
+
+def policy(bundle, seed):
+    return AnswerPolicy(LocalModels.shared().sampler(bundle["policy"]).session(seed))
+"""
+"""A module with `Answer` and a policy of the weights under training."""
+
 
 class Answer:
     """Digits in, answers out; `step` pays for each right one unless only the end is paid."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
+from test_experiment import Sums, success
 
 from whet.cli import app
 from whet.errors import GateError, InputError
@@ -16,11 +17,10 @@ from whet.learn.experiment import Experiment
 from whet.prove.gate import compare
 from whet.prove.results import TaskResult
 from whet.prove.selection import DEV, best_of
-from whet.record.env import StepResult
 from whet.record.policy import FunctionPolicy
 from whet.record.store import Store
 from whet.stats import discoveries
-from whet.types import Bundle, Json, Outcome, Split, Task, Trajectory, Version
+from whet.types import Bundle, Split, Task, Version
 
 TASKS = 300
 
@@ -121,22 +121,6 @@ QUESTIONS = [
 ]
 
 
-class Repeats:
-    """Success if the number comes back."""
-
-    def reset(self, task: Task, seed: int) -> Json:
-        self.task: Task | None = task
-        return task.instruction
-
-    def step(self, action: Json) -> StepResult:
-        assert self.task is not None
-        return StepResult(None, None, True, info={"success": action == self.task.answer})
-
-
-def success(trajectory: Trajectory) -> bool:
-    return trajectory.outcome is Outcome.SUCCESS
-
-
 def knows(bundle: Bundle, seed: int) -> FunctionPolicy:
     """Knows a share of the numbers, by their last digit."""
     share = bundle["digits"].content if "digits" in bundle else 3
@@ -149,7 +133,7 @@ def bundle(digits: int) -> Bundle:
 
 def test_a_race_spends_most_on_the_best_and_touches_no_gate_task() -> None:
     store = Store(":memory:")
-    work = Experiment(env=Repeats, tasks=QUESTIONS, rewards=[success], policy=knows, seed=1, store=store)
+    work = Experiment(env=Sums, tasks=QUESTIONS, rewards=[success], policy=knows, seed=1, store=store)
     bundles = {str(digits): bundle(digits) for digits in (2, 3, 6, 4, 1, 5, 0, 9)}
     improvement = asyncio.run(work.choose(bundles, rollouts=300))
     assert improvement.bundle == bundles["9"]
@@ -169,7 +153,7 @@ def test_a_race_spends_most_on_the_best_and_touches_no_gate_task() -> None:
 
 
 def test_a_race_between_equals_proves_nothing() -> None:
-    work = Experiment(env=Repeats, tasks=QUESTIONS, rewards=[success], policy=knows, seed=1)
+    work = Experiment(env=Sums, tasks=QUESTIONS, rewards=[success], policy=knows, seed=1)
     # Bundles that differ in what nothing reads.
     same = {str(number): Bundle([Version(resource="unread", content=number)]) for number in range(4)}
     improvement = asyncio.run(work.choose(same, rollouts=200))

@@ -19,7 +19,7 @@ import numpy
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
-from methods_toys import WORDS, beginning
+from methods_toys import NEXT_DIGIT, WORDS, beginning
 from test_policy_cli import answer, started
 
 from whet.cli import app
@@ -480,24 +480,9 @@ def test_there_and_back_again_is_the_same_episode() -> None:
 
 # -- from an environment to weights that are proven --------------------------------------------
 
-WORLD = """
+WORLD = f"""
 import random
-
-import gymnasium
-from gymnasium import spaces
-
-
-class Next(gymnasium.Env):
-    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.digit = int(self.np_random.integers(4))
-        return str(self.digit), {}
-
-    def step(self, action):
-        return "", float(action == (self.digit + 1) % 4), True, False, {}
-
+{NEXT_DIGIT}
 
 CHANCE = random.Random(0)
 
@@ -508,7 +493,7 @@ class Chance(Next):
 
     def step(self, action):
         won = action == str((self.digit + 1) % 4)
-        return "", float(CHANCE.random() < 0.25), True, False, {"success": won}
+        return "", float(CHANCE.random() < 0.25), True, False, {{"success": won}}
 """
 
 

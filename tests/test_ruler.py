@@ -305,32 +305,14 @@ def test_grpo_learns_from_rulers_scores_what_it_would_learn_from_the_right_ones(
     assert noise <= 0.5
 
 
-WORLD = """
-import gymnasium
-from gymnasium import spaces
-
-
-class Next(gymnasium.Env):
-    observation_space, action_space = spaces.Text(1), spaces.Discrete(4)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.digit = int(self.np_random.integers(4))
-        return str(self.digit), {}
-
-    def step(self, action):
-        return "", float(action == (self.digit + 1) % 4), True, False, {}
-"""
-
-
 def test_rollouts_of_an_environment_are_ranked_by_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from methods_toys import WORDS, beginning
+    from methods_toys import NEXT_DIGIT, WORDS, beginning
 
     beginning(tmp_path)
     WORDS.save(tmp_path / "start" / "vocabulary.json")
-    (tmp_path / "world_of_digits.py").write_text(WORLD)
+    (tmp_path / "world_of_digits.py").write_text(NEXT_DIGIT)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WHET_JUDGE_MODEL", "scripted")

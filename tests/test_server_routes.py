@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import response_schema_conformance
 from server_world import TOKENS, bearer, world
 
 from whet.record.store import Store
@@ -133,6 +130,10 @@ def test_the_document_names_every_route_and_no_other() -> None:
 
 
 def test_requests_made_up_from_the_document_never_break_the_server() -> None:
+    import schemathesis  # a second to import
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import response_schema_conformance
+
     with world(upstreams=NOWHERE) as here:
         document = here.get("/openapi.json")
         for item in document["paths"].values():

@@ -7,7 +7,6 @@ import torch
 from methods_toys import context
 from safetensors.torch import load_file
 from test_training_processes import answered, run
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from whet.errors import InputError
 from whet.learn.optimizers.grpo import GRPO
@@ -26,6 +25,8 @@ SLOW = OptimOptions(learning_rate=1e-5, muon=False, schedule="constant", betas=(
 
 def written(folder, dtype=torch.float32):
     """A Llama of random weights in a folder."""
+    from transformers import LlamaConfig, LlamaForCausalLM  # seconds to import
+
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=120,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from methods_toys import FAST, Answer, AnswerPolicy, beginning, context, tasks
+from methods_toys import ANSWERS, FAST, Answer, AnswerPolicy, beginning, context, tasks
 from policy_world import TOKEN, downloaded
 
 from whet.cli import app
@@ -33,7 +33,6 @@ from whet.record.store import Store
 from whet.record.tasks import to_jsonl
 from whet.types import Group, Tokens
 
-TESTS = Path(__file__).parent
 QUICK = Retry(attempts=3, first_wait=0.01, longest_wait=0.02)
 
 
@@ -277,14 +276,7 @@ def test_device_and_dtype_reach_the_trainer_and_the_policy_server_alike(tmp_path
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    (tmp_path / "answers_world.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from methods_toys import Answer, AnswerPolicy\n"
-        "from whet.learn.training.local import LocalModels\n\n\n"
-        "def env():\n    return Answer()\n\n\n"
-        "def policy(bundle, seed):\n"
-        "    return AnswerPolicy(LocalModels.shared().sampler(bundle['policy']).session(seed))\n"
-    )
+    (tmp_path / "answers_world.py").write_text(ANSWERS)
     monkeypatch.chdir(tmp_path)
     to_jsonl(tmp_path / "tasks.jsonl", [replace(task, group=task.id) for task in tasks(80)])
     beginning(tmp_path)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from methods_toys import WORDS, beginning, collect, tasks
+from methods_toys import ANSWERS, WORDS, beginning, collect, tasks
 from test_policy_cli import answer, started
 
 from whet.cli import app
@@ -23,8 +23,6 @@ from whet.record.store import Store
 from whet.record.store.bundles import read_bundle
 from whet.record.tasks import to_jsonl
 from whet.types import Bundle, Group, Split
-
-TESTS = Path(__file__).parent
 
 
 def run(*words):
@@ -106,14 +104,7 @@ def test_recorded_runs_become_a_policy_that_is_served(tmp_path, capsys):
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     """A module with an environment, and its tasks."""
-    (tmp_path / "answers_world.py").write_text(
-        f"import sys\nsys.path.insert(0, {str(TESTS)!r})\n"
-        "from methods_toys import Answer, AnswerPolicy\n"
-        "from whet.learn.training.local import LocalModels\n\n\n"
-        "def env():\n    return Answer()\n\n\n"
-        "def policy(bundle, seed):\n"
-        "    return AnswerPolicy(LocalModels.shared().sampler(bundle['policy']).session(seed))\n"
-    )
+    (tmp_path / "answers_world.py").write_text(ANSWERS)
     monkeypatch.chdir(tmp_path)
     to_jsonl(tmp_path / "tasks.jsonl", [replace(task, group=task.id) for task in tasks(80)])
     beginning(tmp_path)

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from whet.learn.training import norms
 
@@ -21,6 +20,8 @@ SIZES = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_values_and_gradients_are_those_of_the_models_own_norms(dtype):
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # seconds to import
+
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(Qwen3Config(**SIZES)).to(dtype).eval()
     for name, weight in model.named_parameters():
@@ -43,6 +44,8 @@ def test_values_and_gradients_are_those_of_the_models_own_norms(dtype):
 
 
 def test_a_norm_of_another_formula_stays():
+    from transformers import Gemma2Config, Gemma2ForCausalLM  # seconds to import
+
     torch.manual_seed(0)
     model = Gemma2ForCausalLM(Gemma2Config(**SIZES))
     assert norms.enable(model) == 0

@@ -300,11 +300,14 @@ def _run(name: str, method: Method, options: Any, common: TrainArguments) -> int
         survey = require(training.trajectories, score=getattr(training.options, "score", None), rl=method.rl)
 
     # the rest needs torch, which takes seconds to import
-    from ..learn.loop import quiet
-    from ..learn.training import processes, running
-    from ..learn.training.huggingface import LoRAOptions
-    from ..learn.training.local import use_compute
-    from ..learn.training.sampling_world import ROUND_TASKS
+    from ..learn.training.importing import importing
+
+    with importing():
+        from ..learn.loop import quiet
+        from ..learn.training import processes, running
+        from ..learn.training.huggingface import LoRAOptions
+        from ..learn.training.local import use_compute
+        from ..learn.training.sampling_world import ROUND_TASKS
     from ..record.store import Store
     from ..types import Budget
     from .steps import ProgressPrinter

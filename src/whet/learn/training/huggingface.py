@@ -37,6 +37,7 @@ from . import model as ours
 from . import norms, packed_attention, recomputing, sharding
 from .batch import MicroBatch
 from .compute import ComputeOptions
+from .importing import importing
 from .memory import changes_logits, shape_of, with_recomputing
 from .options import LORA_TARGETS
 from .packing import WORTH, Layout, plan
@@ -347,7 +348,8 @@ def load(
         if sha is not None and (digest := digest_of(folder)) != sha:
             raise InputError(f"the weights in {folder} were changed: sha256 {digest[:12]}, not {sha[:12]}")
     try:
-        from transformers import AutoConfig, AutoModelForCausalLM  # seconds to import
+        with importing():
+            from transformers import AutoConfig, AutoModelForCausalLM  # seconds to import
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...errors import InputError, MissingExtra, TrainingRefused
 from ...types import Json, Trajectory
+from .importing import importing
 
 LOOKED_AT = 64
 """Recorded answers that are tried, evenly over all of them."""
@@ -98,7 +99,8 @@ def tokenizer_of(source: str | Path) -> Any | None:
     if folder.is_dir() and not any((folder / name).is_file() for name in FILES):
         return None
     try:
-        from transformers import AutoTokenizer  # seconds to import
+        with importing():
+            from transformers import AutoTokenizer  # seconds to import
     except ImportError as error:
         raise MissingExtra("transformers", "train") from error
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import gc
 import importlib
 import inspect
 import json
@@ -85,10 +86,21 @@ def plain(value: Any, where: str) -> None:
         )
 
 
+def imported(module: str) -> Any:
+    """A module.  What its import makes stays, and a collection of garbage would look through it again and again."""
+    if module in sys.modules or not gc.isenabled():
+        return importlib.import_module(module)
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.enable()
+
+
 def function_of(entry: str, init: dict[str, Any]) -> Any:
     """The function that `module:qualname` names; a method, of an instance made with `init`."""
     module, _, qualname = entry.partition(":")
-    value: Any = importlib.import_module(module)
+    value = imported(module)
     for part in qualname.split("."):
         value, owner = getattr(value, part), value
         static = isinstance(inspect.getattr_static(owner, part), staticmethod | classmethod)
