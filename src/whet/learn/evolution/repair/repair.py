@@ -442,8 +442,8 @@ async def opened(
     if plan.fitted:
         rewards = [
             ThumbReward(LIKED, FittedReward(plan.rows.search), coarse=True),
-            ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all)),
-            ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen)),
+            ThumbReward(LIKED_BY_ALL, FittedReward(plan.rows.all), unrated=True),
+            ThumbReward(LIKED_BY_OTHERS, FittedReward(plan.rows.unseen), unrated=True),
         ]
     identity = digest(
         [
