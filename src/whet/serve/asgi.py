@@ -354,7 +354,7 @@ class Request:
         size = 0
         try:
             async with asyncio.timeout(SLOWEST):
-                if (self.header("expect") or "").lower() == "100-continue":
+                if self._asks_first():
                     await self._incoming.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 while part := await content.readany():
                     parts.append(part)
@@ -378,10 +378,16 @@ class Request:
         """
         if self._whole:
             return True
+        if self._asks_first():  # it was not told to go on
+            return False
         with contextlib.suppress(Refused, TimeoutError):
             async with asyncio.timeout(PASSING):
                 await self.body(PASSED)
         return self._whole
+
+    def _asks_first(self) -> bool:
+        """True if the client waits to be told before it sends the body."""
+        return (self.header("expect") or "").lower() == "100-continue"
 
     async def json(self, type: type[Body]) -> Body:
         """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
