@@ -41,7 +41,7 @@ from .asgi import (
 )
 from .auth import Access, RequestLimits
 from .autopilot import AutopilotPart
-from .connections import Connections
+from .connections import BACKLOG, Connections
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
@@ -60,7 +60,6 @@ from .run_tokens import RunTokens
 from .trials import TrialsPart
 from .worker import wire
 
-BACKLOG = 1024
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
 each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
@@ -240,6 +239,9 @@ class Server:
             response = await self._answer(request)
             if response is not None:
                 await request.send(response)
+        except Exception:  # the answer has no form that HTTP can carry
+            self._bug(request)
+            raise
         finally:
             self._active.discard(task)
 
@@ -257,14 +259,17 @@ class Server:
                 return None
             return refusal_of(error)
         except Exception:
-            self.bugs += 1
-            print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
-            traceback.print_exc()
+            self._bug(request)
             if request.started:
                 return None
             return refusal(
                 500, "internal", "the server failed on this request; its standard error says where"
             )
+
+    def _bug(self, request: Request) -> None:
+        self.bugs += 1
+        print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
+        traceback.print_exc()
 
 
 def _check_of(runs: RunTokens, token: str, run: str) -> None:

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import os
 import re
+import string
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -21,7 +22,7 @@ from email.utils import formatdate
 from enum import IntEnum
 from http import HTTPStatus
 from typing import Annotated, Any, Protocol, TypeVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
 
@@ -247,6 +248,8 @@ class Request:
         target = incoming.raw_path
         if target[:1] != "/":  # a proxy's form, with scheme and host
             target = incoming.rel_url.raw_path_qs
+        if not target.isascii():  # octets as they are, of which some may be no text
+            target = quote(target, safe=string.punctuation, errors="surrogateescape")
         self.raw_path, _, self.query_string = target.partition("?")
         self.path = unquote(self.raw_path)
         self.params: Mapping[str, str] = {}

@@ -17,6 +17,8 @@ from aiohttp import web
 
 from .asgi import PASSING, Request
 
+BACKLOG = 1024
+"""Connections that wait to be accepted."""
 HEAD = 64 * 1024
 """Bytes that the first line of a request may have, and each header."""
 HEADERS = 128
@@ -70,7 +72,7 @@ class Connections(web.Server):
 
     async def listen(self, bound: socket.socket) -> None:
         """Accept connections on a socket that listens."""
-        self._listening = await asyncio.get_running_loop().create_server(self, sock=bound)
+        self._listening = await asyncio.get_running_loop().create_server(self, sock=bound, backlog=BACKLOG)
 
     def drain(self) -> None:
         """Accept no further connections, and end those on which nothing is under way."""
