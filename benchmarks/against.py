@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 RUNS = {
     "store": ["store.py", "trajectories", "queue"],
     "tracing": ["tracing.py", "--calls", "5000"],
+    "rollouts": ["rollouts.py", "--seconds", "3", "--rounds", "1"],
     "gateway": ["gateway.py", "--count", "1000", "--requests", "2000"],
     "rows": ["rows.py"],
     "training": ["training", "--no-trl", "--repeat", "3"],

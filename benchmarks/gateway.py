@@ -2,10 +2,10 @@
 
 Run: python benchmarks/gateway.py [--chats FILE]
 
-Processes on this machine: an upstream that answers at once (raw ASGI), whet's server with the gateway, its record and
+Processes on this machine: an upstream that answers at once, whet's server with the gateway, its record and
 its assembler on a store on disk, one more of these whose answers wait for the commit, a bare proxy, and this client.
-The bare proxy is the same server (Granian, uvloop) and the same client library (aiohttp), and forwards bytes: it reads
-and records nothing.  Latency is taken one request at a time, by each way in turn; CPU over repetitions that alternate
+The bare proxy has the same libraries (aiohttp's server and client, uvloop) and forwards bytes: it reads and records
+nothing.  Latency is taken one request at a time, by each way in turn; CPU over repetitions that alternate
 between the two, all threads and the kernel's part included.  --chats takes the requests from recorded conversations, as
 `[{"traj": [messages of the chat API]}]`.
 """
@@ -21,11 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
+from aiohttp import web
 
 from whet.record.store import Store
 
@@ -66,84 +68,66 @@ EVENTS = [
 ] + [b'data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n']
 
 
-async def whole(receive: Any) -> bytes:
-    """The body of a request."""
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    while message.get("more_body"):
-        message = await receive()
-        body += message.get("body", b"")
-    return body
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-async def bare(scope: Any, receive: Any, send: Any, session: Any, target: str) -> None:
-    """Forwards a request and its answer as bytes."""
-    body = await whole(receive)
-    kept = (b"content-type", b"authorization")
-    headers = {name.decode(): text.decode() for name, text in scope["headers"] if name in kept}
-    path = scope["path"][scope["path"].index("/v1") + 3 :]
-    async with session.post(target + path, data=body, headers=headers) as answer:
-        outgoing = [
-            (name.lower().encode(), text.encode())
-            for name, text in answer.headers.items()
-            if name.lower() in ("content-type", "content-length")
-        ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": outgoing})
-        async for chunk in answer.content.iter_any():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+def serve(handler: Callable[[], Handler]) -> None:
+    """Serve on a free port, which is printed, until it is killed; `handler` is made in the loop."""
+    from whet.serve.app import event_loop, listen
+
+    async def forever() -> None:
+        bound = listen("127.0.0.1", 0)
+        server = web.Server(handler(), access_log=None)
+        await asyncio.get_running_loop().create_server(server, sock=bound)
+        print(bound.getsockname()[1], flush=True)
+        await asyncio.Event().wait()
+
+    with asyncio.Runner(loop_factory=event_loop) as runner:
+        runner.run(forever())
 
 
 def serve_bare(target: str) -> None:
-    """The bare proxy's process."""
-    import aiohttp
-
-    from whet.serve.app import _Embedded, event_loop, listen
-
+    """The bare proxy's process: it forwards a request and its answer as bytes."""
     signal.signal(signal.SIGUSR1, lambda *_: print(sum(os.times()[:2]), flush=True))
 
-    async def serve() -> None:
+    def proxy() -> Handler:
         connector = aiohttp.TCPConnector(limit=0)
         session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "http":
-                await bare(scope, receive, send, session, target)
+        async def forward(request: web.BaseRequest) -> web.StreamResponse:
+            body = await request.content.read()
+            kept = ("content-type", "authorization")
+            headers = {name: request.headers[name] for name in kept if name in request.headers}
+            path = request.path[request.path.index("/v1") + 3 :]
+            async with session.post(target + path, data=body, headers=headers) as answer:
+                passed = ("Content-Type", "Content-Length")
+                outgoing = {name: answer.headers[name] for name in passed if name in answer.headers}
+                response = web.StreamResponse(status=answer.status, headers=outgoing)
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                return response
 
-        bound = listen("127.0.0.1", 0)
-        print(bound.getsockname()[1], flush=True)
-        await _Embedded(app, bound).serve()
+        return forward
 
-    with asyncio.Runner(loop_factory=event_loop) as runner:
-        runner.run(serve())
+    serve(proxy)
 
 
-async def upstream(scope: Any, receive: Any, send: Any) -> None:
+async def upstream(request: web.BaseRequest) -> web.StreamResponse:
     """Answers every chat at once; streams one event for each word."""
-    body = await whole(receive)
+    body = await request.content.read()
     if b'"stream":true' not in body:
-        head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(ANSWER))]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": ANSWER})
-        return
-    head = [(b"content-type", b"text/event-stream")]
-    await send({"type": "http.response.start", "status": 200, "headers": head})
+        return web.Response(body=ANSWER, content_type="application/json")
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
     for event in EVENTS:
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+        await response.write(event)
+    return response
 
 
 def serve_upstream() -> None:
     """The upstream's process."""
-    from granian.constants import Interfaces
-
-    from whet.serve.app import _Embedded, event_loop, listen
-
-    bound = listen("127.0.0.1", 0)
-    print(bound.getsockname()[1], flush=True)
-    with asyncio.Runner(loop_factory=event_loop) as runner:
-        runner.run(_Embedded(upstream, bound).serve())
-    assert Interfaces
+    serve(lambda: upstream)
 
 
 def serve_gateway(store: str, url: str, durable: str) -> None:
@@ -289,7 +273,11 @@ def main() -> None:
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
-        parts = {"upstream": serve_upstream, "bare": serve_bare, "gateway": serve_gateway}
+        parts: dict[str, Callable[..., None]] = {
+            "upstream": serve_upstream,
+            "bare": serve_bare,
+            "gateway": serve_gateway,
+        }
         parts[given.part[0]](*given.part[1:])
         return
     bodies = conversations(given.chats) if given.chats else [REQUEST]

@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
-from whet.serve.asgi import Request
 from whet.serve.gateway.failures import ClientGone
 from whet.serve.gateway.interrupt import Interrupter, Interruptible
-
-SCOPE: dict[str, Any] = {"type": "http", "method": "POST", "path": "/", "headers": []}
 
 
 def call(
@@ -20,16 +17,8 @@ def call(
 ) -> asyncio.Task[str]:
     """A call in a task of its own, whose agent hangs up by an event."""
 
-    async def receive() -> dict[str, Any]:
-        await hung_up.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        raise AssertionError(message)
-
     async def run() -> str:
-        request = Request(SCOPE, receive, send, asyncio.Event())
-        with interrupter.call(request) as under_way:
+        with interrupter.call(hung_up.wait) as under_way:
             return await work(under_way)
 
     return asyncio.create_task(run())

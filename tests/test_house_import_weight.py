@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = {
-    "accelerate", "aiohttp", "fastapi", "granian", "lightgbm", "litestar", "numpy", "opentelemetry",
+    "accelerate", "aiohttp", "fastapi", "lightgbm", "litestar", "numpy", "opentelemetry",
     "pandas", "peft", "pyarrow", "pydantic", "scipy", "starlette", "torch", "transformers",
 }  # fmt: skip
 CLIENTS = {"httpcore", "httpcore2", "httpx", "httpx2", "rich", "cyclopts", "sqlite3", "asyncio"}

@@ -198,6 +198,10 @@ RAW = [
     b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
     b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /api/rollouts/\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: evil\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+    b"POST /api/tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"b" * 1_000_000 + b"\r\n\r\n",
 ]

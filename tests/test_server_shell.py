@@ -47,6 +47,8 @@ class Echo:
             route("POST", "/size", self.size, role=Role.WRITE),
             route("GET", "/stream", self.stream),
             route("GET", "/endless", self.endless),
+            route("GET", "/broken", self.broken),
+            route("GET", "/headers", self.headers),
             route("GET", "/bug", self.bug),
             route("GET", "/missing", self.missing),
             route("GET", "/poll", self.poll),
@@ -78,6 +80,16 @@ class Echo:
         await stream.write(b"data: begun\n\n")
         await request.disconnected()
         self.gone.set()
+
+    async def broken(self, request: Request) -> None:
+        stream = await request.stream()
+        await stream.write(b"data: begun\n\n")
+        raise ZeroDivisionError("in the middle")
+
+    async def headers(self, request: Request) -> Response:
+        return answer(
+            None, x_upstream="a\r\nx-slipped-in: b", x_octets=b"caf\xe9".decode("utf-8", "surrogateescape")
+        )
 
     async def bug(self, request: Request) -> Response:
         raise ZeroDivisionError("a bug of the test")
@@ -163,6 +175,79 @@ def test_a_stream_arrives_in_pieces_and_its_end_is_noticed_when_the_client_leave
         with http.stream("GET", "/endless") as answered:
             assert next(answered.iter_bytes()) == b"data: begun\n\n"
         assert echo.gone.wait(5)
+
+
+def test_a_stream_that_breaks_off_does_not_look_whole() -> None:
+    with (
+        running(Server(access(), [Echo()])) as url,
+        client(url) as http,
+        http.stream("GET", "/broken") as answered,
+        pytest.raises(httpx2.RemoteProtocolError),
+    ):
+        b"".join(answered.iter_bytes())
+
+
+def test_a_header_of_an_answer_is_one_header_and_its_octets_are_those_that_came() -> None:
+    with running(Server(access(), [Echo()])) as url, client(url) as http:
+        answered = http.get("/headers")
+        assert "x-slipped-in" not in answered.headers
+        assert (b"x-octets", b"caf\xe9") in [(name.lower(), value) for name, value in answered.headers.raw]
+
+
+def raw_client(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+
+
+def request_bytes(body: bytes, *headers: str, version: str = "1.1") -> bytes:
+    head = (f"POST /size HTTP/{version}", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}", *headers)
+    return "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+def test_requests_that_are_sent_together_are_answered_in_their_order() -> None:
+    server = Server(access(), [Echo()])
+    with running(server), raw_client(server) as connection, connection.makefile("rb") as answers:
+        connection.sendall(b"".join(request_bytes(b"x" * length) for length in range(60)))
+        for length in range(60):
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            headers = http.client.parse_headers(answers)
+            assert int(answers.read(int(headers["content-length"]))) == length
+            assert headers["date"].endswith("GMT")
+
+
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on() -> None:
+    server = Server(access(body=1000), [Echo()])
+    with running(server), raw_client(server) as connection, connection.makefile("rb") as answers:
+        head, _, body = request_bytes(b"xyz", "Expect: 100-continue").partition(b"\r\n\r\n")
+        connection.sendall(head + b"\r\n\r\n")
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        connection.sendall(body)
+        assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+    with running(server), raw_client(server) as connection, connection.makefile("rb") as answers:
+        too_much, _, _ = request_bytes(b"x" * 1001, "Expect: 100-continue").partition(b"\r\n\r\n")
+        connection.sendall(too_much + b"\r\n\r\n")
+        assert answers.readline().startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "kept"),
+    [
+        ("1.1", (), True),
+        ("1.1", ("Connection: close",), False),
+        ("1.0", (), False),
+        ("1.0", ("Connection: keep-alive",), True),
+    ],
+)
+def test_a_connection_is_kept_as_its_client_asks(version: str, asked: tuple[str, ...], kept: bool) -> None:
+    server = Server(access(), [Echo()])
+    with running(server), raw_client(server) as connection, connection.makefile("rb") as answers:
+        for number in (1, 2):
+            connection.sendall(request_bytes(b"x" * number, *asked, version=version))
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            assert answers.read(int(http.client.parse_headers(answers)["content-length"])) == b"%d" % number
+            if not kept:
+                assert answers.read() == b""
+                break
 
 
 def test_stopping_answers_what_waits_and_leaves_the_lifespan() -> None:

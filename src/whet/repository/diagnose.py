@@ -31,7 +31,7 @@ _INSTRUMENTORS = (
     "opentelemetry-instrumentation",
     "opentelemetry-util-genai",
 )
-_SERVER = ("granian", "aiohttp")
+_SERVER = ("aiohttp",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """The server: one process, one socket, and the parts that it is made of.
 
-Granian's embedded server carries the HTTP; its supervised mode is not used, for it left a worker
-serving after its parent had been killed.  The server owns nothing but the socket and the loop:
-the Store is given, and is closed by whoever opened it.  Stopping drains: requests under way
-are answered, long polls come back empty, nothing new is accepted.
+aiohttp carries the HTTP, in the loop of the handlers (`connections.py`).  The server owns nothing
+but the socket and the loop: the Store is given, and is closed by whoever opened it.  Stopping drains:
+requests under way are answered, long polls come back empty, nothing new is accepted.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import socket
 import sys
 import threading
@@ -21,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..autopilot.serving import PilotProcess
-from ..errors import InputError, MissingExtra, WhetError
+from ..errors import InputError, WhetError
 from ..record.permissions.enforcement import Enforcement
 from ..record.permissions.person import AskPerson
 from ..record.permissions.rules import Permissions
@@ -29,16 +27,12 @@ from ..record.store import Store
 from ..record.store.redaction.redact import Redactor
 from .approvals import Approvals
 from .asgi import (
-    ASGIApp,
     HttpRoute,
-    Receive,
     Refused,
     Request,
     Response,
     Role,
     Router,
-    Scope,
-    Send,
     ServerPart,
     answer,
     refusal,
@@ -47,6 +41,7 @@ from .asgi import (
 )
 from .auth import Access, RequestLimits
 from .autopilot import AutopilotPart
+from .connections import BACKLOG, Connections
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
@@ -65,14 +60,6 @@ from .run_tokens import RunTokens
 from .trials import TrialsPart
 from .worker import wire
 
-try:
-    from granian.constants import Interfaces
-    from granian.net import SocketHolder  # type: ignore[attr-defined]
-    from granian.server.embed import Server as Granian
-except ImportError as exception:
-    raise MissingExtra("granian", "server") from exception
-
-BACKLOG = 1024
 SWITCH = 0.0005
 """Seconds after which a thread that computes lets another on: the loop waits so long for the assembler at
 each of its wake-ups, and the writer for the loop at each statement.  Python's own is ten times as long."""
@@ -83,22 +70,6 @@ TRIM = 60.0
 """Seconds after which memory that is free is given back to the system: 3 ms of CPU."""
 PATIENCE = 10.0
 """Seconds that requests under way have to end when the server stops."""
-
-
-class _Embedded(Granian):
-    """Granian on a socket that is already bound: the port is known before it starts, and a port
-    in use is an error, where Granian would share it with whoever has it."""
-
-    def __init__(self, target: ASGIApp, bound: socket.socket) -> None:
-        super().__init__(
-            target, interface=Interfaces.ASGINL, log_enabled=False, websockets=False, backlog=BACKLOG
-        )
-        self._bound = bound
-
-    def _init_shared_socket(self) -> None:
-        # Granian's stubs do not know that a holder can be made from a descriptor; it owns it from here on.
-        self._shd = SocketHolder(self._bound.detach(), False, BACKLOG)  # type: ignore[assignment,call-arg,unused-ignore]
-        self._ssp = None
 
 
 class Server:
@@ -137,8 +108,7 @@ class Server:
         """Requests that failed with an unforeseen exception: each left a traceback on standard error."""
         self._active: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Event | None = None
-        self._granian: _Embedded | None = None
-        self._serving: asyncio.Task[None] | None = None
+        self._connections: Connections | None = None
         self._lifespans = contextlib.AsyncExitStack()
 
     @property
@@ -169,9 +139,8 @@ class Server:
             bound.close()
             await self._lifespans.aclose()
             raise
-        logging.getLogger("_granian").setLevel(logging.ERROR)
-        self._granian = _Embedded(self._asgi, bound)
-        self._serving = asyncio.create_task(self._granian.serve())
+        self._connections = Connections(self._serve, self._closing)
+        await self._connections.listen(bound)
 
     async def stop(self, patience: float = PATIENCE) -> int:
         """Answer the requests under way, then end; returns those that had to be cut off.
@@ -179,24 +148,19 @@ class Server:
         Args:
             patience: seconds that they have.
         """
-        if self._closing is None or self._granian is None or self._serving is None:
+        if self._closing is None or self._connections is None:
             return 0
-        # First: long polls end by it, and Granian waits for requests that are under way.
-        self._closing.set()
-        self._granian.stop()  # type: ignore[no-untyped-call]
+        self._closing.set()  # first: long polls end by it
+        self._connections.drain()
         cut: set[asyncio.Task[None]] = set()
-        # Not wait_for, which would cancel the serving itself when the time is up.
-        done, _ = await asyncio.wait({self._serving}, timeout=patience)
-        if not done:
-            cut = set(self._active)
+        if self._active:
+            _, cut = await asyncio.wait(self._active, timeout=patience)
             for task in cut:
                 task.cancel()
-            await asyncio.wait({self._serving}, timeout=1.0)
-            self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
+        await self._connections.shutdown(1.0)
         # The parts end after the last request, whose handler may need what they run.
         await self._lifespans.aclose()
-        self._closing = self._granian = self._serving = None
+        self._closing = self._connections = None
         return len(cut)
 
     def _own(self) -> Iterator[HttpRoute]:
@@ -267,16 +231,17 @@ class Server:
         lost = [part.lost for part in self.parts if isinstance(part, Gateway)]
         return {"model_calls_lost": sum(lost)} if lost else {}
 
-    async def _asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
-        closing, task = self._closing, asyncio.current_task()
-        if scope["type"] != "http" or closing is None or task is None:
-            return
-        request = Request(scope, receive, send, closing)
+    async def _serve(self, request: Request) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         self._active.add(task)
         try:
             response = await self._answer(request)
             if response is not None:
                 await request.send(response)
+        except Exception:  # the answer has no form that HTTP can carry
+            self._bug(request)
+            raise
         finally:
             self._active.discard(task)
 
@@ -284,9 +249,7 @@ class Server:
         try:
             # A server that drains still says that it is alive.
             if request.path == "/healthz" or not self._closing or not self._closing.is_set():
-                route, request.params = self._router.find(
-                    request.method, request.path, request.scope["raw_path"].decode("latin-1")
-                )
+                route, request.params = self._router.find(request.method, request.path, request.raw_path)
                 self.access.check(request, route)
                 return await route.handler(request)
             raise Refused(503, "closing", "the server is stopping; try again", headers={"retry-after": "1"})
@@ -296,14 +259,17 @@ class Server:
                 return None
             return refusal_of(error)
         except Exception:
-            self.bugs += 1
-            print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
-            traceback.print_exc()
+            self._bug(request)
             if request.started:
                 return None
             return refusal(
                 500, "internal", "the server failed on this request; its standard error says where"
             )
+
+    def _bug(self, request: Request) -> None:
+        self.bugs += 1
+        print(f"whet: {request.method} {request.path} failed", file=sys.stderr)
+        traceback.print_exc()
 
 
 def _check_of(runs: RunTokens, token: str, run: str) -> None:

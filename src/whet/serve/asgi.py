@@ -1,4 +1,4 @@
-"""The thin layer between ASGI and a handler: Request, Response, HttpRoute, and the Router that finds one.
+"""The thin layer between a connection and a handler: Request, Response, HttpRoute, and the Router that finds one.
 
 A handler is `async def handler(request) -> Response | None`; None means that it has sent its own
 answer through `request.stream`.  Errors of `whet.errors` become `{"error": {"type", "message"}}`
@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+import string
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from enum import IntEnum
+from http import HTTPStatus
 from typing import Annotated, Any, Protocol, TypeVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
 
@@ -25,6 +30,7 @@ from ..errors import (
     ConflictError,
     GateError,
     InputError,
+    MissingExtra,
     ModelError,
     NotFoundError,
     StaleLeaseError,
@@ -38,10 +44,10 @@ from ..record.store.rollouts import LONGEST
 from ..record.tracing.record import INSIDE
 from .run_tokens import RunGrant
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+try:
+    from aiohttp import web
+except ImportError as exception:
+    raise MissingExtra("aiohttp", "server") from exception
 
 Body = TypeVar("Body")
 
@@ -152,29 +158,38 @@ def refusal_of(error: WhetError) -> Response:
 
 
 class Stream:
-    """An answer that is sent piece by piece, from `request.stream`."""
+    """An answer that is sent piece by piece, from `request.stream`.  What a client that has left would get is dropped.
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._open = True
+    Args:
+        incoming: what is answered; the head is out.
+        chunked: the pieces are told apart by their lengths; else the connection's end is that of the answer.
+    """
+
+    def __init__(self, incoming: web.BaseRequest, *, chunked: bool) -> None:
+        self._incoming = incoming
+        self.open = True
+        if chunked:
+            incoming.writer.enable_chunking()
 
     async def write(self, chunk: bytes) -> None:
         """Send `chunk` at once."""
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+        with contextlib.suppress(ConnectionError):
+            await self._incoming.writer.write(chunk)
 
     async def close(self) -> None:
         """End the answer.  Repeating it does nothing."""
-        if self._open:
-            self._open = False
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        if self.open:
+            self.open = False
+            with contextlib.suppress(ConnectionError):
+                await self._incoming.writer.write_eof()
 
 
 _NAMES: dict[str, bytes] = {}
-"""Names of headers as ASGI has them: each request is asked for a dozen, and each answer has some."""
+"""Names of headers in lower case: each request is asked for a dozen, and each answer has some."""
 
 
 def _name(text: str) -> bytes:
-    """A header's name as ASGI has it."""
+    """A header's name in lower case."""
     name = _NAMES.get(text)
     if name is None:
         name = text.lower().encode("latin-1")
@@ -189,50 +204,68 @@ class Request:
     Attributes:
         method: upper case.
         path: decoded, without the query.
+        raw_path: as it was sent.
         params: the `{name}` parts of the route's path, decoded.
         role: of the request's token; None where the route is open and no token came.
         token: name of the token, never the token itself.
         credential: where that token stood: a header's name or `path`.  Not to be forwarded or recorded.
         grant: the run that the token is for; None if it is one of the whole server.
+        query_string: as it was sent, without `?`.
+        peer: address of the client.
         closing: set once the server drains; a handler that waits should give up then.
         started: an answer is under way, so that no other can be sent.
+        keeps: another request may come on its connection.
     """
 
     __slots__ = (
+        "_gone",
         "_headers",
+        "_incoming",
         "_query",
-        "_receive",
-        "_send",
+        "_stream",
         "_whole",
         "body_limit",
         "closing",
         "credential",
         "grant",
+        "keeps",
         "method",
         "nesting",
         "params",
         "path",
+        "peer",
+        "query_string",
+        "raw_path",
         "role",
-        "scope",
         "started",
         "token",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, closing: asyncio.Event) -> None:
-        self.scope = scope
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
+    def __init__(
+        self, incoming: web.BaseRequest, gone: Callable[[], Awaitable[Any]], closing: asyncio.Event
+    ) -> None:
+        self.method = incoming.method
+        target = incoming.raw_path
+        if target[:1] != "/":  # a proxy's form, with scheme and host
+            target = incoming.rel_url.raw_path_qs
+        if not target.isascii():  # octets as they are, of which some may be no text
+            target = quote(target, safe=string.punctuation, errors="surrogateescape")
+        self.raw_path, _, self.query_string = target.partition("?")
+        self.path = unquote(self.raw_path)
         self.params: Mapping[str, str] = {}
         self.role: Role | None = None
         self.token: str | None = None
         self.credential: str | None = None
         self.grant: RunGrant | None = None
+        self.peer = incoming.remote or ""
         self.closing = closing
         self.body_limit = BODY_LIMIT
         self.nesting = NESTING
         self.started = False
-        self._receive, self._send = receive, send
-        self._whole = False
+        self.keeps = incoming.keep_alive
+        self._incoming, self._gone = incoming, gone
+        self._whole = incoming.content.at_eof()
+        self._stream: Stream | None = None
         self._headers: dict[bytes, bytes] | None = None
         self._query: dict[str, str] | None = None
 
@@ -258,7 +291,7 @@ class Request:
         """The value of a header (any case), `default` if it was not sent."""
         headers = self._headers
         if headers is None:
-            headers = self._headers = dict(self.scope["headers"])  # Granian gives names in lower case
+            headers = self._headers = {name.lower(): value for name, value in self._incoming.raw_headers}
         value = headers.get(_NAMES.get(name) or _name(name))
         if value is None:
             return default
@@ -271,7 +304,8 @@ class Request:
     def headers(self) -> list[tuple[str, str]]:
         """Every header as it came, names in lower case."""
         return [
-            (name.decode("latin-1").lower(), text.decode("latin-1")) for name, text in self.scope["headers"]
+            (name.decode("latin-1").lower(), text.decode("latin-1"))
+            for name, text in self._incoming.raw_headers
         ]
 
     @property
@@ -279,9 +313,7 @@ class Request:
         """Query parameters; of one that is repeated, the last."""
         if self._query is None:
             try:
-                parameters = parse_qs(
-                    self.scope["query_string"].decode("ascii"), keep_blank_values=True, max_num_fields=64
-                )
+                parameters = parse_qs(self.query_string, keep_blank_values=True, max_num_fields=64)
             except ValueError as exception:
                 raise InputError(f"the query string cannot be read: {exception}") from exception
             self._query = {name: values[-1] for name, values in parameters.items()}
@@ -314,25 +346,30 @@ class Request:
         length = int(declared) if declared is not None and declared.isdigit() else None
         if length is not None and length > most:
             raise _too_large(most, length)
-        message = await self._receive()
-        first: bytes = message.get("body", b"")
-        if length == len(first):
+        content = self._incoming.content
+        if content.is_eof():  # all of it is here, as nearly always
+            body = content.read_nowait()
             self._whole = True
-            # Granian sets `more_body` on whole bodies too; asking again is a trip for nothing.
-            return first
-        parts, size = [first], len(first)
+            if len(body) > most:  # it did not say how long it is
+                raise _too_large(most, len(body))
+            return body
+        parts: list[bytes] = []
+        size = 0
         try:
             async with asyncio.timeout(SLOWEST):
-                while message["type"] == "http.request" and message.get("more_body"):
-                    message = await self._receive()
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
+                if self._asks_first():
+                    await self._incoming.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                while part := await content.readany():
+                    parts.append(part)
+                    size += len(part)
                     if size > most:
                         raise _too_large(most, size)
         except TimeoutError:
             raise Refused(408, "too_slow", f"the body did not arrive within {SLOWEST:g} seconds") from None
-        if message["type"] == "http.disconnect":
-            raise Refused(408, "client_gone", "the client went away before its request was complete")
+        except (ConnectionError, web.RequestPayloadError):
+            raise Refused(
+                408, "client_gone", "the client went away before its request was complete"
+            ) from None
         self._whole = True
         return b"".join(parts)
 
@@ -342,14 +379,18 @@ class Request:
         HTTP/1.1 has no way around the rest of a body: the connection is closed once the answer is sent, and the
         client's next request on it would be lost.
         """
-        if self._whole or (
-            self.header("content-length", "0") == "0" and self.header("transfer-encoding") is None
-        ):
+        if self._whole:
             return True
+        if self._asks_first():  # it was not told to go on
+            return False
         with contextlib.suppress(Refused, TimeoutError):
             async with asyncio.timeout(PASSING):
                 await self.body(PASSED)
         return self._whole
+
+    def _asks_first(self) -> bool:
+        """True if the client waits to be told before it sends the body."""
+        return (self.header("expect") or "").lower() == "100-continue"
 
     async def json(self, type: type[Body]) -> Body:
         """The body as JSON of a given type: a dataclass, Struct, TypedDict, or builtin.
@@ -366,18 +407,18 @@ class Request:
         return value
 
     async def disconnected(self) -> None:
-        """Return once the client has gone away; to be awaited after the body was read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        """Return once the client has gone away."""
+        await self._gone()
 
     async def send(self, response: Response) -> None:
         """Send a whole answer, once the body has been read or passed over."""
         self.started = True
-        send, headers = self._send, _headers(response)
-        if not await self.passed_over() and self.scope["http_version"].startswith("1"):
-            headers.append((b"connection", b"close"))  # so that the client sends no further request on it
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
+        if not await self.passed_over():
+            self.keeps = False  # so that the client sends no further request on it
+        head = self._head(response, b"content-length: %d\r\n" % len(response.body))
+        body = b"" if self.method == "HEAD" else response.body
+        with contextlib.suppress(ConnectionError):  # it has left
+            await self._incoming.writer.write(head + body)
 
     async def stream(
         self,
@@ -388,21 +429,70 @@ class Request:
     ) -> Stream:
         """Start an answer that is sent piece by piece; the handler then returns None."""
         self.started = True
-        response = Response(status, b"", content_type, headers or {})
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": _headers(response, length=False)}
+        chunked = self._incoming.version >= (1, 1)
+        if not (chunked and await self.passed_over()):
+            self.keeps = False
+        head = self._head(
+            Response(status, b"", content_type, headers or {}),
+            b"transfer-encoding: chunked\r\n" if chunked else b"",
         )
-        return Stream(self._send)
+        with contextlib.suppress(ConnectionError):
+            await self._incoming.writer.write(head)
+        self._stream = Stream(self._incoming, chunked=chunked)
+        return self._stream
+
+    def end(self) -> None:
+        """Cut the connection if an answer was begun and not ended: it must not look whole."""
+        transport = self._incoming.transport
+        if self._stream is not None and self._stream.open and transport is not None:
+            transport.close()
+
+    def _head(self, response: Response, length: bytes) -> bytes:
+        """The head of an answer, with `length` as its header for where the body ends."""
+        lines = [
+            _status_line(response.status),
+            b"content-type: %b\r\n" % _printable(response.content_type.encode("latin-1")),
+            length,
+            b"server: whet\r\ndate: %b\r\n" % _date(),
+        ]
+        for name, text in response.headers.items():
+            # An upstream's header comes back as it was: aiohttp decodes it so.
+            value = _printable(text.encode("utf-8", "surrogateescape"))
+            lines.append(b"%b: %b\r\n" % (_NAMES.get(name) or _name(name), value))
+        if not self.keeps:
+            lines.append(b"connection: close\r\n")
+        elif self._incoming.version < (1, 1):
+            lines.append(b"connection: keep-alive\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
 
 
-def _headers(response: Response, *, length: bool = True) -> list[tuple[bytes, bytes]]:
-    headers = [(b"content-type", response.content_type.encode("latin-1"))]
-    if length:
-        headers.append((b"content-length", b"%d" % len(response.body)))
-    for name, text in response.headers.items():
-        # An upstream's header comes back as it was: aiohttp decodes it so.
-        headers.append((_NAMES.get(name) or _name(name), text.encode("utf-8", "surrogateescape")))
-    return headers
+@functools.lru_cache
+def _status_line(status: int) -> bytes:
+    reason = HTTPStatus(status).phrase if status in _STATUSES else ""
+    return f"HTTP/1.1 {status} {reason}\r\n".encode("ascii")
+
+
+_STATUSES = frozenset(HTTPStatus)
+_dated = (0, b"")
+"""The second of the last answer, and its date."""
+
+
+def _date() -> bytes:
+    """The time as a header has it, made once a second."""
+    global _dated
+    second = int(time.time())
+    if second != _dated[0]:
+        _dated = (second, formatdate(second, usegmt=True).encode("ascii"))
+    return _dated[1]
+
+
+def _printable(value: bytes) -> bytes:
+    """A header's value without the ends of lines, by which another header could be slipped in."""
+    return _CONTROL.sub(b" ", value)
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def _too_large(limit: int, size: int) -> Refused:

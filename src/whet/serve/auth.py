@@ -157,7 +157,7 @@ class Access:
         """
         # Before the token: a page in the user's own browser can reach a loopback port.
         self.check_host(request)
-        if route.local_only and not is_loopback(request.scope["client"][0]):
+        if route.local_only and not is_loopback(request.peer):
             raise Refused(403, "local_only", f"{route.path} is served to this machine only")
         if not self._identify(request, route) and route.role is not None:
             raise Refused(

@@ -86,11 +86,13 @@ class QueueIndex:
 
     def take(self, n: int, modes: Iterable[Mode]) -> list[QueuedRollout]:
         """Remove up to `n` that wait, the longest waiting first."""
-        lines = [self._waiting[mode] for mode in dict.fromkeys(modes)]
+        lines = [line for mode in dict.fromkeys(modes) if (line := self._waiting[mode])]
         entries: list[QueuedRollout] = []
-        while len(entries) < n and (filled := [line for line in lines if line]):
-            line = min(filled, key=_first_order)
+        while lines and len(entries) < n:
+            line = lines[0] if len(lines) == 1 else min(lines, key=_first_order)
             entries.append(line.popitem(last=False)[1])
+            if not line:
+                lines.remove(line)
         return entries
 
     def next(self, n: int, modes: Iterable[Mode]) -> list[QueuedRollout]:

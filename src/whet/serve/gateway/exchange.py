@@ -476,5 +476,4 @@ def _error_words(answer: Json) -> tuple[str | None, str | None]:
 
 def query_of(request: Request) -> str:
     """The query string, `?` included; empty if there is none."""
-    query: bytes = request.scope.get("query_string") or b""
-    return f"?{query.decode('latin-1')}" if query else ""
+    return f"?{request.query_string}" if request.query_string else ""

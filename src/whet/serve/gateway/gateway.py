@@ -236,7 +236,7 @@ class Gateway:
             assert self._client is not None
             assert self._interrupter is not None
             raw = await request.body()
-            with self._interrupter.call(request) as under_way:
+            with self._interrupter.call(request.disconnected) as under_way:
                 await self.traffic.let_in()
                 with self.traffic:
                     live = self.assignments.live.served
@@ -270,7 +270,7 @@ class Gateway:
             assert self._interrupter is not None
             raw = await request.body()
             # Interruptible outermost: a call that is held by a pause must end when its agent hangs up.
-            with self._interrupter.call(request) as under_way:
+            with self._interrupter.call(request.disconnected) as under_way:
                 await self.traffic.let_in()
                 with self.traffic:
                     served = await self._assigned(identity)
@@ -407,7 +407,7 @@ class Gateway:
             try:
                 body = await request.body() if request.method == "POST" else None
                 assert self._interrupter is not None
-                with self._interrupter.call(request) as under_way:
+                with self._interrupter.call(request.disconnected) as under_way:
                     return await self._passed(request, caller_api, target, body, under_way)
             except UpstreamFailed as failed:
                 return _error(DIALECTS["messages" if caller_api == "messages" else "chat"], failed)

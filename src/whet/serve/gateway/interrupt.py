@@ -8,9 +8,9 @@ the agent of one that has lasted that long is watched, and a wait that is over i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-from ..asgi import Request
 from .failures import ClientGone
 
 TICK = 0.02
@@ -24,12 +24,12 @@ class Interruptible:
         ClientGone: at the end of the block: the agent did.
     """
 
-    __slots__ = ("_deadline", "_gone", "_interrupter", "_late", "_task", "_watcher", "request")
+    __slots__ = ("_deadline", "_disconnected", "_gone", "_interrupter", "_late", "_task", "_watcher")
 
-    def __init__(self, interrupter: Interrupter, request: Request) -> None:
+    def __init__(self, interrupter: Interrupter, disconnected: Callable[[], Awaitable[object]]) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.request = request
+        self._disconnected = disconnected
         self._interrupter, self._task = interrupter, task
         self._watcher: asyncio.Task[None] | None = None
         self._deadline: float | None = None
@@ -62,7 +62,7 @@ class Interruptible:
             self._task.cancel()
 
     async def _watch(self) -> None:
-        await self.request.disconnected()
+        await self._disconnected()
         if not self._late:  # else it ends already
             self._gone = True
             self._task.cancel()
@@ -102,9 +102,13 @@ class Interrupter:
         self._watched: set[Interruptible] = set()
         self._ticking = False
 
-    def call(self, request: Request) -> Interruptible:
-        """A call, for its `with` block; to be entered after the request's body was read, which watching would drop."""
-        return Interruptible(self, request)
+    def call(self, disconnected: Callable[[], Awaitable[object]]) -> Interruptible:
+        """A call, for its `with` block.
+
+        Args:
+            disconnected: returns once the agent has gone (`Request.disconnected`).
+        """
+        return Interruptible(self, disconnected)
 
     def add(self, call: Interruptible) -> None:
         self._begun.add(call)

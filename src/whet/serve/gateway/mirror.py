@@ -121,7 +121,6 @@ class ShadowMirror:
         if len(body) > PACKET - 20_000:
             self.counts["left out: too large"] += 1
             return
-        query: bytes = request.scope.get("query_string") or b""
         packet = mirror_wire.encode(
             MirroredCall(
                 trials,
@@ -131,7 +130,7 @@ class ShadowMirror:
                 identity.subject,
                 identity.agent,
                 call.api,
-                f"?{query.decode('latin-1')}" if query else "",
+                f"?{request.query_string}" if request.query_string else "",
                 # The provider would take a call with the same key for the one that it has answered.
                 [(name, text) for name, text in request.headers if name != "idempotency-key"],
                 request.credential,
