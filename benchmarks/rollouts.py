@@ -174,7 +174,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[tuple[f
     with serving(Whet(), folder) as (process, url, _):
         if options.traffic:
             threading.Thread(target=traffic, args=(url, stop), daemon=True).start()
-        rate = dict.fromkeys(loads, AHEAD / options.seconds)
+        # Until a round has shown how many there are: a queue that runs dry ends the round with an error.
+        rate = dict.fromkeys(loads, max(5_000.0, AHEAD / options.seconds))
         for _ in range(options.rounds):
             for load, (count, batch) in loads.items():
                 fill(url, int(rate[load] * 3.0 * options.seconds))

@@ -17,7 +17,7 @@ import pytest
 
 from whet.escapes import BOLD, OURS, neutral
 from whet.record.store import Store
-from whet.serve.asgi import VALUES, Refused, parse
+from whet.serve.http import VALUES, Refused, parse
 from whet.types import Bundle, Failure, Fault, Step, Task, Trajectory, Version
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\u202ee\u2066f\rg\x08\tt\nh"

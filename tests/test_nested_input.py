@@ -12,7 +12,7 @@ from whet.errors import InputError
 from whet.record.store import Store
 from whet.record.tracing import collecting, dropped, flush, step, trace
 from whet.record.tracing.content import content
-from whet.serve.asgi import parse
+from whet.serve.http import parse
 from whet.types import Step, Task, Trajectory
 
 

@@ -15,8 +15,8 @@ from server_world import TOKENS, bearer, world
 
 from whet.record.store import Store
 from whet.serve import Access, HttpRoute, Role, Server, standard
-from whet.serve.asgi import without_paths
 from whet.serve.gateway import Upstream
+from whet.serve.http import without_paths
 from whet.serve.openapi import operation_id
 
 OPEN = {"/healthz"}

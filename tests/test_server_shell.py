@@ -16,7 +16,7 @@ import pytest
 
 from whet.errors import InputError, NotFoundError
 from whet.serve import Access, HttpRoute, Request, RequestLimits, Response, Role, Server, answer, running
-from whet.serve.asgi import Router, deeper
+from whet.serve.http import Router, deeper
 
 TOKEN = "a-token-of-this-test"
 

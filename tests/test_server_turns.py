@@ -13,8 +13,8 @@ from whet.errors import ConflictError, StaleLeaseError
 from whet.record.store import Store
 from whet.record.store.rollouts import Claim, Finish
 from whet.record.store.turns import Turned
-from whet.serve.asgi import Refused
 from whet.serve.durable import WAITING, Backlog
+from whet.serve.http import Refused
 from whet.serve.turns import SharedTurns
 from whet.types import Lease, Rollout, Task, Trajectory
 

@@ -26,7 +26,15 @@ from ..record.permissions.rules import Permissions
 from ..record.store import Store
 from ..record.store.redaction.redact import Redactor
 from .approvals import Approvals
-from .asgi import (
+from .auth import Access, RequestLimits
+from .autopilot import AutopilotPart
+from .connections import BACKLOG, Connections
+from .durable import Backlog
+from .feedback import FeedbackPart
+from .gateway import Gateway, Upstream
+from .gateway.mirror_wire import MirrorLimits
+from .gateway.moderation import Moderation
+from .http import (
     HttpRoute,
     Refused,
     Request,
@@ -39,14 +47,6 @@ from .asgi import (
     refusal_of,
     writes,
 )
-from .auth import Access, RequestLimits
-from .autopilot import AutopilotPart
-from .connections import BACKLOG, Connections
-from .durable import Backlog
-from .feedback import FeedbackPart
-from .gateway import Gateway, Upstream
-from .gateway.mirror_wire import MirrorLimits
-from .gateway.moderation import Moderation
 from .ingest import OTLP, Assembly, Trajectories
 from .issues import IssuesPart
 from .legacy import Legacy

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import NotFoundError
 from ..record.permissions.person import PermissionRequest
 from ..types import new_id
-from .asgi import HttpRoute, Request, Response, Role, answer, writes
+from .http import HttpRoute, Request, Response, Role, answer, writes
 
 WAITING = 100
 """Calls that wait at a time."""

@@ -25,7 +25,7 @@ import msgspec
 
 from ..errors import InputError
 from ..record.store.redaction.redact import WHET_TOKEN
-from .asgi import BODY_LIMIT, NESTING, HttpRoute, Refused, Request, Role
+from .http import BODY_LIMIT, NESTING, HttpRoute, Refused, Request, Role
 from .run_tokens import RunTokens
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -18,7 +18,7 @@ from ..autopilot.journal import JournalRow, page
 from ..autopilot.night import NightAccount, account, start, steered, stop, stopped
 from ..autopilot.serving import PilotProcess
 from ..record.store import Store
-from .asgi import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
+from .http import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
 
 
 class AutopilotStatus(msgspec.Struct):

@@ -15,7 +15,7 @@ from typing import cast
 
 from aiohttp import web
 
-from .asgi import PASSING, Request
+from .http import PASSING, Request
 
 BACKLOG = 1024
 """Connections that wait to be accepted."""

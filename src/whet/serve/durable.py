@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from ..record.store import Store
-from .asgi import Refused
+from .http import Refused
 
 T = TypeVar("T")
 

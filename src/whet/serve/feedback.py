@@ -18,8 +18,8 @@ from ..record.store import Store
 from ..record.store.rollouts import Id
 from ..record.tracing.labels import Kind, check_feedback, feedback_kind
 from ..types import Feedback, Json, new_id
-from .asgi import PAGE, HttpRoute, Page, Passive, Request, Response, answer, reads, writes
 from .durable import settled
+from .http import PAGE, HttpRoute, Page, Passive, Request, Response, answer, reads, writes
 from .worker.wire import Added
 
 MOST = 10_000

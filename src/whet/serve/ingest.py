@@ -27,7 +27,8 @@ from ..record.tracing.assemble import Assembler
 from ..record.tracing.export import Export, ExportRead
 from ..record.tracing.progress import AssemblyProgress
 from ..types import Outcome, Trajectory
-from .asgi import (
+from .durable import Backlog, settled
+from .http import (
     HttpRoute,
     Page,
     Passive,
@@ -40,7 +41,6 @@ from .asgi import (
     without_paths,
     writes,
 )
-from .durable import Backlog, settled
 from .readers import Readers
 from .worker.wire import Added
 

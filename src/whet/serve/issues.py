@@ -11,7 +11,7 @@ import msgspec
 from ..record.store import AgentIssue, IssueMove, Store
 from ..record.store.issues import IssueStatus
 from ..ship.issues import find_issues
-from .asgi import HttpRoute, Passive, Request, Response, Role, answer, reads, writes
+from .http import HttpRoute, Passive, Request, Response, Role, answer, reads, writes
 
 
 class IssueList(msgspec.Struct):

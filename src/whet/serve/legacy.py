@@ -23,8 +23,8 @@ from ..record.store import Finish, Store
 from ..record.store.bundles import EMPTY
 from ..record.store.rollouts import stale
 from ..types import Bundle, Json, Trajectory
-from .asgi import HttpRoute, Passive, Request, Response, Role, answer
 from .durable import Backlog, settled
+from .http import HttpRoute, Passive, Request, Response, Role, answer
 from .worker.lit import LitReport, input_of, served, trajectory_of
 
 LEASE = 300.0

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..types import Json
-from .asgi import HttpRoute
+from .http import HttpRoute
 from .worker.wire import RefusalBody
 
 _PARAMETER = re.compile(r"\{(\w+)\}")

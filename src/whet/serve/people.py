@@ -17,7 +17,7 @@ from ..errors import StoreError
 from ..record.store import Erased, Store, Subject
 from ..record.store.rollouts import Id
 from ..types import Json
-from .asgi import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
+from .http import PAGE, HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .worker.wire import Added
 
 # The words of `retention.KEEP`, written out because a type needs literals.

@@ -26,9 +26,9 @@ from ..record.store.served import UNSENT
 from ..record.store.turns import Turned
 from ..record.tracing import otlp
 from ..types import Json, Lease, Mode, Rollout, Span, Split, Status, Task, Trajectory, new_id
-from .asgi import HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .auth import RequestLimits
 from .durable import Backlog, settled
+from .http import HttpRoute, Page, Request, Response, Role, answer, reads, writes
 from .turns import SharedTurns
 from .worker import wire
 

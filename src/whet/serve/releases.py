@@ -19,7 +19,7 @@ from ..record.store.bundles import EMPTY, checked, read_verdict, refuse_secrets
 from ..record.store.ids import whole_of
 from ..record.store.redaction.redact import Redactor
 from ..types import Bundle, Json, Verdict
-from .asgi import HttpRoute, Passive, Refused, Request, Response, Role, answer, reads, writes
+from .http import HttpRoute, Passive, Refused, Request, Response, Role, answer, reads, writes
 from .worker import wire
 
 PLAIN_KINDS = ("prompt", "value")

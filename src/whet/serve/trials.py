@@ -22,7 +22,7 @@ from ..judge.drift import Drift, drift, windows
 from ..prove.watch import TrialLook, looks
 from ..record.store import Store
 from ..ship.canaries import BY_EVIDENCE, carry_out
-from .asgi import HttpRoute, Request, Response, answer, reads
+from .http import HttpRoute, Request, Response, answer, reads
 
 EVERY = 5.0
 """Seconds between two looks at the canaries."""

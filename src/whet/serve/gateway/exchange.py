@@ -19,7 +19,7 @@ from ...models.wire.neutral import MISSHAPEN, AnswerReader, AnswerWriter, decode
 from ...models.wire.sse import DONE, Splitter, data_of
 from ...record.permissions.enforcement import Enforcement
 from ...types import Failure, Fault, Json
-from ..asgi import VALUES, Request, Response, Stream, deeper
+from ..http import VALUES, Request, Response, Stream, deeper
 from .dialects import Dialect, ExtraFields, answer_as, encode, request_as
 from .failures import UpstreamFailed, fault_of
 from .interrupt import Interruptible

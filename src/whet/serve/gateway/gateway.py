@@ -32,8 +32,8 @@ from ...record.store.group_commit import releases_written
 from ...record.store.releases import GATEWAY
 from ...record.store.trials import TRIALS, Trials
 from ...types import Bundle, Failure, Fault, Span, Version
-from ..asgi import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, without_paths, writes
 from ..durable import settled
+from ..http import Handler, HttpRoute, Refused, Request, Response, Role, answer, reads, without_paths, writes
 from .assignment import Assignments, Reassigned, Recorded
 from .dialects import DIALECTS, Dialect
 from .exchange import Exchange, query_of

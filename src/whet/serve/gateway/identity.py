@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from ...errors import InputError
 from ...types import new_id
-from ..asgi import Request
+from ..http import Request
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _NONE = (bytes(16), bytes(8))

@@ -26,7 +26,7 @@ from ...record.store.codec import decode
 from ...record.store.releases import GATEWAY
 from ...record.store.trials import drawn, shadow_experiment
 from ...types import Trajectory
-from ..asgi import Request
+from ..http import Request
 from . import mirror_wire
 from .mirror_wire import (
     LENGTH,

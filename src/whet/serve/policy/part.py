@@ -13,7 +13,7 @@ from ...learn.training.serving.host import Host, ServedVersion
 from ...models.wire import chat
 from ...models.wire.sse import DONE
 from ...types import Json
-from ..asgi import HttpRoute, Refused, Request, Response, Role, answer, reads, writes
+from ..http import HttpRoute, Refused, Request, Response, Role, answer, reads, writes
 from .answers import Choice, ChoiceText, head, used
 from .requests import ChatRequest, CompletionRequest, GenerationRequest, read_chat, read_completion
 from .weights import JoinGroup, LoRA, Reload, TakeWeights, Unload, WeightLoader
