@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -102,7 +103,9 @@ class Night:
             folder: another folder of the agent's files, such as a pull request's branch.
         """
         last = int(self.world["people"].DAYS) - 1 if day is None else day
-        answer = self._agent(files_under(self.files if folder is None else _files(folder), bundle), bundle)
+        # A folder has all that the Bundle changes in files.
+        files = files_under(self.files, bundle) if folder is None else _files(folder)
+        answer = self._agent(files, bundle)
         at = float(self.world["people"].START) + 86_400 * last + 43_200
         runs = []
         for number, (person, question) in enumerate(asked):
@@ -397,7 +400,9 @@ def _spliced(source: str, name: str, content: str) -> str:
         elif isinstance(node, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == last for t in node.targets
         ):
-            text = f"{last} = {content!r}\n"
+            # A text is its content, anything else its own line of code.
+            whole = re.match(rf"{last}\s*[:=]", content)
+            text = content.rstrip() + "\n" if whole else f"{last} = {content!r}\n"
         else:
             continue
         return "".join([*lines[: node.lineno - 1], text, *lines[node.end_lineno :]])
