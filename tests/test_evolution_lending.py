@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from whet.errors import InputError
 from whet.learn.evolution.agents.agent import RepositoryAgent
 from whet.learn.evolution.agents.lending import MOST_ASKED, lent
 from whet.learn.evolution.agents.networked import Networked
@@ -81,10 +82,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
     server.server_close()
 
 
-def answers(folder: Path, changed: str, *questions: str, source: str = DESK) -> list[CallResult]:
+def answers(
+    folder: Path, changed: str, *questions: str, source: str = DESK, piece: str = "desk:stock"
+) -> list[CallResult]:
     """What the agent answers with another text of `stock`."""
     (folder / "desk.py").write_text(source, encoding="utf-8")
-    agent = RepositoryAgent(folder, ["desk:stock"], entry_name="desk:answer", network=True)
+    agent = RepositoryAgent(folder, [piece], entry_name="desk:answer", network=True)
     assert agent.entry is not None
     target = agent.target(agent.entry, [])
     program = agent.start.with_part(agent.pieces[0].part, changed)
@@ -199,6 +202,57 @@ def test_an_async_function_that_asks_nothing_is_awaited(tmp_path: Path, shop: li
     )
     text = "async def stock(article):\n    return article.upper()\n"
     assert answers(tmp_path, text, "rake", source=source)[0].value == "RAKE"
+
+
+METHODS = (
+    DESK.partition("def stock")[0]
+    + """class Desk:
+    def __init__(self):
+        self.seen, self.client = {"asked": 0}, object()
+
+    def stock(self, article, *, unit="pieces"):
+        self.seen["asked"] += 1
+        return "yes" if fetch("stock", article)[unit] == 0 else "no"
+
+    def counted(self):
+        return self.seen["asked"]
+
+
+TOOLS = {name: getattr(Desk, name) for name in ("stock", "counted")}
+
+
+def answer(question):
+    desk = Desk()
+    told = TOOLS["stock"](desk, question)
+    return [told, desk.counted(), sorted(vars(desk)), desk.seen]
+"""
+)
+STOCK_METHOD = """class Desk:
+    def stock(self, article, *, unit="pieces"):
+        self.seen["asked"] += 10
+        self.last = article
+        return "yes" if fetch("stock", article)[unit] > 0 else "no"
+"""
+
+
+def test_a_method_evolves_and_what_it_changes_of_its_object_stays(tmp_path: Path, shop: list[str]) -> None:
+    (rake, spade) = answers(tmp_path, STOCK_METHOD, "rake", "spade", source=METHODS, piece="desk:Desk.stock")
+    assert rake.value == ["yes", 10, ["client", "last", "seen"], {"asked": 10}]
+    assert spade.value[0] == "no"
+    counted = "class Desk:\n    def counted(self):\n        return -self.seen.pop('asked')\n"
+    (hose,) = answers(tmp_path, counted, "hose", source=METHODS, piece="desk:Desk.counted")
+    assert hose.value == ["no", -1, ["client", "seen"], {}]
+
+
+def test_a_method_that_needs_what_cannot_cross_fails_and_says_so(tmp_path: Path, shop: list[str]) -> None:
+    text = STOCK_METHOD.replace("self.last = article", "self.last = str(self.client)")
+    (result,) = answers(tmp_path, text, "rake", source=METHODS, piece="desk:Desk.stock")
+    assert result.failure is not None
+    assert "client" in result.failure.message
+    source = METHODS.replace("    def counted(self)", "    async def counted(self)")
+    changed = "class Desk:\n    async def counted(self):\n        return 0\n"
+    with pytest.raises(InputError, match="no plain method of an object"):
+        answers(tmp_path, changed, "rake", source=source, piece="desk:Desk.counted")
 
 
 def lend(source: str, target: str) -> tuple[str, list[str]]:

@@ -13,6 +13,12 @@ from ..types import Json
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+def is_method(node: FunctionNode) -> bool:
+    """True for the definition of a method of an object, with no decorator that makes something else of it."""
+    first = [*node.args.posonlyargs, *node.args.args][:1]
+    return not node.decorator_list and [argument.arg for argument in first] == ["self"]
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of a function."""

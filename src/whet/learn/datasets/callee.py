@@ -29,7 +29,12 @@ for part in {qualname!r}.split("."):
 instance = inspect.isclass(owner) and not isinstance(kind, (staticmethod, classmethod))
 
 
-def call(args, kwargs, made):
+def call(args, kwargs, made, state=None):
+    if instance and state is not None:
+        # As it stands where it is called: what it changes of itself goes back with the answer.
+        itself = object.__new__(owner)
+        vars(itself).update(state)
+        return {{"value": getattr(itself, part)(*args, **kwargs), "state": vars(itself)}}
     function = getattr(owner(**made), part) if instance else found
     return function(*args, **kwargs)
 '''

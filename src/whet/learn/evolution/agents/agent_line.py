@@ -23,8 +23,8 @@ from ....record.faults import fault_by
 from ....sandbox.shut import Shut
 from ....types import Fault, Json
 
-Asked = Callable[[str, list[Json], dict[str, Json]], Awaitable[dict[str, Json]]]
-"""The answer to what the agent asks of this side: a name, arguments and keywords."""
+Asked = Callable[[str, list[Json], dict[str, Json], dict[str, Json] | None], Awaitable[dict[str, Json]]]
+"""The answer to what the agent asks of this side: a name, arguments, keywords, and a method's state of its object."""
 _ENDING_SECONDS = 1.0
 """That an agent which has closed its connection may take to end by itself; it is killed then."""
 
@@ -108,7 +108,7 @@ class AgentProcess:
             heard: dict[str, Any] = json.loads(line)
             if "ask" not in heard or asked is None:
                 return heard
-            self._say(await asked(heard["ask"], heard["args"], heard["kwargs"]))
+            self._say(await asked(heard["ask"], heard["args"], heard["kwargs"], heard["state"]))
 
     async def _start(self) -> None:
         text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")

@@ -42,12 +42,27 @@ class Channel:
         line = self._file.readline()
         return json.loads(line) if line else None
 
-    def ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def ask_method(self, name: str, itself: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The answer of a method that evolves.
+
+        What of the object has a form in JSON crosses with its arguments, and comes back as the method left it; its
+        other attributes are missing inside.
+        """
+        state = {key: value for key, value in vars(itself).items() if crosses(value)}
+        answered = self.ask(name, args, kwargs, state)
+        for key in state.keys() - answered["state"].keys():
+            delattr(itself, key)
+        vars(itself).update(answered["state"])
+        return answered["value"]
+
+    def ask(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], state: dict[str, Any] | None = None
+    ) -> Any:
         """The answer of a function that evolves; agents may ask from several threads."""
         plain(list(args), f"{name}(...)")
         plain(kwargs, f"{name}(...)")
         with self._lock:
-            self.say({"ask": name, "args": list(args), "kwargs": kwargs})
+            self.say({"ask": name, "args": list(args), "kwargs": kwargs, "state": state})
             # It may need what only this process reaches, before it can answer.
             while (heard := self.hear()) is not None and "helper" in heard:
                 self.say(answer(heard["helper"], heard))
@@ -84,6 +99,15 @@ def plain(value: Any, where: str) -> None:
             f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
             "let it take and give None, booleans, finite numbers, texts, lists and dicts with text keys"
         )
+
+
+def crosses(value: Any) -> bool:
+    """True if a value comes back from JSON as it went."""
+    try:
+        plain(value, "")
+    except UnserializableValue:
+        return False
+    return True
 
 
 def imported(module: str) -> Any:
@@ -155,6 +179,7 @@ def main(descriptor: int, entry: str) -> None:
         return await asyncio.to_thread(channel.ask, name, args, kwargs)
 
     pieces.ask, pieces.later = channel.ask, later  # type: ignore[attr-defined]
+    pieces.ask_method = channel.ask_method  # type: ignore[attr-defined]
     sys.modules["whet_pieces"] = pieces
     while (call := channel.hear()) is not None:
         channel.say(answer(entry, call))

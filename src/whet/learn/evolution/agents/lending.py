@@ -88,11 +88,11 @@ async def awaited(value):
     return await value
 
 
-def call(args, kwargs, made, answers):
+def call(args, kwargs, made, answers, state=None):
     global known, wanted
     known, wanted = answers, None
     try:
-        value = whet_called.call(args, kwargs, made)
+        value = whet_called.call(args, kwargs, made, state)
         if inspect.isawaitable(value):
             value = asyncio.run(awaited(value))
     except BaseException:
@@ -189,17 +189,20 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
     return Loan(changed, helpers, through)
 
 
-def asking(node: FunctionNode, name: str, module: str) -> FunctionNode:
-    """The function with a body that asks for its answer, through `ask` or `later` of a module."""
+def asking(node: FunctionNode, name: str, module: str, *, method: bool = False) -> FunctionNode:
+    """The function with a body that asks for its answer, through `ask`, `later` or `ask_method` of a module."""
     signature = node.args
     args = [argument.arg for argument in (*signature.posonlyargs, *signature.args)]
+    itself = f"{args.pop(0)}, " if method else ""
     args += [f"*{signature.vararg.arg}"] if signature.vararg else []
     keywords = [f"{argument.arg!r}: {argument.arg}" for argument in signature.kwonlyargs]
     keywords += [f"**{signature.kwarg.arg}"] if signature.kwarg else []
     passed = "".join(f"{argument}, " for argument in args)
-    ask = f"({name!r}, ({passed}), {{{', '.join(keywords)}}})"
+    ask = f"({name!r}, {itself}({passed}), {{{', '.join(keywords)}}})"
     # An import statement would bind a name, which a parameter may have.
-    how = "await {}.later{}" if isinstance(node, ast.AsyncFunctionDef) else "{}.ask{}"
+    how = "{}.ask_method{}" if method else "{}.ask{}"
+    if isinstance(node, ast.AsyncFunctionDef):
+        how = "await {}.later{}"
     body = how.format(f"__import__({module!r})", ask)
     new = copy.copy(node)
     wrapper = module_of(f"async def f():\n    return {body}\n").body[0]

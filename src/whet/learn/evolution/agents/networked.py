@@ -36,7 +36,7 @@ from ....models.trial import trial_environment
 from ....python_text import module_of
 from ....record.store import Log
 from ....repository.files import SKIPPED
-from ....repository.syntax import FunctionNode, definition
+from ....repository.syntax import FunctionNode, definition, is_method
 from ....sandbox import CallResult, Pool, ProgramSession
 from ....types import Failure, Fault, Json, digest
 from ...datasets.callee import RUNNER, staged
@@ -245,14 +245,20 @@ class Caller:
         failure = Failure(fault, message["raised"], message["message"])
         return CallResult(failure=failure, seconds=seconds, trusted_only=trusted)
 
-    async def _piece(self, name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
-        """The answer of a function that evolves, called in the sandbox; once more for each answer from outside."""
+    async def _piece(
+        self, name: str, args: list[Json], kwargs: dict[str, Json], state: dict[str, Json] | None
+    ) -> dict[str, Json]:
+        """The answer of a function that evolves, called in the sandbox; once more for each answer from outside.
+
+        Args:
+            state: of the object whose method it is; None for a function.
+        """
         session, loan = self._pieces.get(name) or await self._opened(name)
         if not loan.through:
-            return _piece_answer(name, await session.call([args, kwargs, {}]))
+            return _piece_answer(name, await session.call([args, kwargs, {}, state]))
         known: dict[str, str] = {}
         while True:
-            result = await session.call([args, kwargs, {}, known])
+            result = await session.call([args, kwargs, {}, known, state])
             asks = result.value["asks"] if result.failure is None and "asks" in result.value else None
             if asks is None:
                 answer = (
@@ -334,7 +340,8 @@ def _outside(piece: Piece, text: str) -> str:
     """The code outside in the place of a piece: a literal, or a function that asks the sandbox."""
     name = piece.mark.name
     try:
-        node, _ = definition(module_of(text), piece.mark.qualname)
+        tree = module_of(text)
+        node, _ = definition(tree, piece.mark.qualname)
     except SyntaxError as error:
         raise InputError(f"{name} is not valid Python any more: {error}") from error
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -352,13 +359,19 @@ def _outside(piece: Piece, text: str) -> str:
         return text
     if not isinstance(node, FunctionNode):
         raise InputError(f"{name} cannot be called from outside of the sandbox")
-    if "." in piece.mark.qualname:
+    method = "." in piece.mark.qualname
+    if method and (isinstance(node, ast.AsyncFunctionDef) or not is_method(node)):
         raise InputError(
-            f"{name} is a method, whose `self` cannot cross as JSON: evolve a function that it calls with plain values"
+            f"{name} is no plain method of an object: of a class those evolve whose first parameter is `self`, without "
+            "a decorator, and that nothing awaits"
         )
     if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node)):
         raise InputError(f"{name} yields, and what it yields cannot cross one by one: let it return a list")
-    return ast.unparse(asking(node, name, "whet_pieces")) + "\n"
+    asked = asking(node, name, "whet_pieces", method=method)
+    if not method:
+        return ast.unparse(asked) + "\n"
+    node.body = asked.body
+    return ast.unparse(tree) + "\n"
 
 
 def _piece_answer(name: str, result: CallResult) -> dict[str, Json]:

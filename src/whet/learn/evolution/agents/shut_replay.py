@@ -190,9 +190,11 @@ class ShutReplay:
         )
 
     def _asked(self, replay: Replay) -> Callable[..., Any]:
-        async def answer(name: str, args: list[Json], kwargs: dict[str, Json]) -> dict[str, Json]:
+        async def answer(
+            name: str, args: list[Json], kwargs: dict[str, Json], state: dict[str, Json] | None
+        ) -> dict[str, Json]:
             if not name.startswith(_RECORDED):
-                return await self._piece(replay, name, args, kwargs)
+                return await self._piece(replay, name, args, kwargs, state)
             tool = name.removeprefix(_RECORDED)
             try:
                 return {"value": freeze(replay.answer(tool, args[0], "idempotent", self._tools[tool]))}
@@ -204,11 +206,20 @@ class ShutReplay:
         return answer
 
     async def _piece(
-        self, replay: Replay, name: str, args: list[Json], kwargs: dict[str, Json]
+        self,
+        replay: Replay,
+        name: str,
+        args: list[Json],
+        kwargs: dict[str, Json],
+        state: dict[str, Json] | None,
     ) -> dict[str, Json]:
-        """The answer of a function that a proposer wrote, called in the sandbox."""
+        """The answer of a function that a proposer wrote, called in the sandbox.
+
+        Args:
+            state: of the object whose method it is; None for a function.
+        """
         session, through = self._pieces.get(name) or await self._opened(name)
-        result = await session.call([args, kwargs, {}, {}] if through else [args, kwargs, {}])
+        result = await session.call([args, kwargs, {}, *([{}] if through else []), state])
         if through and result.failure is None:
             if "asks" in result.value:
                 replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")

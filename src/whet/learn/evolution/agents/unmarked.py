@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from ....repository.modules import Module, Repository
-from ....repository.syntax import FunctionNode, defines
+from ....repository.syntax import FunctionNode, defines, is_method
 from ....types import Json
 
 MOST = 12
@@ -79,7 +79,7 @@ def changeable(root: Path) -> list[Unmarked]:
 
 
 def functions(root: Path) -> list[Unmarked]:
-    """Every public function of a module that returns something, whether or not it decides anything.
+    """Every public function or method that returns something, whether or not it decides anything.
 
     Raises:
         InputError: `root` is not a folder.
@@ -89,16 +89,25 @@ def functions(root: Path) -> list[Unmarked]:
         module = repository.load(path)
         if module is None or passed_over(path.relative_to(repository.root)):
             continue
-        for node in module.tree.body:
+        for node, name in _definitions(module.tree):
             returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
-            if isinstance(node, FunctionNode) and returns and not node.name.startswith("_"):
-                do = f"run `whet evolve {module.name}:{node.name}`"
+            if returns and not node.name.startswith("_"):
+                do = f"run `whet evolve {module.name}:{name}`"
                 listed.append(
-                    Unmarked(
-                        module.path.as_posix(), node.lineno, node.name, "function", "it returns a value", do
-                    )
+                    Unmarked(module.path.as_posix(), node.lineno, name, "function", "it returns a value", do)
                 )
     return listed
+
+
+def _definitions(tree: ast.Module) -> Iterator[tuple[FunctionNode, str]]:
+    """Functions of a module, and plain methods of its classes, with their qualified names."""
+    for node in tree.body:
+        if isinstance(node, FunctionNode):
+            yield node, node.name
+        elif isinstance(node, ast.ClassDef):
+            for inner in node.body:
+                if isinstance(inner, ast.FunctionDef) and is_method(inner):
+                    yield inner, f"{node.name}.{inner.name}"
 
 
 def _of_module(module: Module) -> Iterator[tuple[int, Unmarked]]:

@@ -109,7 +109,7 @@ def suspects_of(
         # A file that is called what the issue is put down to.
         alike = bool(part.component) and part.component in suspect.name.casefold()
         # What these runs called by its name is nearer than what speaks of it.
-        return told + 100 * (_name(suspect) in called or suspect.name in read) + alike
+        return told + 100 * (_function(suspect) in called or suspect.name in read) + alike
 
     kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
@@ -118,7 +118,7 @@ def suspects_of(
     )
     # The likeliest of each kind before a second one of any: words tell little of which kind of piece it is.
     first = {
-        (each.kind, ":" in each.name, _name(each) in called, each.name if each.name in read else ""): each
+        (each.kind, ":" in each.name, _function(each) in called, each.name if each.name in read else ""): each
         for _, each in reversed(ranked)
     }
     likely = [suspect for _, suspect in ranked if suspect in first.values()]
@@ -197,23 +197,34 @@ def _data_files(root: Path) -> list[Path]:
 def _text(path: Path, line: int) -> str:
     """The lines of a definition, to the first one that begins another."""
     lines = path.read_text(encoding="utf-8").splitlines()[line - 1 :]
+    depth = _indentation(lines[0])
     ends = next(
         (
             n
             for n, text in enumerate(lines[1:], 1)
-            if text and not text[0].isspace() and text[0] not in ")]}\"'"
+            if text.strip() and _indentation(text) <= depth and text.lstrip()[0] not in ")]}\"'"
         ),
         len(lines),
     )
     return "\n".join(lines[:ends])
 
 
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _name(suspect: Suspect) -> str:
     return suspect.name.partition(":")[2] or suspect.name
 
 
+def _function(suspect: Suspect) -> str:
+    """Its name without the class that it is a method of."""
+    return _name(suspect).rpartition(".")[2]
+
+
 def _is(suspect: Suspect, resource: str) -> bool:
-    return resource in (suspect.name, _name(suspect), suspect.name.replace(":", "."), Path(suspect.name).stem)
+    names = (suspect.name, _name(suspect), _function(suspect), suspect.name.replace(":", "."))
+    return resource in (*names, Path(suspect.name).stem)
 
 
 def telling_words(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float]:
