@@ -193,7 +193,11 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
         'ZONES = json.loads(Path("zones.json").read_text())\n'
         'PRICES = Path("prices.csv").read_text()\n'
         'NOTES = json.loads(Path("notes.json").read_text())\n\n\n'
-        "def delivery(town):\n    return ZONES[town]\n\n\n"
+        "import urllib.request\n\n\n"
+        "def spelt(town):\n    return town.title()\n\n\n"
+        "def fetched(town):\n    return urllib.request.urlopen(town).read()\n\n\n"
+        "class Desk:\n"
+        "    def delivery(self, town):\n        return ZONES[spelt(town)] or fetched(town)\n\n\n"
         "def price(article):\n    return PRICES\n\n\n"
         'def plan(question):\n    return ["delivery"] if "delivered to a town" in question else []\n\n\n'
         "def answer(question):\n    return str(plan(question))\n",
@@ -212,8 +216,9 @@ def test_what_the_called_tools_are_and_read_is_suspected_before_what_only_speaks
             suspect.name
             for suspect in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
         ]
-        assert {"desk:delivery", "zones.json", "desk:plan", "notes.json"} <= {*names}
-        assert names.index("desk:delivery") < names.index("desk:plan")
+        assert {"desk:Desk.delivery", "desk:spelt", "zones.json", "desk:plan", "notes.json"} <= {*names}
+        assert "desk:fetched" not in names, "in the sandbox it can do nothing"
+        assert names.index("desk:Desk.delivery") < names.index("desk:spelt") < names.index("desk:plan")
         assert names.index("zones.json") < names.index("notes.json")
         assert names.index("notes.json") < names.index("prices.csv")
 

@@ -211,6 +211,11 @@ def asking(node: FunctionNode, name: str, module: str, *, method: bool = False) 
     return ast.fix_missing_locations(new)
 
 
+def reaches_out(tree: ast.Module, node: FunctionNode) -> bool:
+    """True for a function or method of a module that uses what reaches outside in its own lines."""
+    return bool(_outside_names(tree) & _used(node) or _imports(node))
+
+
 def _reaching(tree: ast.Module, keep: Collection[str]) -> list[FunctionNode]:
     """Functions of a module that use what reaches outside, by an import or by a name that was made with one."""
     outside = _outside_names(tree)

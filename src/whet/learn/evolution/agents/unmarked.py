@@ -89,7 +89,7 @@ def functions(root: Path) -> list[Unmarked]:
         module = repository.load(path)
         if module is None or passed_over(path.relative_to(repository.root)):
             continue
-        for node, name in _definitions(module.tree):
+        for node, name in definitions(module.tree):
             returns = any(isinstance(part, ast.Return) and part.value is not None for part in ast.walk(node))
             if returns and not node.name.startswith("_"):
                 do = f"run `whet evolve {module.name}:{name}`"
@@ -99,7 +99,7 @@ def functions(root: Path) -> list[Unmarked]:
     return listed
 
 
-def _definitions(tree: ast.Module) -> Iterator[tuple[FunctionNode, str]]:
+def definitions(tree: ast.Module) -> Iterator[tuple[FunctionNode, str]]:
     """Functions of a module, and plain methods of its classes, with their qualified names."""
     for node in tree.body:
         if isinstance(node, FunctionNode):

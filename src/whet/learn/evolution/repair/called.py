@@ -39,6 +39,19 @@ def functions_behind(modules: Sequence[Module], tools: Collection[str]) -> set[s
     return found - {""}
 
 
+def called_by(modules: Sequence[Module], names: Collection[str]) -> set[str]:
+    """Names of the other functions of these modules that the functions of these names call."""
+    nodes = [node for module in modules for node in ast.walk(module.tree) if isinstance(node, FunctionNode)]
+    called = {
+        last_name(inner.func)
+        for node in nodes
+        if node.name in names
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Call)
+    }
+    return called & {node.name for node in nodes} - {*names}
+
+
 def _plain(name: str) -> frozenset[str]:
     """The words of a name that say what it is about."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()

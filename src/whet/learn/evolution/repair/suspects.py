@@ -21,8 +21,9 @@ from ....repository.prompt_files import file_prompts
 from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import DATA_FILES
-from ..agents.unmarked import changeable, functions, is_prompt, passed_over
-from .called import functions_behind, read_by
+from ..agents.lending import reaches_out
+from ..agents.unmarked import changeable, definitions, functions, is_prompt, passed_over
+from .called import called_by, functions_behind, read_by
 
 MOST_PIECES = 8
 """Pieces that may be at fault and are tried: one of each kind, and what the tools that were called are and read."""
@@ -96,12 +97,22 @@ def suspects_of(
     repository = Repository(root.resolve())
     modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
     pieces = dict([*_pieces(root), *_file_prompts(repository, modules)])
-    known = [(each, text) for each, text in pieces.items() if each.name != entry and _name(each) != "main"]
+    # What asks a service in its own lines can do nothing in the sandbox.
+    left_out = {entry} | {
+        f"{_dotted(module.path)}:{name}"
+        for module in modules
+        for node, name in definitions(module.tree)
+        if reaches_out(module.tree, node)
+    }
+    known = [
+        (each, text) for each, text in pieces.items() if each.name not in left_out and _name(each) != "main"
+    ]
     named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
     fits = FITTING.get(part.component, tuple(PieceKind))
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
     tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
     called = functions_behind(modules, tools)
+    helpers = called_by(modules, called)
     read = read_by(modules, called, [path.relative_to(root).as_posix() for path in _data_files(root)])
 
     def speaks(suspect: Suspect, text: str) -> float:
@@ -109,7 +120,8 @@ def suspects_of(
         # A file that is called what the issue is put down to.
         alike = bool(part.component) and part.component in suspect.name.casefold()
         # What these runs called by its name is nearer than what speaks of it.
-        return told + 100 * (_function(suspect) in called or suspect.name in read) + alike
+        near = 100 * (_function(suspect) in called or suspect.name in read)
+        return told + near + 50 * (_function(suspect) in helpers) + alike
 
     kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
@@ -153,8 +165,7 @@ PARTS = {
 def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
     """Every piece of the source that could change, with its text."""
     for piece in [*changeable(root), *functions(root)]:
-        module = ".".join(Path(piece.path).with_suffix("").parts).removeprefix("src.")
-        name = f"{module}:{piece.name}"
+        name = f"{_dotted(Path(piece.path))}:{piece.name}"
         learner = {"prompt": PieceKind.PROMPT, "function": PieceKind.CODE}.get(piece.kind)
         if learner is None:
             learner = PieceKind.KNOB if piece.why.startswith("a number") else PieceKind.TABLE
@@ -211,6 +222,11 @@ def _text(path: Path, line: int) -> str:
 
 def _indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def _dotted(path: Path) -> str:
+    """A Python file as a module."""
+    return ".".join(path.with_suffix("").parts).removeprefix("src.")
 
 
 def _name(suspect: Suspect) -> str:
