@@ -208,10 +208,10 @@ METHODS = (
     DESK.partition("def stock")[0]
     + """class Desk:
     def __init__(self):
-        self.seen, self.client = {"asked": 0}, object()
+        self.seen, self.client, self.url = {"asked": 0}, object(), "mine"
 
     def stock(self, article, *, unit="pieces"):
-        self.seen["asked"] += 1
+        self.seen["asked"] += len(self.url) - 3
         return "yes" if fetch("stock", article)[unit] == 0 else "no"
 
     def counted(self):
@@ -224,28 +224,29 @@ TOOLS = {name: getattr(Desk, name) for name in ("stock", "counted")}
 def answer(question):
     desk = Desk()
     told = TOOLS["stock"](desk, question)
-    return [told, desk.counted(), sorted(vars(desk)), desk.seen]
+    return [told, desk.counted(), sorted(vars(desk)), desk.seen, desk.url]
 """
 )
 STOCK_METHOD = """class Desk:
     def stock(self, article, *, unit="pieces"):
         self.seen["asked"] += 10
-        self.last = article
+        self.last, self.url = article, "http://elsewhere"
         return "yes" if fetch("stock", article)[unit] > 0 else "no"
 """
 
 
 def test_a_method_evolves_and_what_it_changes_of_its_object_stays(tmp_path: Path, shop: list[str]) -> None:
     (rake, spade) = answers(tmp_path, STOCK_METHOD, "rake", "spade", source=METHODS, piece="desk:Desk.stock")
-    assert rake.value == ["yes", 10, ["client", "last", "seen"], {"asked": 10}]
+    # What the method never spoke of, or what says where something is reached, is nobody's to set.
+    assert rake.value == ["yes", 10, ["client", "seen", "url"], {"asked": 10}, "mine"]
     assert spade.value[0] == "no"
     counted = "class Desk:\n    def counted(self):\n        return -self.seen.pop('asked')\n"
     (hose,) = answers(tmp_path, counted, "hose", source=METHODS, piece="desk:Desk.counted")
-    assert hose.value == ["no", -1, ["client", "seen"], {}]
+    assert hose.value == ["no", -1, ["client", "seen", "url"], {}, "mine"]
 
 
 def test_a_method_that_needs_what_cannot_cross_fails_and_says_so(tmp_path: Path, shop: list[str]) -> None:
-    text = STOCK_METHOD.replace("self.last = article", "self.last = str(self.client)")
+    text = STOCK_METHOD.replace("self.last, self.url = article", "self.last, self.url = str(self.client)")
     (result,) = answers(tmp_path, text, "rake", source=METHODS, piece="desk:Desk.stock")
     assert result.failure is not None
     assert "client" in result.failure.message

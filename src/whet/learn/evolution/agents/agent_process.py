@@ -45,13 +45,11 @@ class Channel:
     def ask_method(self, name: str, itself: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer of a method that evolves.
 
-        What of the object has a form in JSON crosses with its arguments, and comes back as the method left it; its
-        other attributes are missing inside.
+        What of the object has a form in JSON crosses with its arguments, and what the method may have changed of it
+        comes back; its other attributes are missing inside.
         """
         state = {key: value for key, value in vars(itself).items() if crosses(value)}
         answered = self.ask(name, args, kwargs, state)
-        for key in state.keys() - answered["state"].keys():
-            delattr(itself, key)
         vars(itself).update(answered["state"])
         return answered["value"]
 

@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....python_text import module_of
-from ....repository.syntax import FunctionNode, defines, last_name, literal, parameters, root_name
+from ....repository.syntax import FunctionNode, defines, definition, last_name, literal, parameters, root_name
 from ....types import Json, canonical
 
 RUNNER = "whet_lent"
@@ -141,6 +141,23 @@ class Loan:
     """`module:function` → helper; empty where the function needs nothing that reaches outside."""
     through: bool = False
     """Its calls go through RUNNER, with the answers so far behind the rest: it has helpers, or has to be awaited."""
+    attributes: Collection[str] = ()
+    """Of a method: what of its object it may change, which the method as it came speaks of and which leads nowhere."""
+
+    def taken_back(self, answer: dict[str, Json], state: Json) -> dict[str, Json]:
+        """The answer of a method with what it may have changed of its object; that of a function as it is.
+
+        Args:
+            state: of the object before; None for a function.
+        """
+        if state is None or "value" not in answer:
+            return answer
+        given = answer["value"]
+        # A proposer's process may send anything.
+        if not isinstance(given, dict) or not isinstance(given.get("state"), dict) or "value" not in given:
+            return {"raised": "RuntimeError", "message": "the method's process gave no answer"}
+        changed = {name: value for name, value in given["state"].items() if name in self.attributes}
+        return {"value": {"value": given["value"], "state": changed}}
 
 
 def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, ast.Module]) -> Loan:
@@ -186,7 +203,17 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
     through = awaited or bool(helpers)
     if through:
         changed[f"{RUNNER}.py"] = _RUNNER_TEXT
-    return Loan(changed, helpers, through)
+    return Loan(changed, helpers, through, _attributes(sources.get(module), qualname))
+
+
+def _attributes(tree: ast.Module | None, qualname: str) -> set[str]:
+    """Names of `self` that a method speaks of, without those by which something is reached."""
+    if tree is None or "." not in qualname:
+        return set()
+    node, _ = definition(tree, qualname)
+    named = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute))
+    names = {each.attr for each in named if isinstance(each.value, ast.Name) and each.value.id == "self"}
+    return {name for name in names if not _LEADS.search(name)}
 
 
 def asking(node: FunctionNode, name: str, module: str, *, method: bool = False) -> FunctionNode:

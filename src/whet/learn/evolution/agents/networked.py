@@ -255,7 +255,7 @@ class Caller:
         """
         session, loan = self._pieces.get(name) or await self._opened(name)
         if not loan.through:
-            return _piece_answer(name, await session.call([args, kwargs, {}, state]))
+            return loan.taken_back(_piece_answer(name, await session.call([args, kwargs, {}, state])), state)
         known: dict[str, str] = {}
         while True:
             result = await session.call([args, kwargs, {}, known, state])
@@ -264,7 +264,7 @@ class Caller:
                 answer = (
                     result if result.failure is not None else replace(result, value=result.value["value"])
                 )
-                return _piece_answer(name, answer)
+                return loan.taken_back(_piece_answer(name, answer), state)
             if len(known) == MOST_ASKED:
                 return {
                     "raised": "RuntimeError",

@@ -39,7 +39,7 @@ from ...datasets.recorded import asked_by, instruction_arguments
 from .agent import DATA_FILES, RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
 from .lending import RUNNER as LENDING
-from .lending import lent
+from .lending import Loan, lent
 from .networked import placed
 
 _RECORDED = "recorded:"
@@ -126,7 +126,7 @@ class ShutReplay:
         # One for each: its session holds it until the end, and a further one would wait for ever.
         self._pool = Pool(workers=max(1, len(self._agent.pieces)))
         self._stack = AsyncExitStack()
-        self._pieces: dict[str, tuple[ProgramSession, bool]] = {}
+        self._pieces: dict[str, tuple[ProgramSession, Loan]] = {}
         self._place = tempfile.TemporaryDirectory(prefix="whet-shadow-")
         self._process: AgentProcess | None = None
 
@@ -218,26 +218,26 @@ class ShutReplay:
         Args:
             state: of the object whose method it is; None for a function.
         """
-        session, through = self._pieces.get(name) or await self._opened(name)
-        result = await session.call([args, kwargs, {}, *([{}] if through else []), state])
-        if through and result.failure is None:
+        session, loan = self._pieces.get(name) or await self._opened(name)
+        result = await session.call([args, kwargs, {}, *([{}] if loan.through else []), state])
+        if loan.through and result.failure is None:
             if "asks" in result.value:
                 replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")
                 return {"raised": "RuntimeError", "message": f"{name} asks {result.value['asks']:.80}"}
-            return {"value": result.value["value"]}
+            return loan.taken_back({"value": result.value["value"]}, state)
         if result.failure is None:
-            return {"value": result.value}
+            return loan.taken_back({"value": result.value}, state)
         if result.failure.type in _UNREACHABLE:
             replay.counts.diverged.append(f"{name} asks a service, which a shadow cannot")
         return {"raised": result.failure.type, "message": f"{name}: {result.failure.message}"}
 
-    async def _opened(self, name: str) -> tuple[ProgramSession, bool]:
-        """A function in the sandbox, and whether its calls go through the runner of what is lent."""
+    async def _opened(self, name: str) -> tuple[ProgramSession, Loan]:
+        """A function in the sandbox, and what it is lent."""
         target = self._agent.target(name, [])
         loan = lent(target.build(self._agent.start), target.entry, self._agent.trees)
         files = staged(loan.files, target.entry)
         opened = self._pool.open(files, f"{LENDING if loan.through else RUNNER}:call")
-        self._pieces[name] = await self._stack.enter_async_context(opened), loan.through
+        self._pieces[name] = await self._stack.enter_async_context(opened), loan
         return self._pieces[name]
 
     def _started(self) -> AgentProcess:
