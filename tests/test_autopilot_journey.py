@@ -377,7 +377,7 @@ def test_what_is_only_suspicious_of_a_score_is_tried_on_people_and_cleared_by_th
     while (stage := shop.stage()) != "to try":
         assert stage in ("None", "found", "diagnosed", "proposed"), [row.sentence for row in read(shop.store)]
         _steps(shop, clock, most=1)
-    work = shop.store.state("autopilot/work/issue-warranty")
+    work = shop.pilot(clock=clock).journal.work("issue-warranty")
     (finding,) = open_findings(shop.store.database, work["bundle"])
     assert finding.kind == "format"
     assert "euros" in finding.sentence

@@ -75,7 +75,7 @@ class RecordedTraffic:
         """Id → run, in the order of recording."""
         newest, notes = self._store.newest(), self._store.count("feedback")
         if notes != self._notes:  # it may be about any of them
-            self._runs, self._newest = {}, max(0, newest - NEWEST)
+            self._runs, self._newest, self._stood = {}, max(0, newest - NEWEST), None
         if newest > self._newest:
             runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
             fresh = {run.id: _lean(run) for run in runs if is_traffic(run)}

@@ -53,7 +53,7 @@ def entry_of(found: Scan, path: Path, root: Path, module: str, runs: Sequence[Tr
     if not own:
         raise InputError(
             f"{path} has no function that takes an input and runs the agent, as far as its text shows: name it with "
-            "--entry module:function"
+            f"--entry module:function; a function that runs none is improved by a table: name it, as {module}:FUNCTION"
         )
     return f"{module}:{own[0].name}"
 

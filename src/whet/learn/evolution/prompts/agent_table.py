@@ -45,13 +45,7 @@ def plan_agent_table(
     with Store(settings.store) as store:
         runs = list(store.trajectories())
         released = LivePrompts.of(store)
-    try:
-        found = located(path, settings, runs, released)
-    except InputError as error:
-        module = ".".join(path.with_suffix("").parts)
-        raise InputError(
-            f"{error}. Of a function that runs no agent, name it, as {module}:FUNCTION"
-        ) from error
+    found = located(path, settings, runs, released)
     entry = found.agent.entry
     assert entry is not None
     intake = read_examples(
