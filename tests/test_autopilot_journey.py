@@ -211,8 +211,8 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     ] == []
 
 
-def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_taken_back(shop: Shop) -> None:
-    clock = Clock()
+def _repaired(shop: Shop, clock: Clock) -> str:
+    """Have a repair shipped; the agent's file with it."""
     clock.now = time.time()  # as the release log has it
     shop.ask(72, at=clock.now - 1_000)
     _steps(shop, clock)
@@ -220,21 +220,43 @@ def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_t
     clock.now += 100
     _steps(shop, clock)
     assert shop.stage() == "shipped"
-    code = shop.folder / "desk.py"
     merged = str(shop.store.history()[0].bundle["desk.UNITS"].content)
-    repaired = AGENT.replace('UNITS = {"warranty": "months", "age": "years"}', merged)
-    # Of another length, so that it is compiled anew.
-    for text, asked in ((repaired, 40), (f"{AGENT}# Tidied up.\n", 24)):
-        code.write_text(text, encoding="utf-8")
+    return AGENT.replace('UNITS = {"warranty": "months", "age": "years"}', merged)
+
+
+def _served(shop: Shop, clock: Clock, *texts: str) -> None:
+    """Have people ask each of these agents, and issues looked for."""
+    for text, asked in zip(texts, (40, 24), strict=True):
+        # Each of another length, so that it is compiled anew.
+        (shop.folder / "desk.py").write_text(text, encoding="utf-8")
         shop.ask(asked, at=clock.now)
         clock.now += 100
         # Whoever looks for issues finds the one that stands.
         _steps(shop, clock, most=1)
+
+
+def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_taken_back(shop: Shop) -> None:
+    clock = Clock()
+    repaired = _repaired(shop, clock)
+    _served(shop, clock, repaired, f"{AGENT}# Tidied up.\n")
     issue = "issue-warranty"
     assert IssueStatus.REOPENED in [move.status for move in shop.store.issues.history(issue)]
     (back,) = [row for row in read(shop.store) if row.step == "take back"]
     assert "disliked in its own part of the traffic" in back.sentence
     assert not shop.store.live()
+
+
+def test_a_repair_stays_where_another_fault_of_the_same_questions_begins(shop: Shop) -> None:
+    clock = Clock()
+    repaired = _repaired(shop, clock)
+    # What the repair changed is asked for no more: without it all answers would be the same.
+    _served(shop, clock, repaired, repaired.replace('"warranty" in question', '"guarantee" in question'))
+    assert IssueStatus.REOPENED in [move.status for move in shop.store.issues.history("issue-warranty")]
+    (stays,) = [row for row in read(shop.store) if "stays live" in row.sentence]
+    assert "16 of 16 answers that people dislike there are the same without it" in stays.sentence
+    assert not [row for row in read(shop.store) if row.step == "take back"]
+    assert shop.stage() == "shipped"
+    assert shop.store.live()
 
 
 def test_a_repair_that_nobody_has_merged_yet_is_not_judged_by_what_is_said_meanwhile(shop: Shop) -> None:

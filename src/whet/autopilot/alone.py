@@ -1,4 +1,6 @@
-"""What one repair of a trial does by itself: answers that people liked there, given again without it.
+"""What one repair does by itself: answers given again without it.
+
+Of a trial, before it ships; and of what is live, before it is taken back.
 
 People's thumbs compare everything that was on trial with everything that is live.  Where another repair of the trial
 mends the same questions, one that does nothing is proven with it (a confounder).  So before a repair ships, some
@@ -13,7 +15,8 @@ in the sandbox, each answer is kept, and each call is counted before it is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,8 @@ _FEWEST = 8
 """Questions that both sides answered, below which nothing is said."""
 _MOSTLY = 0.5
 """Share of the effect that people proved which has to be its own doing."""
+_HARDLY = 0.75
+"""Share of disliked answers that are the same without a repair, from which on it is not what is wrong with them."""
 _WORDS = 4
 """Words of two answers that stand in one of them alone, from which on the same facts are worded otherwise."""
 _SECONDS = 120.0
@@ -90,6 +95,24 @@ class OwnShare:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How many of the answers that people dislike where a repair is live would be the same without it."""
+
+    asked: int
+    """Questions that were answered on both sides."""
+    same: int
+
+    def __bool__(self) -> bool:
+        """True if taking the repair back would hardly change them, so that something else is wrong with them."""
+        return self.asked >= _FEWEST and self.same >= _HARDLY * self.asked
+
+    @property
+    def sentence(self) -> str:
+        """The counts in words."""
+        return f"{self.same} of {self.asked} answers that people dislike there are the same without it"
+
+
 @dataclass
 class LeaveOneOut:
     """The agent as it is live, as a trial serves it, and with some of the trial's repairs."""
@@ -100,10 +123,10 @@ class LeaveOneOut:
     shipped: Sequence[Mapping[str, Any]]
     """Work on repairs that are live."""
     tried: Mapping[str, Mapping[str, Any]]
-    """Id of an issue → work on its repair, of all that a trial tries and that are not decided against."""
-    served: Bundle
+    """Id of an issue → work on its repair: all that a trial tries and that stand, or one that is live."""
+    served: Bundle = field(default_factory=Bundle)
     """All that the trial serves, also what was decided against since."""
-    places: Sequence[Sequence[str]]
+    places: Sequence[Sequence[str]] = ()
     """Of what it serves: resource, path, qualified name, and how the piece is marked."""
     _agent: RepositoryAgent = field(init=False)
     _target: CallTarget = field(init=False)
@@ -140,6 +163,57 @@ class LeaveOneOut:
                 texts[piece.part] = str(self.served[resource].content)
         return Program(texts, self._agent.start.main)
 
+    def _taken_out(self) -> Program | None:
+        """The pieces with what is live but for what is tried, merged or not; None where it cannot be taken out."""
+        store = self.workshop.store
+        source = AgentSource.live(store, self.root, self.shipped)
+        if not all(source.drop(store, work) or source.lacks(store, work) for work in self.tried.values()):
+            return None
+        texts = {piece.part: source.piece(piece.mark) for piece in self._agent.pieces}
+        return Program(texts, self._agent.start.main)
+
+    @contextmanager
+    def _network(self) -> Iterator[Networked]:
+        bench = self.workshop
+        # A process of the sandbox for each piece of code that an agent has in it, and all of them at once.
+        pool = Pool(workers=1 + sum(piece.code for piece in self._agent.pieces))
+        try:
+            yield Networked(
+                self._agent,
+                pool,
+                seconds=_SECONDS,
+                without=[bench.settings.output],
+                meter=bench.night.meter,
+                log=Log(bench.store, f"answers/{self._agent.source}"),
+                as_came=True,
+            )
+        finally:
+            pool.close()
+
+    def _asked(self, questions: Sequence[Trajectory]) -> dict[str, Json]:
+        """Digest of an input → input, of the first questions."""
+        inputs = {digest(each): each for each in map(self._input, questions)}
+        return dict(list(inputs.items())[:QUESTIONS])
+
+    async def idle_on(self, questions: Sequence[Trajectory]) -> Idle:
+        """Ask the questions with what is tried, which is live, and without it.
+
+        Args:
+            questions: recorded runs whose answers people disliked.
+
+        Raises:
+            BudgetExceeded: the night's calls are used up.
+        """
+        without = self._taken_out()
+        if without is None:
+            return Idle(0, 0)
+        asked = self._asked(questions)
+        with self._network() as network:
+            before = await self._answers(network, without, asked)
+            both = {key: each for key, each in asked.items() if key in before}
+            now = await self._answers(network, self._program(self.tried), both)
+        return Idle(len(now), sum(_plain(before[key]) == _plain(answer) for key, answer in now.items()))
+
     async def share_of(self, issues: Collection[str], questions: Sequence[Trajectory]) -> OwnShare:
         """Ask the questions with the repairs of these issues and without them.
 
@@ -149,21 +223,8 @@ class LeaveOneOut:
         Raises:
             BudgetExceeded: the night's calls are used up.
         """
-        bench = self.workshop
         rest = [id for id in self.tried if id not in issues]
-        # A process of the sandbox for each piece of code that an agent has in it, and all of them at once.
-        pool = Pool(workers=1 + sum(piece.code for piece in self._agent.pieces))
-        network = Networked(
-            self._agent,
-            pool,
-            seconds=_SECONDS,
-            without=[bench.settings.output],
-            meter=bench.night.meter,
-            log=Log(bench.store, f"answers/{self._agent.source}"),
-            as_came=True,
-        )
-        inputs = {digest(each): each for each in map(self._input, questions)}
-        asked = dict(list(inputs.items())[:QUESTIONS])
+        asked = self._asked(questions)
         # A prompt words all answers anew, and which of the new words mend something no text tells.
         worded = any(self.tried[id]["learner"] == PieceKind.PROMPT for id in rest)
         sides = {
@@ -172,7 +233,7 @@ class LeaveOneOut:
             "served": self._as_served(),
         }
         answers: dict[str, dict[str, str]] = {}
-        try:
+        with self._network() as network:
             for side, program in sides.items():
                 # One side after the other, a process each; what one could not answer nobody else is asked.
                 answers[side] = await self._answers(network, program, asked)
@@ -185,8 +246,6 @@ class LeaveOneOut:
             # Where it is only worded otherwise, who else changes it has to be known.
             reworded = {key: asked[key] for key in stand if key not in others}
             live = await self._answers(network, self._program(()), reworded)
-        finally:
-            pool.close()
         alike = [key for key in live if _alike(without[key], live[key], worded=worded)]
         return OwnShare(len(asked), len(changed), len(others) + len(alike))
 

@@ -22,6 +22,7 @@ from ..models.base import Model
 from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
+from .alone import LeaveOneOut
 from .asking import answer_of, ask, settled
 from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
@@ -48,6 +49,7 @@ _FRESH = 1.25
 """Times as many runs as when an issue was last tried, before it is tried again."""
 _MOST_UNSEEN = 5_000
 """Runs and thumbs since issues were last looked for: in a large record a new fault would go on for days."""
+_ELSE = "what came back of the issue is something else"
 _WATCHED = 1.05
 """Times as many runs and thumbs as when live repairs were last looked at."""
 
@@ -432,7 +434,10 @@ class Autopilot:
             if not work.get("serves"):
                 why = "its repair serves nobody yet: no run names it, and the source is to be merged"
             elif live is not None and live.lasts:
-                why = f"its repair stays live: {live.lasts}; what came back of the issue is something else"
+                why = f"its repair stays live: {live.lasts}; {_ELSE}"
+            elif idle := await self._idle(issue, work):
+                why = f"its repair stays live: {idle}; {_ELSE}"
+                work = {**work, "serves": self.night.now}  # what was said until now is explained
             if why:
                 back.remove(issue)
                 self._row("look", Stepped(why, work), issue.id)
@@ -442,6 +447,19 @@ class Autopilot:
         names = "; ".join(issue.name for issue in new[:5])
         self._write("find", f"{len(new)} new issues, {len(back)} came back" + (f": {names}" if names else ""))
         self._note("find", runs)
+
+    async def _idle(self, issue: AgentIssue, work: dict[str, Any]) -> str:
+        """What shows that a live repair is not what people dislike now; "" if nothing does.
+
+        Another fault of the same questions, that began since, brings their thumbs down as a relapse would.
+        """
+        bench = self._workshop
+        rest = LeaveOneOut(bench, self._trials.root, bench.shipped(but=issue.id), {issue.id: work})
+        try:
+            idle = await rest.idle_on(bench.disliked_since_live(work))
+        except BudgetExceeded:
+            return ""
+        return idle.sentence if idle else ""
 
     def _note_serving(self) -> None:
         """Note since when live repairs serve people: what was said before that says nothing about them.

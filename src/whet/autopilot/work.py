@@ -214,16 +214,24 @@ class Workshop:
         # Of the trial, and not counted again: the runs of then may have left what is read.
         if not work.get("serves") or "effect" not in work or "before" not in work:
             return None
-        log = self.store.release_log()
-        part, tried = self.part_of(work), self._tried(log)
+        liked = [liked for run in self._served_by(work) if (liked := liked_of(run)) is not None]
+        return LiveRepair(work["before"], work["effect"], liked)
+
+    def disliked_since_live(self, work: dict[str, Any]) -> list[Trajectory]:
+        """Runs of a live repair's part of the traffic whose answers people dislike, the newest first."""
+        if not work.get("serves"):
+            return []
+        return [run for run in reversed(self._served_by(work)) if liked_of(run) is False]
+
+    def _served_by(self, work: dict[str, Any]) -> list[Trajectory]:
+        """Runs of a live repair's part since it serves them, the oldest first."""
+        part, tried = self.part_of(work), self._tried(self.store.release_log())
         since = part.runs(
             run
             for run in self.runs(self.night.now)
             if run.started >= work["serves"] and tried.isdisjoint(run.versions.values())
         )
-        since.sort(key=lambda run: run.started)
-        liked = [liked for run in since if (liked := liked_of(run)) is not None]
-        return LiveRepair(work["before"], work["effect"], liked)
+        return sorted(since, key=lambda run: run.started)
 
     def _tried(self, log: Sequence[Release]) -> set[str]:
         """Ids of Versions that were on trial and never live."""
