@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,15 @@ GIVEN = {"authorization": "Bearer t"}
 
 
 @contextmanager
-def serving(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """`whet serve` on a free port: the process, its URL, and what it printed before it was ready."""
-    command = [sys.executable, "-m", "whet", "serve", "--store", str(path), "--port", "0", *options]
+def serving(
+    path: Path, *options: str, before: tuple[str, ...] = ()
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """`whet serve` on a free port: the process, its URL, and what it printed before it was ready.
+
+    Args:
+        before: words of a command that starts it.
+    """
+    command = [*before, sys.executable, "-m", "whet", "serve", "--store", str(path), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     try:
@@ -96,6 +103,23 @@ def test_another_process_records_while_it_serves_and_a_port_in_use_is_an_error(t
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+def test_clients_that_only_hold_connections_keep_nobody_out(tmp_path: Path) -> None:
+    with serving(tmp_path / "runs.db", before=("bash", "-c", 'ulimit -n 192 && exec "$@"', "bash")) as served:
+        url = served[1]
+        host = (url.partition("//")[2].partition(":")[0], int(url.rpartition(":")[2]))
+        with ExitStack() as held, httpx2.Client() as http:
+            for number in range(300):
+                silent = held.enter_context(socket.create_connection(host, timeout=10))
+                if number % 2:
+                    silent.sendall(b"GET /healthz HTTP/1.1\r\nhost: ")
+            # It comes behind them, and then all others come once more.
+            assert http.get(f"{url}/healthz").status_code == 200
+            for _ in range(50):
+                held.enter_context(socket.create_connection(host, timeout=10))
+                assert http.get(f"{url}/healthz").status_code == 200
+        assert served[0].poll() is None
+
+
 def test_it_starts_in_little_memory(tmp_path: Path) -> None:
     with serving(tmp_path / "runs.db", "--token", "t") as (process, url, _):
         assert httpx2.get(f"{url}/healthz").status_code == 200

@@ -28,7 +28,7 @@ from ..record.store.redaction.redact import Redactor
 from .approvals import Approvals
 from .auth import Access, RequestLimits
 from .autopilot import AutopilotPart
-from .connections import BACKLOG, Connections
+from .connections import BACKLOG, Connections, descriptors
 from .durable import Backlog
 from .feedback import FeedbackPart
 from .gateway import Gateway, Upstream
@@ -414,7 +414,7 @@ def run(server: Server, stopped: threading.Event, ready: Callable[[str], None]) 
             cut = await server.stop()
         return cut
 
-    with _tuned(), asyncio.Runner(loop_factory=event_loop) as runner:
+    with descriptors(), _tuned(), asyncio.Runner(loop_factory=event_loop) as runner:
         return runner.run(main())
 
 
