@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from ..judge.drift import is_traffic
@@ -38,6 +39,10 @@ _MOST_SHARED = 0.5
 """Share of an issue's questions that may belong to another one's part."""
 _FEWEST_ASKED = 500
 """Recorded questions from which an issue's are told."""
+_MOST_KEPT = NEWEST + NEWEST // 10
+"""Runs that are kept; then the newest alone."""
+_TOGETHER = 200
+"""Runs that are read again together, as something was said of them."""
 _MOST_PARTS = 100
 """Parts of the traffic that are remembered."""
 _MOST_IDEAS = 8
@@ -57,13 +62,15 @@ class Stepped:
 class RecordedTraffic:
     """The recorded runs that somebody asked for, those that `whet issues` looks at; a rollout is nobody's request.
 
-    What was read is kept, for decoding the record costs more than most steps, and each search adds to it.  Of the steps
-    nothing is kept that was said: the messages of a run are nine tenths of what it takes.
+    What was read is kept, for decoding the record costs more than most steps, and each search adds to it; where people
+    have said something since, that run alone is read again.  Of the steps nothing is kept that was said: the messages
+    of a run are nine tenths of what it takes.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._newest, self._notes = 0, -1
+        self._newest, self._spoken, self._counts = 0, 0, (0, 0)
+        """Numbers of the last run and of the last feedback that were read, and how many there were up to them."""
         self._runs: dict[str, Trajectory] = {}
         self._latest = 0.0
         """When the last of it began or was said."""
@@ -73,19 +80,34 @@ class RecordedTraffic:
 
     def read(self) -> Mapping[str, Trajectory]:
         """Id → run, in the order of recording."""
-        newest, notes = self._store.newest(), self._store.count("feedback")
-        if notes != self._notes:  # it may be about any of them
-            self._runs, self._newest, self._stood = {}, max(0, newest - NEWEST), None
-        if newest > self._newest:
-            runs = self._store.trajectories(served=True, after=self._newest, upto=newest)
-            fresh = {run.id: _lean(run) for run in runs if is_traffic(run)}
-            if fresh:
-                self._runs |= fresh
-                self._stood = None
-                said = (note.at for run in fresh.values() for note in run.feedback)
-                self._latest = max(self._latest, *(run.started for run in fresh.values()), *said)
-        self._newest, self._notes = newest, notes
+        newest, rows = self._store.newest(), self._store.database.rows
+        query = "SELECT (SELECT count(*) FROM trajectories WHERE seq <= ?), (SELECT count(*) FROM feedback WHERE seq <= ?)"
+        if rows(query, [self._newest, self._spoken])[0] != self._counts:  # somebody was erased
+            self._runs, self._newest, self._spoken, self._stood = {}, 0, 0, None
+        fresh = rows("SELECT seq, run FROM feedback WHERE seq > ? ORDER BY seq", [self._spoken])
+        spoken_of = [*dict.fromkeys(run for _, run in fresh if run)] if self._runs else []
+        for begin in range(0, len(spoken_of), _TOGETHER):
+            ids = spoken_of[begin : begin + _TOGETHER]
+            again = self._store.trajectories(served=True, ids=ids, upto=self._newest)
+            self._keep(run for run in again if run.id in self._runs)
+        after = self._newest or max(0, newest - NEWEST)
+        if newest > after:
+            self._keep(self._store.trajectories(served=True, after=after, upto=newest))
+        if newest > self._newest or fresh:
+            self._newest, self._spoken = newest, fresh[-1][0] if fresh else self._spoken
+            self._counts = rows(query, [self._newest, self._spoken])[0]
         return self._runs
+
+    def _keep(self, runs: Iterable[Trajectory]) -> None:
+        """Keep runs as they are now: new ones, and those of which something was said."""
+        fresh = {run.id: _lean(run) for run in runs if is_traffic(run)}
+        if fresh:
+            self._runs |= fresh
+            if len(self._runs) > _MOST_KEPT:
+                self._runs = dict(islice(self._runs.items(), len(self._runs) - NEWEST, None))
+            self._stood = None
+            said = (note.at for run in fresh.values() for note in run.feedback)
+            self._latest = max(self._latest, *(run.started for run in fresh.values()), *said)
 
     def latest(self, at: float) -> float:
         """The time up to which the record is the same at a time: that, or when its last run began or was spoken of."""
