@@ -81,8 +81,7 @@ class RecordedTraffic:
     def read(self) -> Mapping[str, Trajectory]:
         """Id → run, in the order of recording."""
         newest, rows = self._store.newest(), self._store.database.rows
-        query = "SELECT (SELECT count(*) FROM trajectories WHERE seq <= ?), (SELECT count(*) FROM feedback WHERE seq <= ?)"
-        if rows(query, [self._newest, self._spoken])[0] != self._counts:  # somebody was erased
+        if self._counted() != self._counts:  # somebody was erased
             self._runs, self._newest, self._spoken, self._stood = {}, 0, 0, None
         fresh = rows("SELECT seq, run FROM feedback WHERE seq > ? ORDER BY seq", [self._spoken])
         spoken_of = [*dict.fromkeys(run for _, run in fresh if run)] if self._runs else []
@@ -95,8 +94,16 @@ class RecordedTraffic:
             self._keep(self._store.trajectories(served=True, after=after, upto=newest))
         if newest > self._newest or fresh:
             self._newest, self._spoken = newest, fresh[-1][0] if fresh else self._spoken
-            self._counts = rows(query, [self._newest, self._spoken])[0]
+            self._counts = self._counted()
         return self._runs
+
+    def _counted(self) -> tuple[int, int]:
+        """Runs and feedback in the record as far as it was read."""
+        query = "SELECT count(*) FROM {} WHERE seq <= ?"
+        rows = self._store.database.rows
+        ((runs,),) = rows(query.format("trajectories"), [self._newest])
+        ((notes,),) = rows(query.format("feedback"), [self._spoken])
+        return runs, notes
 
     def _keep(self, runs: Iterable[Trajectory]) -> None:
         """Keep runs as they are now: new ones, and those of which something was said."""
