@@ -99,7 +99,8 @@ class RecordedTraffic:
 
     def _counted(self) -> tuple[int, int]:
         """Runs and feedback in the record as far as it was read."""
-        query = "SELECT count(*) FROM {} WHERE seq <= ?"
+        # Those beyond it are few: up to it, each row would be read with its body.
+        query = "SELECT (SELECT count(*) FROM {0}) - (SELECT count(*) FROM {0} WHERE seq > ?)"
         rows = self._store.database.rows
         ((runs,),) = rows(query.format("trajectories"), [self._newest])
         ((notes,),) = rows(query.format("feedback"), [self._spoken])
