@@ -1,17 +1,16 @@
 """The program of an agent's own process: it imports the entry and calls it, one input after the other.
 
-The text of this file is handed to `python -c`, so it takes the standard library only and imports nothing of
-whet.  Functions that evolve are not run here: the copy of the repository asks for them through the module
-`whet_pieces`, and they answer from the sandbox.  Messages are lines of JSON on one socket.
+The text of this file is handed to `python -c`, so it takes the standard library only and imports nothing of whet; and
+of that little before it is needed, for each candidate starts one.  Functions that evolve are not run here: the copy of
+the repository asks for them through the module `whet_pieces`, and they answer from the sandbox.  Messages are lines of
+JSON on one socket.
 """
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import gc
 import importlib
-import inspect
 import json
 import math
 import socket
@@ -125,17 +124,24 @@ def function_of(entry: str, init: dict[str, Any]) -> Any:
     value = imported(module)
     for part in qualname.split("."):
         value, owner = getattr(value, part), value
-        static = isinstance(inspect.getattr_static(owner, part), staticmethod | classmethod)
-        if inspect.isclass(owner) and not static:
+        if isinstance(owner, type) and not _static(owner, part):
             value = getattr(owner(**init), part)
     return value
+
+
+def _static(owner: type, name: str) -> bool:
+    import inspect
+
+    return isinstance(inspect.getattr_static(owner, name), staticmethod | classmethod)
 
 
 def answer(entry: str, call: dict[str, Any]) -> dict[str, Any]:
     """The entry's answer to one call, or the exception that it raised."""
     try:
         value = function_of(entry, call["made"])(*call["args"], **call["kwargs"])
-        if inspect.isawaitable(value):
+        if hasattr(type(value), "__await__"):
+            import asyncio
+
             value = asyncio.run(_awaited(value))
         plain(value, "the answer")
     except Exception as error:
@@ -174,6 +180,8 @@ def main(descriptor: int, entry: str) -> None:
     pieces = types.ModuleType("whet_pieces")
 
     async def later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        import asyncio
+
         return await asyncio.to_thread(channel.ask, name, args, kwargs)
 
     pieces.ask, pieces.later = channel.ask, later  # type: ignore[attr-defined]
