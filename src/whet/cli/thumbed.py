@@ -63,6 +63,19 @@ def is_agent_file(target: str, rewards: tuple[str, ...]) -> bool:
     return target.endswith(".py") and ":" not in target and not rewards
 
 
+def agent_behind(target: str) -> str:
+    """The file of a function that calls a model, as far as its text shows, from `module:function`; else ""."""
+    from ..repository.scan import scan
+
+    module, _, name = target.partition(":")
+    if not name or Path(target).suffix.lower() in (".txt", ".md"):
+        return ""
+    inside = module.replace(".", "/")
+    places = (f"{inside}.py", f"src/{inside}.py", f"{inside}/__init__.py", f"src/{inside}/__init__.py")
+    file = next((each for each in places if Path(each).is_file()), "")
+    return file if file and (file, name) in scan(Path()).asking else ""
+
+
 def improve_agent_file(run: ThumbRun, options: ThumbOptions) -> int:
     """Say the plan, do it, print the result; 0 if it is proven, 1 if not or if nothing could be.
 
@@ -77,6 +90,7 @@ def improve_agent_file(run: ThumbRun, options: ThumbOptions) -> int:
 async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
     from contextlib import AsyncExitStack
 
+    from ..judge.metrics import KnownJudge
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.live import LiveLine
     from ..learn.evolution.prompts.agent_table import plan_agent_table
@@ -101,9 +115,11 @@ async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
     async with AsyncExitStack() as stack:
         judge = None
         if run.source is not None:
-            if run.metric == "judge":
-                reads = Endpoints(model=run.model, judge=run.judge_model, base_url=run.base_url)
-                _, _, judge = await reads.open(stack, meter)
+            # The metric may be chosen by the look of the answers, so whoever could judge is there.
+            reads = Endpoints(model=run.model, judge=run.judge_model, base_url=run.base_url)
+            if run.metric in ("judge", None):
+                known = KnownJudge.at(settings.store, run.rubric)
+                _, _, judge = await (reads.judged_by(known) if run.base_url else reads).open(stack, meter)
             plan = plan_agent_table(
                 Path(run.target), run.source, settings, metric=run.metric, rubric=run.rubric, judge=judge
             )
@@ -130,7 +146,7 @@ async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
         endpoints = Endpoints(model=run.model, judge=rubric, base_url=run.base_url)
         opened, _, reader = await endpoints.open(stack, meter)
         assert opened is not None
-        with LiveLine(meter, calls=plan.settings.reflections, quiet=run.json) as line:
+        with LiveLine(meter, calls=plan.model_calls, quiet=run.json) as line:
             result = await improve_agent(plan, opened, judge=reader, meter=meter, progress=line)
     if run.json:
         print_json(result.json())

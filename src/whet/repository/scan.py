@@ -98,6 +98,8 @@ class Scan:
     texts: list[PromptLiteral] = field(default_factory=list)
     """Constants of modules, whatever they are called: whether one steers the agent, what was recorded tells."""
     tools: list[Tool] = field(default_factory=list)
+    asking: set[tuple[str, str]] = field(default_factory=set)
+    """Path and name of each function and method that calls a model, or something beside it that does."""
     unread: list[str] = field(default_factory=list)
     """Files that could not be read as Python, with the reason."""
     wired: str = ""
@@ -279,6 +281,14 @@ class _Reader:
         # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
+        self._scan.asking |= {(self._path, name) for name in runs}
+        self._scan.asking |= {
+            (self._path, f"{owner.name}.{node.name}")
+            for owner in self._body
+            if isinstance(owner, ast.ClassDef)
+            for node in owner.body
+            if isinstance(node, FunctionNode) and node.name in methods
+        }
         # After the loop: who calls a tool that runs an agent runs one, too, and only the tool is no entry.
         runs -= tools
         # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ...errors import InputError
-from ...judge.metrics import suited
+from ...judge.metrics import KnownJudge, suited
 from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
@@ -41,7 +41,6 @@ from .prompts.tabled import (
     TableInput,
     improve_prompt,
     plan_prompt,
-    proven_rubric,
     read_examples,
 )
 from .reports import EvolutionReport, flips
@@ -68,6 +67,10 @@ class Endpoints:
     api_key: str | None = None
     """OPENAI_API_KEY of the environment if None."""
     price: Price | None = None
+
+    def judged_by(self, known: KnownJudge) -> Endpoints:
+        """The same, where no judge is named with the model that the record's was measured with."""
+        return replace(self, judge=known.model) if self.judge is None and known.model else self
 
     async def open(
         self, stack: AsyncExitStack, meter: Meter
@@ -136,9 +139,8 @@ async def prompt_from_table(
             f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
         )
     meter = meter or Meter()
-    rubric = proven_rubric(settings)
-    if rubric is not None and endpoints.judge is None:
-        endpoints = replace(endpoints, judge=rubric.model)  # another may read the same words otherwise
+    if settings.metric in ("judge", None):
+        endpoints = endpoints.judged_by(KnownJudge.at(settings.store, settings.rubric))
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None
