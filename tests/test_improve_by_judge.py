@@ -1,4 +1,4 @@
-"""A model that judges answers, beside a table: for a prompt's file, for an agent's file and for the agent's function."""
+"""A model that judges answers, beside a table: for a prompt's file, an agent's file and the agent's function."""
 
 from __future__ import annotations
 
@@ -123,7 +123,16 @@ def improve(folder: Path, server: ScriptedServer, target: str, *words: str) -> t
 
 
 def audit(folder: Path, server: ScriptedServer) -> tuple[int, str]:
-    words = ("audit", "rubric.md", "--labels", "labels.jsonl", "--model", "reader", "--base-url", server.base_url)
+    words = (
+        "audit",
+        "rubric.md",
+        "--labels",
+        "labels.jsonl",
+        "--model",
+        "reader",
+        "--base-url",
+        server.base_url,
+    )
     done = whet(*words, "--store", "runs.db", folder=folder)
     return done.returncode, done.stdout + done.stderr
 

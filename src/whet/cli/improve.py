@@ -42,7 +42,7 @@ from .table import (
     table_input,
 )
 from .thumbed import TOPIC as THUMBED
-from .thumbed import ThumbOptions, ThumbRun, agent_behind, improve_agent_file, is_agent_file
+from .thumbed import ThumbOptions, ThumbRun, improve_agent_file
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -161,7 +161,9 @@ def improve(
     validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
     learned from. Run the same command again to resume.
     """
-    of_file = is_agent_file(agent, setup.reward)
+    from ..learn.evolution.in_one_call import agent_behind, is_agent_file
+
+    of_file = is_agent_file(agent) and not setup.reward
     if setup.data is not None and not setup.reward and (file := agent_behind(agent)):
         # Its answers are its model's, which no edit of its code changes for the better in a sandbox without network.
         agent, thumbs, of_file = file, replace(thumbs, entry=thumbs.entry or agent), True
@@ -195,7 +197,9 @@ def improve(
             source=None if setup.data is None else table_input(setup.data, table),
             metric=table.metric,
             rubric=rubric_of(table.rubric),
+            proposer_model=table.proposer_model,
             judge_model=table.judge_model,
+            price=table.price,
         )
         return improve_agent_file(run, thumbs)
     if by_table:

@@ -526,7 +526,11 @@ def cost_in_words(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     tokens = ""
     if usage:
         each = sum(use.prompt_tokens + use.output_tokens for use in usage) / len(usage)
-        tokens = f"; about {int(settings.calls * each):,} tokens of the agent's model, by its recorded runs"
+        dollars = sum(use.dollars for use in usage) / len(usage)
+        money = f" (${settings.calls * dollars:,.2f})" if dollars else ""
+        tokens = (
+            f"; about {int(settings.calls * each):,} tokens{money} of the agent's model, by its recorded runs"
+        )
     return (
         f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
         f"{settings.reflections} calls of the model that proposes{tokens}"
@@ -559,6 +563,18 @@ class ImprovedAgent:
     released: bool = False
     withheld: str = ""
     """Why it does not ship although its score is proven: a finding that nobody has cleared, or it cannot be served."""
+
+    @property
+    def promote(self) -> bool:
+        """True if the gate proved the better prompt better, and nothing holds it back."""
+        return self.proven
+
+    def diff(self) -> str:
+        """The change as a patch for `git apply`."""
+        return self.patch
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
 
     def sentences(self) -> list[str]:
         """The result in words."""
