@@ -304,6 +304,7 @@ def test_an_improvement_begins_with_the_prompt_that_is_live(
 
 SCRIPT = """import asyncio, json, sys
 import whet
+from whet.errors import TrainingRefused
 
 
 def improved():
@@ -316,7 +317,7 @@ async def cell():
 
 try:
     result = asyncio.run(cell()) if "notebook" in sys.argv else improved()
-except whet.WhetError as error:
+except TrainingRefused as error:
     print("refused:", error)
 else:
     print(json.dumps([result.proven, result.after, result.diff()]))

@@ -141,7 +141,8 @@ class JudgeMetric:
         )
         card = self.judge.card
         if self.judge.calibrated and card is not None:
-            return f"{marks}\n  its card in the record admits it: right on {card.accuracy:.0%} of {card.items} labelled answers"
+            right = f"right on {card.accuracy:.0%} of {card.items} labelled answers"
+            return f"{marks}\n  its card in the record admits it: {right}"
         return (
             f"{marks}\n  nothing has proven this judge, so it steers the search and promotes nothing; whet label "
             "--rubric proves one by people's thumbs, whet audit RUBRIC.md --labels FILE by labelled answers"

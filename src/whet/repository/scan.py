@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from .files import is_test
 from .modules import Module, Repository
 from .syntax import FunctionNode, defines, dotted, last_name, literal_keys, parameters, string
 
@@ -123,7 +124,7 @@ def scan(root: Path | str) -> Scan:
     result = Scan(repository.root)
     for path in repository.paths:
         # Relative: the repository may itself lie in a folder called tests.
-        if path.suffix == ".py" and not _is_test(path.relative_to(repository.root)):
+        if path.suffix == ".py" and not is_test(path.relative_to(repository.root)):
             result.files += 1
             # Read and dropped one by one: the trees of a large repository together slow every later parse down.
             module = repository.read(path)
@@ -131,14 +132,6 @@ def scan(root: Path | str) -> Scan:
                 _Reader(result, module).read()
     result.unread = [f"{path}: {reason}" for path, reason in repository.problems.items()]
     return result
-
-
-def _is_test(path: PurePath) -> bool:
-    """Tests call the agent as its users do, and are not entry points of it."""
-    folders = path.parts[:-1]
-    return (
-        "tests" in folders or "test" in folders or path.name.startswith("test_") or path.name == "conftest.py"
-    )
 
 
 _DEFERRED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
