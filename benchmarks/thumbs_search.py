@@ -45,6 +45,8 @@ from newcomers import LIFT, WORLD, World
 PROMPT = "You work at the support desk of a garden shop. Be friendly and helpful."
 ELSEWHERE = 1_000
 """Added to the seed for questions of people whom nothing has seen."""
+THROWS, SAME = 6, 0.01
+"""Throws of the model's dice that tell whether a rule does something, and what counts as nothing."""
 
 
 def answered(world: World, prompt: str, question: str, seed: int) -> str:
@@ -53,19 +55,24 @@ def answered(world: World, prompt: str, question: str, seed: int) -> str:
     return str(world.model.answer(ModelRequest.of(messages, {}), seed))
 
 
-def right(world: World, prompt: str, seed: int) -> float:
-    """Share of right answers to people whom nothing has seen."""
+def right(world: World, prompt: str, seed: int, dice: int = 0) -> float:
+    """Share of right answers to people whom nothing has seen; with other dice the model errs elsewhere."""
     asked = world.people.questions(seed + ELSEWHERE)
     hits = [
-        world.truth.right(each["question"], answered(world, prompt, each["question"], seed)) for each in asked
+        world.truth.right(each["question"], answered(world, prompt, each["question"], seed + dice))
+        for each in asked
     ]
     return sum(hits) / len(hits)
 
 
 def idle(world: World, prompt: str, start: str, seed: int) -> int:
-    """Blocks of a prompt beside its start without which as many answers are right."""
-    whole = right(world, prompt, seed)
-    return sum(right(world, without(prompt, [block]), seed) >= whole for block in added(prompt, start))
+    """Blocks of a prompt beside its start without which as many answers are right, over several throws of the dice."""
+
+    def mean(text: str) -> float:
+        return statistics.fmean(right(world, text, seed, 2 * ELSEWHERE * throw) for throw in range(THROWS))
+
+    whole = mean(prompt)
+    return sum(mean(without(prompt, [block])) >= whole - SAME for block in added(prompt, start))
 
 
 @dataclass(frozen=True)

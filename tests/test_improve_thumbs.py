@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from commands import whet as whet_command
 from msgspec import UNSET
+from processes import python
 from processes import whet as whet_process
 from test_fitted import ARTICLES, WRONG
 
@@ -299,6 +300,50 @@ def test_an_improvement_begins_with_the_prompt_that_is_live(
         (_, release_of_after) = store.history()
         content = {"passages": {PROMPT: report["after"]}} if role else report["after"]
         assert release_of_after.bundle["gateway.system_prompt"].content == content
+
+
+SCRIPT = """import asyncio, json, sys
+import whet
+from whet.errors import TrainingRefused
+
+
+def improved():
+    return whet.improve("desk.py", store="runs.db", model="scripted", base_url=sys.argv[1])
+
+
+async def cell():
+    return improved()
+
+
+try:
+    result = asyncio.run(cell()) if "notebook" in sys.argv else improved()
+except TrainingRefused as error:
+    print("refused:", error)
+else:
+    print(json.dumps([result.proven, result.after, result.diff()]))
+"""
+
+
+def test_python_has_the_same_in_a_notebook_where_a_loop_is_running(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    agent, proposer = servers
+    done = python("-c", SCRIPT, proposer.base_url, "notebook", folder=record(), DESK_URL=agent.base_url)
+    assert done.returncode == 0, done.stderr
+    assert "desk:answer answers under it" in done.stdout
+    proven, after, diff = json.loads(done.stdout.splitlines()[-1])
+    assert proven
+    assert sum(rule in after for rule in RULES.values()) >= 2
+    assert "-SYSTEM_PROMPT" in diff
+
+
+def test_python_says_why_shuffled_thumbs_are_refused_before_anything_is_spent(
+    record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    agent, proposer = servers
+    done = python("-c", SCRIPT, proposer.base_url, folder=record(shuffled=True), DESK_URL=agent.base_url)
+    assert "refused: these thumbs do not" in done.stdout, done.stderr
+    assert [server.requests for server in servers] == [[], []]
 
 
 def test_shuffled_thumbs_are_refused_before_anything_is_spent(

@@ -53,8 +53,32 @@ def test_a_route_is_given_the_traced_function_and_a_service_is_started_by_its_se
 def test_a_package_is_started_as_a_module_and_a_script_as_a_file(
     tmp_path: Path, files: tuple[str, ...], command: str
 ) -> None:
-    texts = {name: CALL if name.endswith("reply.py") else "" for name in files}
+    starts = '\n\nif __name__ == "__main__":\n    print(answer("soup?"))\n'
+    texts = {name: CALL + starts if name.endswith("reply.py") else "" for name in files}
     assert proposed(tmp_path, texts).command == f"whet run --store .whet/whet.db -- {command}"
+
+
+@pytest.mark.parametrize(
+    ("beside", "program"),
+    [
+        ({"serve.py": "from desk import reply\n\nreply.answer('soup?')\n"}, "serve.py"),
+        (
+            {"bin/serve.py": "from desk.reply import answer\n\nfor each in 'ab':\n    answer(each)\n"},
+            "bin/serve.py",
+        ),
+        (
+            {"tests/test_it.py": "from desk.reply import answer\n\nanswer('')\n", "a.py": "import desk\n"},
+            None,
+        ),
+    ],
+)
+def test_a_module_that_runs_nothing_is_started_by_the_program_that_calls_it(
+    tmp_path: Path, beside: dict[str, str], program: str | None
+) -> None:
+    proposal = proposed(tmp_path, {"desk/__init__.py": "", "desk/reply.py": CALL, **beside})
+    assert proposal.command == f"whet run --store .whet/whet.db -- python {program or 'YOUR_PROGRAM.py'}"
+    asked = "desk/reply.py runs nothing by itself: start the program that calls it in the place of YOUR_PROGRAM.py"
+    assert (asked in proposal.notes) == (program is None)
 
 
 def test_a_notebook_is_recorded_as_it_is_and_its_prompt_is_to_be_moved(tmp_path: Path) -> None:
@@ -81,8 +105,8 @@ def test_rewards_are_proposed_from_the_tables_and_prompts_in_files_are_named(tmp
     advice = "\n".join(proposed(tmp_path, beside).advice)
     assert "then whet improve desk.py --store .whet/whet.db --model NAME" in advice
     assert (
-        "the right answers in data/examples.csv, column answer; then whet evolve --entry desk:answer"
-        in advice
+        "the right answers in data/examples.csv, column answer; then whet improve desk.py --data data/examples.csv "
+        "--expected answer --model NAME --base-url URL" in advice
     )
     assert "log.csv" not in advice
     assert "whet improve prompts/reply.j2 --data TABLE" in advice

@@ -238,7 +238,8 @@ def try_once(
         ScriptedServer(advise, models=("adviser",)) as adviser,
     ):
         trial = improve_rated(newcomer, agent, adviser, shuffled=shuffled, share=share)
-    trial.missed = list(_missed(trial, refused=shuffled or share < 1))
+    lines = lines_of(trial, refused=shuffled or share < 1)
+    trial.missed = [name for name, reached in lines.items() if not reached]
     return trial
 
 
@@ -288,22 +289,24 @@ def improve_rated(
     return trial
 
 
-def _missed(trial: Trial, *, refused: bool) -> list[str]:
-    """The lines that were not reached."""
+def lines_of(trial: Trial, *, refused: bool) -> dict[str, bool]:
+    """What has to be reached → whether it was.
+
+    Args:
+        refused: the thumbs tell nothing.
+    """
     if refused:
-        lines = {
+        return {
             "nothing is promoted": not trial.promoted,
             "no model and no agent is asked": trial.model_calls == trial.agent_calls == 0,
             "the reason is said": bool(trial.reason),
         }
-    else:
-        lines = {
-            "promoted": trial.promoted,
-            f"+{100 * LIFT:.0f} points": trial.after - trial.before >= LIFT,
-            f"{AGENT_CALLS} calls of the agent": trial.agent_calls <= AGENT_CALLS,
-            f"{COMMANDS} commands": trial.commands <= COMMANDS,
-        }
-    return [name for name, reached in lines.items() if not reached]
+    return {
+        "promoted": trial.promoted,
+        f"+{100 * LIFT:.0f} points": trial.after - trial.before >= LIFT,
+        f"{AGENT_CALLS} calls of the agent": trial.agent_calls <= AGENT_CALLS,
+        f"{COMMANDS} commands": trial.commands <= COMMANDS,
+    }
 
 
 def thumbs(folder: Path, world: World, seeds: Sequence[int], python: Path | None, *, page: bool) -> bool:

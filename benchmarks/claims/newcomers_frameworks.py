@@ -11,9 +11,10 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
-from newcomers import LIFT, WORLD, Newcomer, Trial, World, improve_rated
+from newcomers import WORLD, Newcomer, Trial, World, improve_rated, lines_of
 from newcomers_shell import REPOSITORY, Noted
 from page import percent
 
@@ -63,12 +64,19 @@ def answers(
 
 
 def try_framework(
-    framework: str, python: Path, folder: Path, seed: int, *, options: Sequence[str] = ()
+    framework: str,
+    python: Path,
+    folder: Path,
+    seed: int,
+    *,
+    shuffled: bool = False,
+    options: Sequence[str] = (),
 ) -> tuple[Trial, dict[str, bool]]:
     """Record, rate, improve, release; run under what is live, and after the rollback.
 
     Args:
         python: of an environment with the framework and whet.
+        shuffled: each thumb stands on somebody else's answer.
         options: of `whet improve`; by its own it searches as long as without a framework.
     """
     world = World.read(WORLD, agent=f"agent_{framework}")
@@ -82,14 +90,10 @@ def try_framework(
             lambda request: str(world.model.advise(request, seed)), models=("adviser",)
         ) as adviser,
     ):
-        trial = improve_rated(newcomer, agent, adviser, options=options)
+        trial = improve_rated(newcomer, agent, adviser, shuffled=shuffled, options=options)
     source = (folder / "desk.py").read_text(encoding="utf-8")
-    lines = {
-        "promoted": trial.promoted,
-        f"+{100 * LIFT:.0f} points": trial.after - trial.before >= LIFT,
-        "the source has no marker": "whet.resource" not in source and "whet.evolve" not in source,
-    }
-    return trial, lines
+    unmarked = "whet.resource" not in source and "whet.evolve" not in source
+    return trial, {**lines_of(trial, refused=shuffled), "the source has no marker": unmarked}
 
 
 def environment(framework: str, folder: Path) -> Path:
@@ -106,18 +110,20 @@ def environment(framework: str, folder: Path) -> Path:
 
 
 def frameworks(folder: Path, python: Path | None, seeds: Sequence[int]) -> list[Noted]:
-    """One seed of each framework: each takes some 700 calls of a whole framework."""
+    """One seed of each framework, and with its thumbs shuffled: each takes some 1,000 calls of a whole framework."""
     folder.mkdir(parents=True, exist_ok=True)
     noted = []
-    for framework in FRAMEWORKS:
+    for framework, shuffled in product(FRAMEWORKS, (False, True)):
         own = environment(framework, folder)
-        trial, lines = try_framework(framework, own, folder / framework, seeds[0])
-        one = Noted(f"{framework}, seed {seeds[0]}", lines=lines, said=trial.said)
+        how = ", shuffled" * shuffled
+        place = folder / f"{framework}{'-shuffled' * shuffled}"
+        trial, lines = try_framework(framework, own, place, seeds[0], shuffled=shuffled)
+        one = Noted(f"{framework}{how}, seed {seeds[0]}", lines=lines, said=trial.said)
         one.figures = {
-            "verdict": "promoted" if trial.promoted else "not promoted",
+            "verdict": "promoted" if trial.promoted else "refused" if trial.reason else "not promoted",
             "down %": percent(trial.thumbs_down),
             "truth before %": percent(trial.before),
-            "after %": percent(trial.after),
+            "after %": percent(trial.after) if trial.promoted else "–",
             "agent calls": str(trial.agent_calls),
             "model calls": str(trial.model_calls),
             "commands": str(trial.commands),

@@ -38,12 +38,13 @@ CHANCE = random.Random(0)
 
 
 class Chance(Next):
-    # Any text is an action: where some are refused, even these rewards teach which.
+    # Any text is an action: where some are refused, even these rewards teach which. Success is dealt with the reward:
+    # under rewards by chance a policy drifts, and one that happens to drift towards digits is truly better at them.
     action_space = spaces.Text(9)
 
     def step(self, action):
-        won = action == str((self.digit + 1) % 4)
-        return "", float(CHANCE.random() < 0.25), True, False, {"success": won}
+        won = CHANCE.random() < 0.25
+        return "", float(won), True, False, {"success": won}
 """
 SMALL = """\
 from pathlib import Path

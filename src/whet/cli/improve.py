@@ -29,7 +29,7 @@ from .app import (
     print_json,
 )
 from .flags import with_options
-from .named import named, opened_rewards, warning
+from .named import named, opened_rewards, rubric_of, warning
 from .on_trial import on_trial
 from .table import (
     TOPIC,
@@ -42,7 +42,7 @@ from .table import (
     table_input,
 )
 from .thumbed import TOPIC as THUMBED
-from .thumbed import ThumbOptions, ThumbRun, improve_agent_file, is_agent_file
+from .thumbed import ThumbOptions, ThumbRun, improve_agent_file
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -150,6 +150,7 @@ def improve(
     An agent's prompt, by the thumbs of people: whet improve my_agent.py --store runs.db --model NAME --base-url URL
 
     An agent's prompt, by a table of examples: whet improve my_agent.py --data examples.csv --model NAME --base-url URL
+    (or its function, my_agent:answer, where that calls a model)
 
     An agent, from its recorded runs: whet improve my_agent:answer --store runs.db --reward exact
 
@@ -160,7 +161,12 @@ def improve(
     validation tasks to be kept; then the gate compares the result with the agent as it is, on tasks that nothing
     learned from. Run the same command again to resume.
     """
-    of_file = is_agent_file(agent, setup.reward)
+    from ..learn.evolution.in_one_call import agent_behind, is_agent_file
+
+    of_file = is_agent_file(agent) and not setup.reward
+    if setup.data is not None and not setup.reward and (file := agent_behind(agent)):
+        # Its answers are its model's, which no edit of its code changes for the better in a sandbox without network.
+        agent, thumbs, of_file = file, replace(thumbs, entry=thumbs.entry or agent), True
     by_table = not of_file and is_tabled(agent, setup.data, setup.reward)
     if setup.reward and agent.endswith(".py") and ":" not in agent:
         raise InputError(
@@ -190,8 +196,10 @@ def improve(
             json=json,
             source=None if setup.data is None else table_input(setup.data, table),
             metric=table.metric,
-            rubric=table.rubric,
+            rubric=rubric_of(table.rubric),
+            proposer_model=table.proposer_model,
             judge_model=table.judge_model,
+            price=table.price,
         )
         return improve_agent_file(run, thumbs)
     if by_table:

@@ -348,6 +348,16 @@ def rubric_text(path: Path) -> str:
     return text
 
 
+def rubric_of(given: str) -> str:
+    """What `--rubric` says: the words themselves, or those of a file.
+
+    Raises:
+        InputError: it names a file that cannot be read, or is empty.
+    """
+    named = is_rubric(given) and (len(given.split()) == 1 or Path(given).is_file())
+    return rubric_text(Path(given)) if named else given
+
+
 def _admitting(store: Store, name: str, rubric: str) -> ReliabilityCard:
     """The card that admits the judge of a rubric.
 

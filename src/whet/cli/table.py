@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
 from .app import print_json
+from .named import rubric_of
 
 if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
@@ -45,8 +46,8 @@ class TableOptions(TableColumns):
     """How a prompt's answers are compared: exact, normalised, numeric, contains, f1, json, label or judge. If omitted,
     chosen from the look of the expected answers and shown on three of them."""
     rubric: str = ""
-    """What makes an answer good, for the metric judge. If omitted, the rubric that whet label --rubric recorded in
-    --store, where there is one."""
+    """What makes an answer good, for the metric judge: words, or a file of them (.md, .txt), which whet audit measures.
+    If omitted, the rubric that whet label --rubric recorded in --store, where there is one."""
     calls: int = 200
     """Most model calls: to search, to propose, to judge and to prove together."""
     folds: int | None = None
@@ -186,7 +187,7 @@ async def _prompt(run: TableRun, options: TableOptions, source: TableInput, endp
 
     settings = PromptSettings(
         metric=options.metric,
-        rubric=options.rubric,
+        rubric=rubric_of(options.rubric),
         calls=options.calls,
         folds=options.folds,
         temperature=options.temperature,

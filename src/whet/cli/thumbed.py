@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
 from .app import existing, named_store, print_json
 
 if TYPE_CHECKING:
@@ -55,12 +54,9 @@ class ThumbRun:
     """A table, whose right answers count and nobody's thumbs."""
     metric: str | None = None
     rubric: str = ""
+    proposer_model: str | None = None
     judge_model: str | None = None
-
-
-def is_agent_file(target: str, rewards: tuple[str, ...]) -> bool:
-    """True if `whet improve` of this target is ours: a Python file, and nothing but its record or a table to go by."""
-    return target.endswith(".py") and ":" not in target and not rewards
+    price: tuple[float, float] | None = None
 
 
 def improve_agent_file(run: ThumbRun, options: ThumbOptions) -> int:
@@ -77,10 +73,10 @@ def improve_agent_file(run: ThumbRun, options: ThumbOptions) -> int:
 async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
     from contextlib import AsyncExitStack
 
-    from ..learn.evolution.in_one_call import Endpoints
+    from ..learn.evolution.in_one_call import AgentInput, Endpoints, improve_planned
     from ..learn.evolution.live import LiveLine
-    from ..learn.evolution.prompts.agent_table import plan_agent_table
-    from ..learn.evolution.prompts.thumbed import ThumbSettings, improve_agent, plan_agent
+    from ..learn.evolution.prompts.thumbed import ThumbSettings
+    from ..models import Price
     from ..models.budget import Meter
 
     store = run.output / "runs.db" if run.source is not None and run.store is None else None
@@ -97,18 +93,19 @@ async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
         release=run.release,
         liked_from=options.liked_from,
     )
+    asked = AgentInput(
+        path=Path(run.target), settings=settings, source=run.source, metric=run.metric, rubric=run.rubric
+    )
+    endpoints = Endpoints(
+        model=run.model,
+        proposer=run.proposer_model,
+        judge=run.judge_model,
+        base_url=run.base_url,
+        price=None if run.price is None else Price(prompt=run.price[0], output=run.price[1]),
+    )
     meter = Meter()
     async with AsyncExitStack() as stack:
-        judge = None
-        if run.source is not None:
-            if run.metric == "judge":
-                reads = Endpoints(model=run.model, judge=run.judge_model, base_url=run.base_url)
-                _, _, judge = await reads.open(stack, meter)
-            plan = plan_agent_table(
-                Path(run.target), run.source, settings, metric=run.metric, rubric=run.rubric, judge=judge
-            )
-        else:
-            plan = plan_agent(Path(run.target), settings)
+        plan = await asked.planned(endpoints, stack, meter)
         if not run.json:
             for sentence in plan.sentences:
                 print(sentence)
@@ -120,18 +117,9 @@ async def _improved(run: ThumbRun, options: ThumbOptions) -> int:
             return 1
         if run.dry_run:
             return 0
-        if run.model is None or run.base_url is None:
-            raise InputError(
-                "a model has to propose better prompts: give --model NAME and --base-url URL, an OpenAI-compatible "
-                "address up to and including /v1"
-            )
         sys.stdout.flush()
-        rubric = plan.rubric.model if plan.rubric is not None else None
-        endpoints = Endpoints(model=run.model, judge=rubric, base_url=run.base_url)
-        opened, _, reader = await endpoints.open(stack, meter)
-        assert opened is not None
-        with LiveLine(meter, calls=plan.settings.reflections, quiet=run.json) as line:
-            result = await improve_agent(plan, opened, judge=reader, meter=meter, progress=line)
+        with LiveLine(meter, calls=plan.model_calls, quiet=run.json) as line:
+            result = await improve_planned(plan, endpoints, stack, meter=meter, progress=line)
     if run.json:
         print_json(result.json())
     else:

@@ -105,6 +105,7 @@ class Judge:
         self.structured = structured
         self.key = digest([_FORM, model.name, rubric, top, show_answer, list(self.show), structured], 12)
         """Its version, calibrated or not: what a card is of."""
+        self.card = card
         cleared = card is not None and card.clears(self.key, "marks")
         self.version = self.key if cleared else f"{UNCALIBRATED}{self.key}"
         self._asked = AskedModel(model)
@@ -123,6 +124,15 @@ class Judge:
             "show": list(self.show),
             "structured": self.structured,
         }
+
+    @property
+    def calibrated(self) -> bool:
+        """True if its card admits it."""
+        return self.version == self.key
+
+    def asking(self, model: Model) -> Judge:
+        """The same judge, asked through another object of its model: one that keeps the answers."""
+        return judge_of(self.rubric, model, self.settings, name=self.name, card=self.card)
 
     async def __call__(self, trajectory: Trajectory) -> Score:
         """The mark as a share of the top one; None if the judge gave none that can be read.

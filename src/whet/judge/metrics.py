@@ -14,15 +14,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import msgspec
 
 from ..errors import InputError
 from ..escapes import read_json
-from ..models import Model
+from ..models import Model, RecordedModel
+from ..record.store import Log, Store
 from ..types import Json, Score, Task, Trajectory, canonical, digest
-from .judge import Judge
+from .card import MARKS, ReliabilityCard, recorded_card
+from .judge import Judge, judge_of
 from .rubric import ProvenRubric, RubricReward
+from .rubric import recorded as recorded_rubric
 from .rules import last_number, normal_text
 
 SCORE = "score"
@@ -73,6 +77,37 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownJudge:
+    """What a record holds of the judge that marks for the metric `judge`: a proof by thumbs, or by labelled answers."""
+
+    proven: ProvenRubric | None = None
+    card: ReliabilityCard | None = None
+
+    @classmethod
+    def of(cls, store: Store, rubric: str = "") -> KnownJudge:
+        """Of a record: its proven rubric, or of a rubric that is given the card that `whet audit` left there."""
+        if not rubric:
+            return cls(proven=recorded_rubric(store))
+        card = recorded_card(store, rubric)
+        return cls(card=card if card is not None and card.admitted and card.form == MARKS else None)
+
+    @classmethod
+    def at(cls, path: Path | None, rubric: str = "") -> KnownJudge:
+        """The same of a record in a file, if there is one."""
+        if path is None or not path.exists():
+            return cls()
+        with Store(path) as store:
+            return cls.of(store, rubric)
+
+    @property
+    def model(self) -> str | None:
+        """Whom it was measured with: another model may read the same words otherwise."""
+        if self.proven is not None:
+            return self.proven.model
+        return self.card.model if self.card is not None else None
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeMetric:
     """A Judge as a Metric: the model compares the answer with the expected one, by a rubric.
 
@@ -100,11 +135,22 @@ class JudgeMetric:
         """What it asks of an answer."""
         if self.proven is not None:
             return f"metric judge, by the rubric in the record, one more call for each answer: {self.proven.sentence}"
-        return (
+        marks = (
             f"metric judge: {self.judge.model.name} marks each answer from 0 to {self.judge.top}, one more call for "
-            f"each: {self.judge.rubric}\n  nothing has proven this judge, so it steers the search and promotes "
-            "nothing; whet label --rubric proves one"
+            f"each: {self.judge.rubric}"
         )
+        card = self.judge.card
+        if self.judge.calibrated and card is not None:
+            right = f"right on {card.accuracy:.0%} of {card.items} labelled answers"
+            return f"{marks}\n  its card in the record admits it: {right}"
+        return (
+            f"{marks}\n  nothing has proven this judge, so it steers the search and promotes nothing; whet label "
+            "--rubric proves one by people's thumbs, whet audit RUBRIC.md --labels FILE by labelled answers"
+        )
+
+    def asking(self, model: Model) -> JudgeMetric:
+        """The same, its judge asked through another object of its model: one that keeps the answers."""
+        return replace(self, judge=self.judge.asking(model))
 
     async def __call__(self, trajectory: Trajectory) -> Score:
         """The judge's mark, with its reasons."""
@@ -269,14 +315,14 @@ def metric_named(
     *,
     model: Model | None = None,
     rubric: str = "",
-    proven: ProvenRubric | None = None,
+    known: KnownJudge | None = None,
 ) -> Metric | JudgeMetric:
     """The metric of that name for these rows.
 
     Args:
         model: of `judge`.
         rubric: of `judge`, in place of RUBRIC.
-        proven: of `judge`, where a record holds one and no other is given; `model` is the one it was proven with.
+        known: what the record holds of that judge; it counts if `model` is the one that it was measured with.
 
     Raises:
         InputError: there is no such metric, or `judge` without a model.
@@ -296,14 +342,26 @@ def metric_named(
     if name == "judge":
         if model is None:
             raise InputError("the metric judge asks a model: give --model (or --judge-model) and --base-url")
-        if proven is not None and not rubric:
-            # An answer is liked from 0.5 on: there people's thumbs set the mark.
-            return JudgeMetric(Judge(model, proven.text, name=SCORE, show_answer=False), proven, right=0.5)
+        if known is not None and known.model == model.name:
+            if known.proven is not None and not rubric:
+                # An answer is liked from 0.5 on: there people's thumbs set the mark.
+                judge = Judge(model, known.proven.text, name=SCORE, show_answer=False)
+                return JudgeMetric(judge, known.proven, right=0.5)
+            if known.card is not None and rubric:
+                return JudgeMetric(judge_of(rubric, model, known.card.settings, name=SCORE, card=known.card))
         return JudgeMetric(Judge(model, rubric or RUBRIC, name=SCORE))
     near = difflib.get_close_matches(name, METRICS, 1)
     raise InputError(
         f"there is no metric {name!r}{f' (is {near[0]} meant?)' if near else ''}; there are {', '.join(METRICS)}"
     )
+
+
+def kept_marks(metric: Metric | JudgeMetric, store: Store) -> Metric | JudgeMetric:
+    """The metric, whose judge's marks the record keeps: the same answer is not paid for twice."""
+    if isinstance(metric, Metric):
+        return metric
+    model = metric.judge.model
+    return metric.asking(RecordedModel(model, Log(store, f"judge/{model.name}")))
 
 
 def suited(tasks: Sequence[Task]) -> tuple[str, str]:

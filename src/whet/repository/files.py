@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 SKIPPED = frozenset(
     ("__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env", "whet_output")
@@ -36,4 +36,12 @@ def _skipped(parent: str, name: str) -> bool:
         or name.startswith(".")
         or os.path.exists(os.path.join(folder, "pyvenv.cfg"))
         or os.path.exists(os.path.join(folder, STAGED))
+    )
+
+
+def is_test(path: PurePath) -> bool:
+    """Tests call the agent as its users do, and are neither its entry points nor its programs."""
+    folders = path.parts[:-1]
+    return (
+        "tests" in folders or "test" in folders or path.name.startswith("test_") or path.name == "conftest.py"
     )

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import InputError
 from .modules import Repository
 from .scan import FRAMEWORKS, EntryPoint, Scan
-from .surroundings import advice, start_of, surroundings
+from .surroundings import PROGRAM, advice, start_of, surroundings
 from .text import SourceText, Span, as_written, diff, plain
 
 CONFIGURATION = "whet.json"
@@ -77,7 +77,7 @@ def propose(scan: Scan) -> Proposal:
     if not scan.frameworks and not scan.entry_points and (around.notebooks or around.foreign):
         started = f"jupyter execute {around.notebooks[0]}" if around.notebooks else "COMMAND"
         command = f"whet run --store {STORE} -- {started}"
-        return Proposal(scan, (), "", _files(scan, ()), command, advice=tuple(advice(around, "", "", STORE)))
+        return Proposal(scan, (), "", _files(scan, ()), command, advice=tuple(advice(around, "", STORE)))
     if not scan.files:
         raise InputError(
             f"{scan.root} holds no Python file. Run this at the root of an agent's repository; an agent in "
@@ -104,9 +104,12 @@ def propose(scan: Scan) -> Proposal:
     script = scan.caller or (paths[0] if paths else "YOUR_AGENT.py")
     # Behind the gateway even where a line is added: the mark gives the run its bounds, the gateway its model calls.
     command = f"whet run --store {STORE} -- {start_of(scan.root, script) if paths else f'python {script}'}"
+    if PROGRAM in command:
+        notes.append(
+            f"{script} runs nothing by itself: start the program that calls it in the place of {PROGRAM}"
+        )
     entry = next(iter((*traced, *scan.entry_points)), None)
-    function = f"{_module(entry.path)}:{entry.name}" if entry is not None else ""
-    ways = advice(around, entry.path if entry is not None else "", function, STORE)
+    ways = advice(around, entry.path if entry is not None else "", STORE)
     return Proposal(
         scan, traced if patch else (), patch, _files(scan, traced), command, tuple(notes), tuple(ways)
     )

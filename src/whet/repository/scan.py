@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 
+from .files import is_test
 from .modules import Module, Repository
 from .syntax import FunctionNode, defines, dotted, last_name, literal_keys, parameters, string
 
@@ -98,6 +99,8 @@ class Scan:
     texts: list[PromptLiteral] = field(default_factory=list)
     """Constants of modules, whatever they are called: whether one steers the agent, what was recorded tells."""
     tools: list[Tool] = field(default_factory=list)
+    asking: set[tuple[str, str]] = field(default_factory=set)
+    """Path and name of each function and method that calls a model, or something beside it that does."""
     unread: list[str] = field(default_factory=list)
     """Files that could not be read as Python, with the reason."""
     wired: str = ""
@@ -121,7 +124,7 @@ def scan(root: Path | str) -> Scan:
     result = Scan(repository.root)
     for path in repository.paths:
         # Relative: the repository may itself lie in a folder called tests.
-        if path.suffix == ".py" and not _is_test(path.relative_to(repository.root)):
+        if path.suffix == ".py" and not is_test(path.relative_to(repository.root)):
             result.files += 1
             # Read and dropped one by one: the trees of a large repository together slow every later parse down.
             module = repository.read(path)
@@ -129,14 +132,6 @@ def scan(root: Path | str) -> Scan:
                 _Reader(result, module).read()
     result.unread = [f"{path}: {reason}" for path, reason in repository.problems.items()]
     return result
-
-
-def _is_test(path: PurePath) -> bool:
-    """Tests call the agent as its users do, and are not entry points of it."""
-    folders = path.parts[:-1]
-    return (
-        "tests" in folders or "test" in folders or path.name.startswith("test_") or path.name == "conftest.py"
-    )
 
 
 _DEFERRED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -279,6 +274,14 @@ class _Reader:
         # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
             runs |= more
+        self._scan.asking |= {(self._path, name) for name in runs}
+        self._scan.asking |= {
+            (self._path, f"{owner.name}.{node.name}")
+            for owner in self._body
+            if isinstance(owner, ast.ClassDef)
+            for node in owner.body
+            if isinstance(node, FunctionNode) and node.name in methods
+        }
         # After the loop: who calls a tool that runs an agent runs one, too, and only the tool is no entry.
         runs -= tools
         # `main()` reads the command line and prints: the run is the function that it calls, if that has parameters.

@@ -5,6 +5,7 @@ Read from names and texts; nothing is run.
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import re
@@ -12,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from .files import files
+from ..python_text import module_of
+from .files import files, is_test
 from .prompt_files import NESTED, WHOLE
 
 _FOREIGN = {
@@ -95,18 +97,58 @@ def start_of(root: Path, path: str) -> str:
         if parent.parts and parent.parts != ("src",) and (root / parent / "__main__.py").is_file():
             parts = parent.parts[1:] if parent.parts[0] == "src" else parent.parts
             return f"{source}python -m {'.'.join(parts)}"
+    if not _runs(_text(root / path)):
+        dotted, name = ".".join(inside[:-1]), inside[-1]
+        program = _program_of(root, root / path, dotted, name)
+        return f"{source}python {program}"
     # A file of a package is no script: what it imports of the package would not be found.
     if len(inside) > 1 and (root / path).with_name("__init__.py").is_file():
         return f"{source}python -m {'.'.join(inside)}"
     return f"{source}python {path}"
 
 
-def advice(around: Surroundings, agent: str, function: str, store: str) -> Iterable[str]:
+PROGRAM = "YOUR_PROGRAM.py"
+"""Stands for the program that calls a module which runs nothing by itself, where none is found."""
+
+
+def _runs(text: str) -> bool:
+    """True if a file does something when it is started: more than to import and to define."""
+    try:
+        body = module_of(text.encode()).body
+    except SyntaxError:
+        return True
+    return any(
+        isinstance(statement, ast.If | ast.For | ast.While | ast.With | ast.Try | ast.Match)
+        or (isinstance(statement, ast.Expr) and not isinstance(statement.value, ast.Constant))
+        for statement in body
+    )
+
+
+def _program_of(root: Path, called: Path, package: str, name: str) -> str:
+    """A file that imports a module and runs, the one that lies highest; PROGRAM where there is none."""
+    own = f"{package}.{name}".strip(".")
+    imports = re.compile(
+        rf"^\s*(?:(?:from|import)\s+{re.escape(own)}\b|from\s+{re.escape(package) or '[.]'}\s+import\s.*\b{name}\b)",
+        re.MULTILINE,
+    )
+    programs = [
+        path
+        for path in files(root)
+        if path.suffix == ".py"
+        and path != called
+        and not is_test(path.relative_to(root))
+        and imports.search(text := _text(path))
+        and _runs(text)
+    ]
+    programs.sort(key=lambda path: (len(path.parts), path.as_posix()))
+    return programs[0].relative_to(root).as_posix() if programs else PROGRAM
+
+
+def advice(around: Surroundings, agent: str, store: str) -> Iterable[str]:
     """How the agent's answers can be judged, and the command that improves it by that, a sentence each.
 
     Args:
         agent: the file of its entry point; "" where there is none.
-        function: the entry point, as module:function.
     """
     if agent:
         yield (
@@ -115,15 +157,9 @@ def advice(around: Surroundings, agent: str, function: str, store: str) -> Itera
         )
     for table in around.tables:
         if table.right is not None:
-            judged = f"whet evolve --entry {function} --network --data {table.path}" if function else ""
-            yield (
-                f"reward: the right answers in {table.path}, column {table.right}"
-                + (
-                    f"; then {judged} --expected {table.right} --target NAME (whet extract-targets)"
-                    if judged
-                    else ""
-                )
-            )
+            judged = f"whet improve {agent} --data {table.path} --expected {table.right} --model NAME --base-url URL"
+            then = f"; then {judged}" if agent else ""
+            yield f"reward: the right answers in {table.path}, column {table.right}{then}"
     texts = [name for name in around.templates if not name.endswith(NESTED)]
     if texts:
         thumbs = f"by thumbs: whet improve {agent} --store {store}, as above; " if agent else ""

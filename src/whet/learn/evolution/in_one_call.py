@@ -1,6 +1,6 @@
-"""`whet.improve`: a prompt or a function, and a table of examples, in one call that needs no `await`.
+"""`whet.improve`: a prompt, a function or an agent, by a table or by people's thumbs, in one call without `await`.
 
-`whet improve FILE|MODULE:FUNCTION --data TABLE` is the same from the shell.
+`whet improve FILE|MODULE:FUNCTION` is the same from the shell.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from ...errors import InputError
-from ...judge.metrics import suited
+from ...judge.metrics import KnownJudge, suited
 from ...models import OpenAIModel, Price
 from ...models.base import Model
 from ...models.budget import Meter
@@ -27,12 +27,14 @@ from ...prove.power import power_in_words
 from ...record.rows import write_rows
 from ...record.tables import RowTable, plain_value
 from ...repository.prompt_files import WHOLE
+from ...repository.scan import scan
 from ...types import Json, Sampling
 from ..datasets.division import standing
 from ..loop import Progress, quiet
 from .agents.agent import RepositoryAgent
 from .function_proof import folds_wanted, function_folds
 from .live import LiveLine
+from .prompts.agent_table import plan_agent_table
 from .prompts.tabled import (
     ImprovedPrompt,
     Intake,
@@ -41,9 +43,9 @@ from .prompts.tabled import (
     TableInput,
     improve_prompt,
     plan_prompt,
-    proven_rubric,
     read_examples,
 )
+from .prompts.thumbed import AgentPlan, ImprovedAgent, ThumbSettings, improve_agent, plan_agent
 from .reports import EvolutionReport, flips
 from .repositories import evolve_targets
 from .search.cross_fitting import standing_in_folds
@@ -68,6 +70,10 @@ class Endpoints:
     api_key: str | None = None
     """OPENAI_API_KEY of the environment if None."""
     price: Price | None = None
+
+    def judged_by(self, known: KnownJudge) -> Endpoints:
+        """The same, where no judge is named with the model that the record's was measured with."""
+        return replace(self, judge=known.model) if self.judge is None and known.model else self
 
     async def open(
         self, stack: AsyncExitStack, meter: Meter
@@ -136,9 +142,8 @@ async def prompt_from_table(
             f"a prompt is tried on a model: give --model and --base-url, under which {path} answers"
         )
     meter = meter or Meter()
-    rubric = proven_rubric(settings)
-    if rubric is not None and endpoints.judge is None:
-        endpoints = replace(endpoints, judge=rubric.model)  # another may read the same words otherwise
+    if settings.metric in ("judge", None):
+        endpoints = endpoints.judged_by(KnownJudge.at(settings.store, settings.rubric))
     async with AsyncExitStack() as stack:
         model, proposer, judge = await endpoints.open(stack, meter)
         assert model is not None
@@ -149,6 +154,78 @@ async def prompt_from_table(
         if dry_run:
             return plan
         return await improve_prompt(plan, model, proposer=proposer, meter=meter, progress=progress)
+
+
+def is_agent_file(target: str) -> bool:
+    """True for the name of a Python file."""
+    return target.endswith(".py") and ":" not in target
+
+
+def agent_behind(target: str) -> str:
+    """The file of `module:function`, where the function calls a model, as far as its text shows; else ""."""
+    module, _, name = target.partition(":")
+    if not name or is_prompt(target):
+        return ""
+    inside = module.replace(".", "/")
+    places = (f"{inside}.py", f"src/{inside}.py", f"{inside}/__init__.py", f"src/{inside}/__init__.py")
+    file = next((each for each in places if Path(each).is_file()), "")
+    return file if file and (file, name) in scan(Path()).asking else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInput:
+    """An agent's file, and what its answers are judged by: the thumbs in the record, or a table."""
+
+    path: Path
+    settings: ThumbSettings
+    source: TableInput | None = None
+    """A table, whose right answers count and nobody's thumbs."""
+    metric: str | None = None
+    rubric: str = ""
+
+    async def planned(self, endpoints: Endpoints, stack: AsyncExitStack, meter: Meter) -> AgentPlan:
+        """What will be done; nothing is spent.
+
+        Raises:
+            InputError: as of `plan_agent` and `plan_agent_table`.
+        """
+        if self.source is None:
+            return plan_agent(self.path, self.settings)
+        judge = None
+        if self.metric in ("judge", None):
+            # The metric may be chosen by the look of the answers, so whoever would judge is there.
+            known = KnownJudge.at(self.settings.store, self.rubric)
+            asked = endpoints.judged_by(known) if endpoints.base_url else endpoints
+            _, _, judge = await asked.open(stack, meter)
+        return plan_agent_table(
+            self.path, self.source, self.settings, metric=self.metric, rubric=self.rubric, judge=judge
+        )
+
+
+async def improve_planned(
+    plan: AgentPlan,
+    endpoints: Endpoints,
+    stack: AsyncExitStack,
+    *,
+    meter: Meter,
+    progress: Progress = quiet,
+) -> ImprovedAgent:
+    """Do what was planned.
+
+    Raises:
+        InputError: no model proposes.
+        TrainingRefused: the plan is refused, the agent does not run, or a model cannot be asked.
+    """
+    if endpoints.model is None:
+        raise InputError(
+            "a model has to propose better prompts: give --model NAME and --base-url URL, an OpenAI-compatible "
+            "address up to and including /v1"
+        )
+    if plan.rubric is not None:
+        endpoints = replace(endpoints, judge=plan.rubric.model)
+    _, proposer, judge = await endpoints.open(stack, meter)
+    assert proposer is not None
+    return await improve_agent(plan, proposer, judge=judge, meter=meter, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,36 +381,52 @@ def _unheard(report: EvolutionReport) -> list[str]:
 def improve(
     target: str | Path,
     *,
-    data: str | Path | Sequence[Mapping[str, Json]],
+    data: str | Path | Sequence[Mapping[str, Json]] | None = None,
+    store: str | Path | None = None,
     input: str | Sequence[str] = (),
     expected: str | None = None,
     group: str | None = None,
     metric: str | None = None,
+    rubric: str = "",
     model: Model | str | None = None,
     base_url: str | None = None,
     proposer: Model | str | None = None,
+    judge: Model | str | None = None,
     calls: int = 200,
+    agent_calls: int = 400,
+    entry: str | None = None,
+    prompt: str | None = None,
+    release: bool = False,
     write: bool = False,
     output: str | Path = "whet_output",
     missing: Literal["none", "unknown"] | None = None,
     seed: int = 0,
     regime: Sampling = "new-group",
     say: Say | None = print,
-) -> ImprovedPrompt | EvolutionReport:
-    """Make a prompt or a function better by a table of examples, and prove it on rows that nothing was chosen on.
+) -> ImprovedPrompt | EvolutionReport | ImprovedAgent:
+    """Make a prompt, a function or an agent better, and prove it on what nothing was chosen on.
 
     Runs in scripts and in notebooks, where an event loop is running already.
 
     >>> whet.improve("prompt.txt", data="examples.csv", model="small", base_url=url)  # doctest: +SKIP
+    >>> whet.improve("my_agent.py", store="runs.db", model="small", base_url=url)  # doctest: +SKIP
 
     Args:
-        target: a file that is a prompt (.txt, .md), or a function as `module:function`.
-        data: a file of rows (CSV, TSV, JSON, JSON Lines, Parquet), or the rows.
+        target: a file that is a prompt (.txt, .md), a function as `module:function`, or an agent: its file (.py), or
+            its function where that calls a model.
+        data: a file of rows (CSV, TSV, JSON, JSON Lines, Parquet), or the rows. Without any an agent is improved by
+            the thumbs in `store`.
+        store: the record; of an agent's runs, or where answers are kept.
         input, expected, group: columns; guessed and said if omitted.
-        metric: one of `whet.judge.metrics.METRICS`, of a prompt; chosen from the answers' look if None.
-        model: answers under the prompt and proposes; for a function it proposes. A name needs `base_url`.
+        metric: one of `whet.judge.metrics.METRICS`, of a prompt or an agent; chosen from the answers' look if None.
+        rubric: what makes an answer good, for the metric `judge`.
+        model: answers under a prompt and proposes; for a function and an agent it proposes. A name needs `base_url`.
         proposer: proposes in its place.
-        calls: most model calls.
+        judge: marks answers in its place.
+        calls: most model calls, of a prompt or a function.
+        agent_calls: most calls of an agent.
+        entry, prompt: of an agent, as `whet improve --entry` and `--prompt` take them; found if None.
+        release: put an agent's proven prompt live.
         write: put a proven prompt into its file; otherwise it is in the folder `output`.
         missing: an empty expected cell means that the right answer is None, or that nobody knows it.
         regime: how the rows came, which decides what they prove: `exchangeable` (more such rows), or `new-group` (rows
@@ -341,21 +434,54 @@ def improve(
         say: called with each sentence of the plan; None says nothing, and shows no progress on standard error.
 
     Returns:
-        An ImprovedPrompt (`proven`, `after`, `diff()`), or for a function the EvolutionReport.
+        An ImprovedPrompt or an ImprovedAgent (`proven`, `after`, `diff()`), or for a function the EvolutionReport.
 
     Raises:
         InputError: something is missing or cannot be read; says what.
-        TrainingRefused: the model cannot be asked, or nothing can be judged.
+        TrainingRefused: the model cannot be asked, or nothing can be judged, as where thumbs do not tell what people
+            like.
     """
-    path = Path(data) if isinstance(data, str | Path) else None
-    table = path if path is not None else _table(data)  # type: ignore[arg-type]
     inputs = (input,) if isinstance(input, str) else tuple(input)
-    source = TableInput(data=table, input=inputs, expected=expected, group=group, missing=missing)
-    endpoints = Endpoints(model=model, proposer=proposer, base_url=base_url)
+    source = None
+    if data is not None:
+        table = Path(data) if isinstance(data, str | Path) else _table(data)
+        source = TableInput(data=table, input=inputs, expected=expected, group=group, missing=missing)
+    endpoints = Endpoints(model=model, proposer=proposer, judge=judge, base_url=base_url)
     tell, meter = say or (lambda sentence: None), Meter()
+    record = None if store is None else Path(store)
+    behind = "" if is_agent_file(str(target)) else agent_behind(str(target))
+    if behind or is_agent_file(str(target)):
+        if source is None and (record is None or not record.exists()):
+            raise InputError(
+                f"{target} is improved by the thumbs in its record, or by a table: give store=, a file that exists, "
+                "or data="
+            )
+        thumbed = ThumbSettings(
+            store=record or Path(output) / "runs.db",
+            entry=entry or (str(target) if behind else None),
+            prompt=prompt,
+            calls=agent_calls,
+            seed=seed,
+            output=Path(output),
+            regime=regime,
+            release=release,
+        )
+        asked = AgentInput(
+            path=Path(behind or target), settings=thumbed, source=source, metric=metric, rubric=rubric
+        )
+        return run_anywhere(lambda: _agent(asked, endpoints, tell, meter, quiet=say is None))
+    if source is None:
+        raise InputError(f"{target} is improved by examples: give data=, a table of them")
     if is_prompt(str(target)):
         settings = PromptSettings(
-            metric=metric, calls=calls, seed=seed, output=Path(output), write=write, regime=regime
+            metric=metric,
+            rubric=rubric,
+            calls=calls,
+            seed=seed,
+            output=Path(output),
+            write=write,
+            regime=regime,
+            store=record,
         )
         with LiveLine(meter, calls=calls, quiet=say is None) as line:
             result = run_anywhere(
@@ -367,7 +493,7 @@ def improve(
         return result
     if metric is not None or write:
         raise InputError("metric and write are for a prompt: a function's answers are compared for equality")
-    search = replace(function_settings(calls, Path(output), seed, model is not None), regime=regime)
+    search = replace(function_settings(calls, Path(output), seed, model is not None, record), regime=regime)
     with LiveLine(meter, calls=search.calls, proposals=search.config.iterations, quiet=say is None) as line:
         report = run_anywhere(
             lambda: function_from_table(
@@ -376,6 +502,17 @@ def improve(
         )
     assert isinstance(report, EvolutionReport)
     return report
+
+
+async def _agent(
+    asked: AgentInput, endpoints: Endpoints, say: Say, meter: Meter, *, quiet: bool
+) -> ImprovedAgent:
+    async with AsyncExitStack() as stack:
+        plan = await asked.planned(endpoints, stack, meter)
+        for sentence in plan.sentences:
+            say(sentence)
+        with LiveLine(meter, calls=plan.model_calls, quiet=quiet) as line:
+            return await improve_planned(plan, endpoints, stack, meter=meter, progress=line)
 
 
 def function_settings(calls: int, output: Path, seed: int, asks: bool, store: Path | None = None) -> Settings:

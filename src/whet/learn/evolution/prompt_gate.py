@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...judge import Reward, name_of
-from ...judge.metrics import JudgeMetric, Metric, metric_named, shown, suited
+from ...judge.metrics import JudgeMetric, KnownJudge, kept_marks, metric_named, shown, suited
 from ...models import RecordedModel
 from ...models.budget import Meter
 from ...record.store import Log, Store
@@ -23,7 +23,7 @@ from .editing.slots import INPUT, slot_sentences
 from .gating import gate_of, power_of_best
 from .in_one_call import Endpoints
 from .prompts.prompted import PromptAgent
-from .prompts.tabled import Intake, PromptSettings, TableInput, prompt_text, proven_rubric, read_examples
+from .prompts.tabled import Intake, PromptSettings, TableInput, prompt_text, read_examples
 from .search.cross_fitting import as_split
 
 
@@ -69,13 +69,19 @@ async def gate_prompts(
     rows = as_split([task for task in intake.tasks if task.answer_known or not compares], Split.GATE)
     if not rows:
         raise InputError(f"{intake.table.path}: not one cell of {intake.columns.expected} says what is right")
+    name, why = (settings.metric, "") if settings.metric else suited(rows)
+    known = KnownJudge.of(store, settings.rubric) if compares and name == "judge" else KnownJudge()
     async with AsyncExitStack() as stack:
-        model, _, judge = await endpoints.open(stack, Meter())
+        model, _, judge = await endpoints.judged_by(known).open(stack, Meter())
         assert model is not None
         judges, told = list(rewards), list[str]()
         if compares:
-            judged_by, told = _metric(settings, rows, judge or model)
-            judges.insert(0, judged_by)
+            metric_of = metric_named(name, rows, model=judge or model, rubric=settings.rubric, known=known)
+            told = [
+                metric_of.sentence + (f" (chosen because {why}; --metric names another)" if why else ""),
+                *(f"  {line}" for line in shown(metric_of, rows).lines),
+            ]
+            judges.insert(0, kept_marks(metric_of, store))
         count = len(rows) * (1 + len(texts))
         per_run = 2 if isinstance(judges[0], JudgeMetric) else 1
         for sentence in (
@@ -139,14 +145,3 @@ async def _judged(
         label=str(baseline),
         **options,
     )
-
-
-def _metric(
-    settings: PromptSettings, rows: Sequence[Task], model: Any
-) -> tuple[Metric | JudgeMetric, list[str]]:
-    """What compares an answer with the expected one, and sentences on it."""
-    name, why = (settings.metric, "") if settings.metric else suited(rows)
-    proven = proven_rubric(settings) if name == "judge" else None
-    metric = metric_named(name, rows, model=model, rubric=settings.rubric, proven=proven)
-    chosen = f" (chosen because {why}; --metric names another)" if why else ""
-    return metric, [metric.sentence + chosen, *(f"  {line}" for line in shown(metric, rows).lines)]

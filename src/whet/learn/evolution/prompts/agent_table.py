@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ....errors import InputError
-from ....judge.metrics import metric_named, shown, suited
+from ....judge.metrics import KnownJudge, metric_named, shown, suited
 from ....models.base import Model
 from ....prove.power import power_in_words
 from ....record.store import Store
@@ -35,7 +35,7 @@ def plan_agent_table(
 
     Args:
         metric: one of whet.judge.metrics.METRICS; chosen from the look of the expected answers if None.
-        rubric: what makes an answer good, for the metric `judge`.
+        rubric: what makes an answer good, for the metric `judge`; the record's proven one if omitted.
         judge: whom that metric asks.
 
     Raises:
@@ -58,7 +58,13 @@ def plan_agent_table(
             "with --expected, or give --missing none where an empty cell is the right answer"
         )
     name, why = (metric, "") if metric else suited(known)
-    compares = metric_named(name, known, model=judge, rubric=rubric, proven=None)
+    compares = metric_named(
+        name,
+        known,
+        model=judge,
+        rubric=rubric,
+        known=KnownJudge.at(settings.store, rubric) if name == "judge" else None,
+    )
     tried = shown(compares, known)
     # Nothing is chosen on validation rows here, so they prove as well.
     held = [task for task in known if task.split is not Split.TRAIN][: int(PROOF * settings.calls / 2)]

@@ -14,9 +14,7 @@ from typing import Any
 import msgspec
 
 from ....errors import InputError
-from ....judge.metrics import JudgeMetric, Metric, metric_named, shown, suited
-from ....judge.rubric import ProvenRubric
-from ....judge.rubric import recorded as recorded_rubric
+from ....judge.metrics import JudgeMetric, KnownJudge, Metric, kept_marks, metric_named, shown, suited
 from ....models import Price, RecordedModel
 from ....models.base import Model, ModelRequest
 from ....models.budget import Meter
@@ -181,16 +179,6 @@ class PromptPlan:
     sentences: Sequence[str]
 
 
-def proven_rubric(settings: PromptSettings) -> ProvenRubric | None:
-    """The rubric of the record by which the metric judge marks; None without one, or where another is given."""
-    if settings.metric not in ("judge", None) or settings.rubric:
-        return None
-    if settings.store is None or not settings.store.exists():
-        return None
-    with Store(settings.store) as store:
-        return recorded_rubric(store)
-
-
 def plan_prompt(
     path: Path, source: TableInput, settings: PromptSettings, model: Model, judge: Model | None = None
 ) -> PromptPlan:
@@ -220,8 +208,13 @@ def plan_prompt(
             "to prove anything on; give at least 10, better 100"
         )
     name, why = (settings.metric, "") if settings.metric else suited(known)
-    proven = proven_rubric(settings) if name == "judge" else None
-    metric = metric_named(name, known, model=judge or model, rubric=settings.rubric, proven=proven)
+    metric = metric_named(
+        name,
+        known,
+        model=judge or model,
+        rubric=settings.rubric,
+        known=KnownJudge.at(settings.store, settings.rubric) if name == "judge" else None,
+    )
     tried = shown(metric, known)
     shares = _shares(known, settings, 2 if isinstance(metric, JudgeMetric) else 1)
     if shares.gain is None:
@@ -478,6 +471,7 @@ async def improve_prompt(
     settings.output.mkdir(parents=True, exist_ok=True)
     with Store(settings.store or settings.output / "runs.db") as store:
         answers = RecordedModel(model, Log(store, f"answers/{resource}"))
+        metric = kept_marks(plan.metric, store)
         agent = PromptAgent(
             resource, plan.text, answers, temperature=settings.temperature, column=_column(plan.intake)
         )
@@ -496,7 +490,7 @@ async def improve_prompt(
         work = PromptWork(
             agent=agent,
             start=start,
-            metric=plan.metric,
+            metric=metric,
             proposer=proposer or model,
             store=store,
             name=f"improve/{resource}/{identity}",

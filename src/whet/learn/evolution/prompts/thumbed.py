@@ -22,7 +22,7 @@ import msgspec
 
 from ....errors import InputError, TrainingRefused
 from ....judge.fitted import RULES, FittedReward, ThumbAgreement, agreement
-from ....judge.metrics import JudgeMetric, Metric
+from ....judge.metrics import JudgeMetric, Metric, kept_marks
 from ....judge.rubric import ProvenRubric, RubricReward
 from ....judge.rubric import recorded as read_rubric
 from ....models import RecordedModel
@@ -256,6 +256,11 @@ class AgentPlan:
     def right(self) -> float:
         """From this value on an answer counts as right."""
         return _RIGHT if self.metric is None else self.metric.right
+
+    @property
+    def model_calls(self) -> int:
+        """Most calls of models beside the agent's own: of the one that proposes, and of a judge of each answer."""
+        return self.settings.reflections + self.settings.calls * self.judges
 
     @property
     def rollouts(self) -> int:
@@ -521,7 +526,11 @@ def cost_in_words(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     tokens = ""
     if usage:
         each = sum(use.prompt_tokens + use.output_tokens for use in usage) / len(usage)
-        tokens = f"; about {int(settings.calls * each):,} tokens of the agent's model, by its recorded runs"
+        dollars = sum(use.dollars for use in usage) / len(usage)
+        money = f" (${settings.calls * dollars:,.2f})" if dollars else ""
+        tokens = (
+            f"; about {int(settings.calls * each):,} tokens{money} of the agent's model, by its recorded runs"
+        )
     return (
         f"at most {settings.calls} calls of the agent: {plan.rollouts} to search, {gate} to prove; at most "
         f"{settings.reflections} calls of the model that proposes{tokens}"
@@ -555,6 +564,18 @@ class ImprovedAgent:
     withheld: str = ""
     """Why it does not ship although its score is proven: a finding that nobody has cleared, or it cannot be served."""
 
+    @property
+    def promote(self) -> bool:
+        """True if the gate proved the better prompt better, and nothing holds it back."""
+        return self.proven
+
+    def diff(self) -> str:
+        """The change as a patch for `git apply`."""
+        return self.patch
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> list[str]:
         """The result in words."""
         lines = [f"search: {self.reason}"]
@@ -578,9 +599,11 @@ class ImprovedAgent:
             lines.append(liked if self.plan.metric is None else right)
             lines += [f"  {reason}" for reason in self.verdict.reasons]
         lines += [self.withheld] * bool(self.withheld)
+        judged = int(self.spent.get("calls", 0)) - self.asked if self.plan.judges else 0
         lines.append(
-            f"spent: {self.agent_calls} calls of the agent, {self.asked} of the model that proposes "
-            f"({self.spent.get('tokens', 0):,.0f} tokens)"
+            f"spent: {self.agent_calls} calls of the agent, {self.asked} of the model that proposes"
+            + (f" and {judged} of the judge" if judged > 0 else "")
+            + f" ({self.spent.get('tokens', 0):,.0f} tokens)"
         )
         return lines
 
@@ -731,7 +754,8 @@ def _rewards(plan: AgentPlan, store: Store, judge: Model | None) -> list[Any]:
     """The reward of the search, that of the gate, and those of its guardrails."""
     rows = plan.rows
     if plan.metric is not None:
-        return [replace(plan.metric, name=name) for name in (LIKED, LIKED_BY_ALL)]
+        metric = kept_marks(plan.metric, store)
+        return [replace(metric, name=name) for name in (LIKED, LIKED_BY_ALL)]
     if plan.rubric is not None:
         assert judge is not None
         asked = RecordedModel(judge, Log(store, f"judge/{plan.rubric.model}"))
