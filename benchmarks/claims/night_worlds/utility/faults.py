@@ -19,6 +19,8 @@ CHANGED_ON = 5
 """The day, of `people.DAYS`, on which a service or the customers change."""
 STANDS = "Never promise a refund."
 """A rule that no fault takes away."""
+ROLE = "Keep to what the tools and the notes say, in one or two sentences."
+"""The last line of what the desk is told before its rules."""
 _When = Callable[[str, Mapping[str, str]], bool]
 
 

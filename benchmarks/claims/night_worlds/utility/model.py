@@ -338,10 +338,10 @@ def proposed(text: str, rule: str) -> str:
     """A rule in the form that the request asks for: behind one of the rules that it shows, where it shows lines."""
     if "<<<<<<< SEARCH" not in text:
         return json.dumps({"rules": [rule]}) if '"rules"' in text else rule
-    rules = [*(fault.rule for fault in faults.FAMILY if fault.rule), faults.STANDS]
+    rules = [*(fault.rule for fault in faults.FAMILY if fault.rule), faults.STANDS, faults.ROLE]
     shown = [(line, old) for line in text.splitlines() for old in rules if old in line]
-    # A line of the file rather than one of a prompt that was sent.
-    shown.sort(key=lambda each: not each[0].strip().startswith('"'))
+    # A line of the file rather than one of a prompt that was sent; of what has no rule yet the last line.
+    shown.sort(key=lambda each: 0 if each[0].strip().startswith('"') else 1 + (each[1] != faults.ROLE))
     if not shown:
         return ""
     line, old = shown[0]
