@@ -61,6 +61,8 @@ _FACT = re.compile(r"^[^A-Za-z]*(?P<name>[A-Za-z][\w '-]{1,40}):\s+\S")
 """A line of a system prompt that tells a value of something: `- (2024-05-01) tariff: night`."""
 _FACTS, _VALUES = 2, 3
 """Such lines of one run, and values that those of one name have in several, from which they are remembered."""
+_TOLD = 4
+"""Times as often as in other runs that facts of the same people have to stand in those that fail."""
 _VALUE = re.compile(r"\d+(?:\.\d+)?|\b[A-Z][\w-]{2,}\b|\b[a-z]{5,}\b")
 
 
@@ -247,13 +249,14 @@ def _by_memory(evidence: SliceEvidence) -> WeakPartGuess | None:
         values[name].add(line)
     told = [{line for name, line in facts if len(values[name]) >= _VALUES} for facts in personal]
     facts = {line[:LONGEST] for lines in told for line in lines}
-    lines = [
-        (inside, mark)
+    named = any(
+        inside > 1.5 * outside
         for mark, (inside, outside) in evidence.shares.items()
-        if mark.kind == SYSTEM
-        and (mark.value in facts or _REMEMBERED.search(mark.value))
-        and inside > 1.5 * outside
-    ]
+        if mark.kind == SYSTEM and _REMEMBERED.search(mark.value)
+    )
+    own = [shares for mark, shares in evidence.shares.items() if mark.kind == SYSTEM and mark.value in facts]
+    # Were every run told of its person, those of the same people outside would have these facts, too.
+    lines = named or sum(inside for inside, _ in own) > _TOLD * sum(outside for _, outside in own)
     without_tools = evidence.shares.get(RunMark(TOOL_MARK, NO_TOOL), (0.0, 0.0))[0]
     remembered = sum(
         len(told_here) >= _FACTS or any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines())
