@@ -43,6 +43,8 @@ from ...datasets.callee import RUNNER, staged
 from ..editing.program import Program
 from .agent import RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
+from .crossing import RUNNER as CROSSED
+from .crossing import runner
 from .lending import MOST_ASKED, Loan, asking, lent
 from .lending import RUNNER as LENDING
 from .outside import CallTarget, Inside
@@ -285,8 +287,9 @@ class Caller:
         agent = self._host.agent
         target = agent.target(name, [])
         loan = lent(target.build(self._program), target.entry, agent.trees)
-        entry = f"{LENDING if loan.through else RUNNER}:call"
-        opened = self._host.pool.open(staged(loan.files, target.entry), entry)
+        called = LENDING if loan.through else RUNNER
+        crossed = {f"{CROSSED}.py": runner(called, through=loan.through)}
+        opened = self._host.pool.open({**staged(loan.files, target.entry), **crossed}, f"{CROSSED}:call")
         self._pieces[name] = await self._stack.enter_async_context(opened), loan
         return self._pieces[name]
 
