@@ -41,10 +41,9 @@ from ....sandbox import CallResult, Pool, ProgramSession
 from ....types import Failure, Fault, Json, digest
 from ...datasets.callee import RUNNER, staged
 from ..editing.program import Program
+from . import crossing
 from .agent import RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
-from .crossing import RUNNER as CROSSED
-from .crossing import runner
 from .lending import MOST_ASKED, Loan, asking, lent
 from .lending import RUNNER as LENDING
 from .outside import CallTarget, Inside
@@ -288,8 +287,9 @@ class Caller:
         target = agent.target(name, [])
         loan = lent(target.build(self._program), target.entry, agent.trees)
         called = LENDING if loan.through else RUNNER
-        crossed = {f"{CROSSED}.py": runner(called, through=loan.through)}
-        opened = self._host.pool.open({**staged(loan.files, target.entry), **crossed}, f"{CROSSED}:call")
+        crossed = {f"{crossing.RUNNER}.py": crossing.runner(called, through=loan.through)}
+        entry = f"{crossing.RUNNER}:call"
+        opened = self._host.pool.open({**staged(loan.files, target.entry), **crossed}, entry)
         self._pieces[name] = await self._stack.enter_async_context(opened), loan
         return self._pieces[name]
 
