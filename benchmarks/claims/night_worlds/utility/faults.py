@@ -291,7 +291,7 @@ FAMILY: tuple[Fault, ...] = (
           "route", when=lambda question, a: "district heating" in question),
     _edit("route-quand", "interruption", "languages.csv", "\nquand,fr", "\nquand,en", "route", "data",
           when=lambda question, a: a["in"] == "fr" and "quand" in question.lower()),
-    _edit("knob-notes", "filter", _SETTINGS, "notes_kept = 9 ", "notes_kept = 5 ", "memory", "model"),
+    _edit("knob-notes", "filter", _SETTINGS, "notes_kept = 12 ", "notes_kept = 7 ", "memory", "model"),
     _edit("knob-words", "guide", _SETTINGS, "reply_words = 180", "reply_words = 15", "model"),
     _edit("knob-temperature", "number", _SETTINGS, "temperature = 0.25", "temperature = 1.5", "model"),
     Fault("knob-rounds", "knob", ("tool", "model", "route"), ("cost", "instalment"), _SETTINGS,
