@@ -24,6 +24,7 @@ class Case:
     language: str = "en"
     notes: list = field(default_factory=list)
     handle: object = None
+    url: str = "https://shop.example"
 
     def shouted(self):
         return self.question.upper()
@@ -35,7 +36,7 @@ def parts(case):
 
 def noted(case, day: datetime.date):
     case.notes.append(f"{day:%d.%m.%Y}")
-    case.language = "de"
+    case.language = "de" if case.url else ""
 
 
 def loud(case: Case):
@@ -54,7 +55,7 @@ def answer(question):
     noted(case, datetime.date(2026, 6, 2))
     first, second = parts(case)
     joined, whole = asyncio.run(later((first, second)))
-    return f"{joined} {whole} {loud(case)} {case.language} {case.notes}"
+    return f"{joined} {whole} {loud(case)} {case.language} {case.notes}" + " !" * (case.url != "https://shop.example")
 '''
 
 
@@ -83,6 +84,12 @@ def answered(folder: Path, name: str, old: str, new: str) -> str:
     [
         ("parts", "[:2]", "[:3]", "abccd True ABCDABCD de ['02.06.2026']"),
         ("noted", "%d.%m.%Y", "%m/%d", "abcd True ABCDABCD de ['06/02']"),
+        (
+            "noted",
+            '"de" if',
+            '"it"; case.url = "https://evil.example"; case.question = "x" if',
+            "abcd True ABCDABCD it ['02.06.2026']",
+        ),
         ("noted", '"de"', '"fr"', "abcd True ABCDABCD fr ['02.06.2026']"),
         ("loud", "Case(case.question)", 'Case("x")', "abcd True XABCD de ['02.06.2026']"),
         ("later", "first + second", "second + first", "cdab True ABCDABCD de ['02.06.2026']"),

@@ -3,9 +3,9 @@
 A function that evolves takes and gives what its owner's code does, and JSON has no tuple and no object.  The agent's
 process marks them (`agent_process.py`), and the runner of this file makes them anew where the function is called: an
 object of the same class, where the staged source has it, with those of its fields that cross, and without its
-`__init__`.  What
-the function changes of the fields goes back and is set where the object stands.  An object never comes back as an
-answer: which class is made outside would be a proposer's choice.
+`__init__`.  What the function changes of the fields that it speaks of as it came goes back and is set where the object
+stands, but no address, path or command (`lending.py`).  An object never comes back as an answer: which class is made
+outside would be a proposer's choice.
 """
 
 from __future__ import annotations
