@@ -34,3 +34,32 @@ def test_a_sound_agent_is_right_and_faults_spoil_their_own_questions(
     assert not {id: share for id, share in spoilt.items() if share > right[id] - 0.2}
     assert fmean(spoilt.values()) < 0.4
     assert fmean(right.values()) > 0.9
+    assert len(faulty.decoys) >= 20
+    for fault in faulty.world["faults"].FAMILY:  # those that this night has not drawn can be planted, too
+        files = sound.files
+        fault.plant(files)
+        assert files != sound.files, fault.id
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pack/deep/tools.py:double",
+        "pack.deep.tools:double",
+        "pack.deep.tools.double",
+        "pack/deep/tools.double",
+    ],
+)
+def test_a_part_of_a_module_in_a_package_can_be_replaced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(CLAIMS))
+    from night_setting import files_under
+
+    from whet.types import Bundle, Version
+
+    files = {
+        "pack/deep/tools.py": "async def double(n):\n    return n\n\n\nLIMIT = 3\n",
+        "pack/notes.toml": "a = 1\n",
+    }
+    text = "async def double(n):\n    return 2 * n"
+    changed = files_under(files, Bundle({name: Version(resource=name, kind="code", content=text)}))
+    assert changed == files | {"pack/deep/tools.py": f"{text}\n\n\nLIMIT = 3\n"}

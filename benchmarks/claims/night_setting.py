@@ -9,8 +9,10 @@ behind the gateway instead, with HTTP on all sides.
 from __future__ import annotations
 
 import ast
+import asyncio
 import http.server
 import importlib
+import inspect
 import json
 import os
 import random
@@ -163,29 +165,15 @@ class Night:
         if key not in self._loaded:
             place = self.folder.parent / "loaded" / key
             place.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                (place / name).write_text(text, encoding="utf-8")
+            put(place, files)
             self._loaded[key] = self._load(place, prompt, parameters)
         return self._loaded[key]
 
     def _load(
         self, place: Path, prompt: str | None, parameters: Mapping[str, Any]
     ) -> Callable[..., tuple[str, list[Step], str]]:
-        modules = {name: types.ModuleType(name) for name in self.about["modules"]}
         state: dict[str, Any] = {}
-        before = {name: sys.modules.get(name) for name in modules}
-        try:
-            for name, module in modules.items():
-                sys.modules[name] = module
-                module.__file__ = str(place / f"{name}.py")
-                source = (place / f"{name}.py").read_text(encoding="utf-8")
-                exec(compile(source, module.__file__, "exec"), module.__dict__)
-        finally:
-            for name, module_before in before.items():
-                if module_before is None:
-                    del sys.modules[name]
-                else:
-                    sys.modules[name] = module_before
+        modules = _imported(place, self.about["modules"])
 
         def part(key: str) -> tuple[dict[str, Any], str]:
             name, _, attribute = self.about[key].partition(":")
@@ -213,7 +201,9 @@ class Night:
 
         for key, stand_in in (("fetch", fetch), ("complete", complete)):
             inside, attribute = part(key)
-            inside[attribute] = stand_in
+            inside[attribute] = (
+                _awaited(stand_in) if inspect.iscoroutinefunction(inside[attribute]) else stand_in
+            )
 
         def answer(
             question: str, person: str, day: int, decoy: str, at: float
@@ -222,6 +212,8 @@ class Night:
             state.update(day=day, at=at, steps=[], draw=draw)
             try:
                 output = entry[entry_name](question, person)
+                if inspect.iscoroutine(output):
+                    output = asyncio.run(output)
             except Exception as error:  # a candidate may be anything
                 return f"{type(error).__name__}: {error}", [], "error"
             slow = any(each.kind == "slow" and each.begins <= at < each.ends for each in self.decoys)
@@ -365,10 +357,47 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def _awaited(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function, in the place of an async one."""
+
+    async def run(*arguments: Any) -> Any:
+        return plain(*arguments)
+
+    return run
+
+
+def _imported(place: Path, names: Sequence[str]) -> dict[str, types.ModuleType]:
+    """Modules of a folder, imported anew and forgotten."""
+    before = {name: sys.modules.pop(name, None) for name in names}
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    sys.path.insert(0, str(place))
+    importlib.invalidate_caches()
+    try:
+        return {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(place))
+        sys.dont_write_bytecode = written
+        for name, module_before in before.items():
+            sys.modules.pop(name, None)
+            if module_before is not None:
+                sys.modules[name] = module_before
+
+
 def _files(folder: Path) -> dict[str, str]:
+    """Path below the folder → text; without what is hidden there or made by Python."""
+    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {
-        path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()) if path.is_file()
+        path.as_posix(): (folder / path).read_text(encoding="utf-8")
+        for path in paths
+        if not any(part.startswith(".") or part == "__pycache__" for part in path.parts)
     }
+
+
+def put(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files into a folder, by their paths below it."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def files_under(files: Mapping[str, str], bundle: Bundle) -> dict[str, str]:
@@ -380,11 +409,12 @@ def files_under(files: Mapping[str, str], bundle: Bundle) -> dict[str, str]:
         if name in changed:
             changed[name] = str(version.content)
             continue
-        module, _, part = name.replace(":", ".").partition(".")
-        file = f"{module}.py"
-        if file not in changed:
+        words = name.replace(".py:", ".").replace(":", ".").replace("/", ".").split(".")
+        places = ((f"{'/'.join(words[:at])}.py", at) for at in range(len(words) - 1, 0, -1))
+        file, at = next(((file, at) for file, at in places if file in changed), ("", 0))
+        if not file:
             raise KeyError(f"the agent has no file or part {name!r}")
-        changed[file] = _spliced(changed[file], part, str(version.content))
+        changed[file] = _spliced(changed[file], ".".join(words[at:]), str(version.content))
     return changed
 
 
@@ -395,7 +425,7 @@ def _spliced(source: str, name: str, content: str) -> str:
     for each in classes:
         body = next((node.body for node in body if isinstance(node, ast.ClassDef) and node.name == each), [])
     for node in body:
-        if isinstance(node, ast.FunctionDef) and node.name == last:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == last:
             text = textwrap.indent(textwrap.dedent(content).rstrip() + "\n", " " * node.col_offset)
         elif isinstance(node, ast.Assign) and any(
             isinstance(t, ast.Name) and t.id == last for t in node.targets
@@ -450,8 +480,7 @@ def night(
         fault.plant(files)
     agent = folder / "agent"
     agent.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (agent / name).write_text(text, encoding="utf-8")
+    put(agent, files)
     made = Night(
         seed, agent, parts, drawn, people.decoys(seed), Store(":memory:" if store is None else store), about
     )

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, NotFoundError
-from ..learn.evolution.agents.agent import DATA_FILES
+from ..learn.evolution.agents.agent import holds_values
 from ..learn.evolution.agents.marks import Mark
 from ..learn.evolution.agents.pieces import cut, put
 from ..learn.evolution.repair.suspects import ENTRY
@@ -208,7 +208,7 @@ def _values(mark: Mark) -> bool:
 
 def _table(mark: Mark) -> bool:
     """A whole file of values."""
-    return mark.how == "skill" and mark.path.endswith(DATA_FILES)
+    return mark.how == "skill" and holds_values(Path(mark.path))
 
 
 def _code(mark: Mark) -> bool:

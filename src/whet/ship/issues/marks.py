@@ -40,7 +40,7 @@ TELLING = (
 )
 """Kinds of mark, that first which says most of where to look; of marks of the very same runs the first is named."""
 NO_TOOL = "none"
-_LONGEST = 60
+LONGEST = 60
 """Characters of a value that can be a mark."""
 _MOST_LINES, _MOST_WORDS, _MOST_FIELDS = 60, 40, 12
 """Of one run."""
@@ -70,14 +70,14 @@ def marks_of(run: Trajectory) -> set[RunMark]:
         marks.add(RunMark(TOOL_MARK, NO_TOOL))
     for step in models:
         if model := step.info.get("model"):
-            marks.add(RunMark(MODEL, str(model)[:_LONGEST]))
+            marks.add(RunMark(MODEL, str(model)[:LONGEST]))
         if (reason := step.info.get("finish_reason")) and reason not in (
             "stop",
             "tool_calls",
             "end_turn",
             "tool_use",
         ):
-            marks.add(RunMark(STOPPED, str(reason)[:_LONGEST]))
+            marks.add(RunMark(STOPPED, str(reason)[:LONGEST]))
     if models:
         marks |= {RunMark(SYSTEM, line) for line in _system_lines(models[0])}
     marks |= set(_step_marks(run))
@@ -106,7 +106,7 @@ def words_of(text: str) -> list[str]:
 def kind_of_error(text: str) -> str:
     """An error without what differs from one to the next: ids and numbers but the HTTP status."""
     first = " ".join(text.split())[:200]
-    return _DETAIL.sub(lambda match: match[0] if _STATUS.fullmatch(match[0]) else "…", first)[:_LONGEST]
+    return _DETAIL.sub(lambda match: match[0] if _STATUS.fullmatch(match[0]) else "…", first)[:LONGEST]
 
 
 def any_value(error: str) -> str:
@@ -142,7 +142,7 @@ def _decoded(result: Json) -> Json:
 
 def _tool_marks(calls: list[Invocation]) -> Iterator[RunMark]:
     names = [call.name for call in calls if call.name]
-    yield from (RunMark(TOOL_MARK, name[:_LONGEST]) for name in names)
+    yield from (RunMark(TOOL_MARK, name[:LONGEST]) for name in names)
     if names:
         again = " (repeated)" if len(set(names)) < len(names) else ""
         yield RunMark(SEQUENCE, " → ".join(dict.fromkeys(names))[:200] + again)
@@ -170,7 +170,7 @@ def _scalars(content: Json) -> Iterator[tuple[str, str]]:
     for key, value in list(content.items())[:_MOST_FIELDS]:
         short = isinstance(value, str) and 0 < len(value) <= 40
         if short or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 100):
-            yield str(key)[:_LONGEST], str(value)
+            yield str(key)[:LONGEST], str(value)
 
 
 def _system_lines(step: Step) -> Iterator[str]:
@@ -181,17 +181,17 @@ def _system_lines(step: Step) -> Iterator[str]:
             text = message.get("text", message.get("content"))
             for line in str(text or "").splitlines()[:_MOST_LINES]:
                 if stripped := line.strip():
-                    yield stripped[:_LONGEST]
+                    yield stripped[:LONGEST]
 
 
 def _step_marks(run: Trajectory) -> Iterator[RunMark]:
     for step in run.steps:
         if step.agent:
-            yield RunMark(AGENT, step.agent[:_LONGEST])
+            yield RunMark(AGENT, step.agent[:LONGEST])
         if step.kind in (LLM, TOOL) or not step.name:
             continue
         if step.kind != "action":
-            yield RunMark(AGENT, step.name[:_LONGEST])
+            yield RunMark(AGENT, step.name[:LONGEST])
         if isinstance(step.action, str | bool) and 0 < len(str(step.action)) <= 40:
             yield RunMark(CHOICE, f"{step.name} gives {step.action}")
 

@@ -22,6 +22,7 @@ from .marks import (
     CHOICE,
     ENDED,
     ERROR,
+    LONGEST,
     MODEL,
     NO_TOOL,
     RESULT,
@@ -56,6 +57,12 @@ _REMEMBERED = re.compile(
 _ROUTED = re.compile(
     r"\b(rout\w*|desk|intent|agent|plan|planner|handoff|transfer\w*|department)\b", re.IGNORECASE
 )
+_FACT = re.compile(r"^[^A-Za-z]*(?P<name>[A-Za-z][\w '-]{1,40}):\s+\S")
+"""A line of a system prompt that tells a value of something: `- (2024-05-01) tariff: night`."""
+_FACTS, _VALUES = 2, 3
+"""Such lines of one run, and values that those of one name have in several, from which they are remembered."""
+_TOLD = 4
+"""Times as often as in other runs that facts of the same people have to stand in those that fail."""
 _VALUE = re.compile(r"\d+(?:\.\d+)?|\b[A-Z][\w-]{2,}\b|\b[a-z]{5,}\b")
 
 
@@ -104,7 +111,18 @@ class SliceEvidence:
 
 def weak_part(evidence: SliceEvidence) -> WeakPartGuess:
     """The part of the agent that a slice is put down to."""
-    for look in (_by_error, _by_version, _by_model, _by_load, _by_value, _by_memory, _by_route, _by_tool):
+    looks = (
+        _by_error,
+        _by_version,
+        _by_model,
+        _by_load,
+        _by_value,
+        _by_memory,
+        _by_route,
+        _by_tool,
+        _by_desk,
+    )
+    for look in looks:
         suspect = look(evidence)
         if suspect is not None:
             return suspect
@@ -225,20 +243,36 @@ def _by_value(evidence: SliceEvidence) -> WeakPartGuess | None:
 
 
 def _by_memory(evidence: SliceEvidence) -> WeakPartGuess | None:
-    lines = [
-        (inside, mark)
+    personal = [_facts_of(run) for run in evidence.failed]
+    values: dict[str, set[str]] = defaultdict(set)
+    for name, line in (fact for facts in personal for fact in facts):
+        values[name].add(line)
+    told = [{line for name, line in facts if len(values[name]) >= _VALUES} for facts in personal]
+    facts = {line[:LONGEST] for lines in told for line in lines}
+    named = any(
+        inside > 1.5 * outside
         for mark, (inside, outside) in evidence.shares.items()
-        if mark.kind == SYSTEM and _REMEMBERED.search(mark.value) and inside > 1.5 * outside
-    ]
+        if mark.kind == SYSTEM and _REMEMBERED.search(mark.value)
+    )
+    own = [shares for mark, shares in evidence.shares.items() if mark.kind == SYSTEM and mark.value in facts]
+    # Were every run told of its person, those of the same people outside would have these facts, too.
+    lines = named or sum(inside for inside, _ in own) > _TOLD * sum(outside for _, outside in own)
     without_tools = evidence.shares.get(RunMark(TOOL_MARK, NO_TOOL), (0.0, 0.0))[0]
     remembered = sum(
-        any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines()) for run in evidence.failed
+        len(told_here) >= _FACTS or any(_REMEMBERED.match(line.strip()) for line in _system(run).splitlines())
+        for told_here, run in zip(told, evidence.failed, strict=True)
     )
     if lines and without_tools >= 0.6 and remembered >= 0.6 * len(evidence.failed):
         return WeakPartGuess(
             Component.MEMORY, "", 0.6, ["the agent answers from what it remembers, without a tool"]
         )
     return None
+
+
+def _facts_of(run: Trajectory) -> list[tuple[str, str]]:
+    """Name and whole line of each value that a run's system prompt tells."""
+    lines = [line.strip() for line in _system(run).splitlines()]
+    return [(match["name"].casefold(), line) for line in lines if (match := _FACT.match(line))]
 
 
 def _system(run: Trajectory) -> str:
@@ -261,13 +295,18 @@ def _by_route(evidence: SliceEvidence) -> WeakPartGuess | None:
             0.5,
             [f"no tool is called in {inside:.0%} of them, and in {outside:.0%} of all others"],
         )
-    if evidence.mark.kind in (AGENT, CHOICE) or (
-        evidence.mark.kind == SYSTEM and _ROUTED.search(evidence.mark.value)
-    ):
-        return WeakPartGuess(
-            Component.ROUTE, evidence.mark.value, 0.4, [f"they are those that went to {evidence.mark.value}"]
-        )
-    return None
+    return _went_to(evidence) if evidence.mark.kind in (AGENT, CHOICE) else None
+
+
+def _by_desk(evidence: SliceEvidence) -> WeakPartGuess | None:
+    """Of a name in the system prompt, after the tools: where each topic has its own, it says what was asked."""
+    named = evidence.mark.kind == SYSTEM and _ROUTED.search(evidence.mark.value)
+    return _went_to(evidence) if named else None
+
+
+def _went_to(evidence: SliceEvidence) -> WeakPartGuess:
+    where = evidence.mark.value
+    return WeakPartGuess(Component.ROUTE, where, 0.4, [f"they are those that went to {where}"])
 
 
 def _by_tool(evidence: SliceEvidence) -> WeakPartGuess | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ....errors import InputError, NotFoundError
 from ....record.columns import ColumnNames
@@ -30,8 +31,28 @@ from .pieces import Piece, cut, program_of, replaced, stage
 
 DATA_FILES = (".json", ".csv", ".tsv", ".yaml", ".yml", ".toml", ".ini")
 """Ends of the files of values that may change whole."""
+_EXAMPLES = re.compile(r"prompt|example|shot|demonstration", re.IGNORECASE)
+"""In the paths of lines of JSON that an agent reads and does not write: the examples that its model is shown."""
 DATA = "whet_data"
 """Folder in which each target has its rows, unless another is named."""
+
+
+def holds_values(path: PurePath) -> bool:
+    """True for a file, by its path in the repository, that holds values or examples and may change whole.
+
+    Other lines of JSON are what an agent writes: a log would be another source with every run.
+    """
+    if path.suffix.lower() == ".jsonl":
+        return _EXAMPLES.search(path.as_posix()) is not None
+    return path.suffix.lower() in DATA_FILES
+
+
+def _defines(tree: ast.Module, qualname: str) -> bool:
+    """True if a module defines a function of this name."""
+    try:
+        return isinstance(definition(tree, qualname)[0], FunctionNode)
+    except NotFoundError:
+        return False
 
 
 @dataclass
@@ -96,7 +117,11 @@ class RepositoryAgent:
         beside = {
             self.repository.relative(path): hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
             for path in self.repository.paths
-            if path.suffix.lower() in (*DATA_FILES, *WHOLE) and path.stat().st_size <= LARGEST
+            if (
+                holds_values(relative := path.relative_to(self.repository.root))
+                or relative.suffix.lower() in WHOLE
+            )
+            and path.stat().st_size <= LARGEST
         }
         return digest([self.texts(), beside], 16)
 
@@ -118,7 +143,7 @@ class RepositoryAgent:
             return Mark(name, "prompt", path, 1, key, how="file")
         if ":" in name:
             return self._direct(name)
-        if Path(name).suffix in DATA_FILES and (self.repository.root / name).is_file():
+        if holds_values(Path(name)) and (self.repository.root / name).is_file():
             # Whole, as a skill is: a table of values beside the code.
             return Mark(name, "data", name, 1, how="skill")
         marks = [mark for mark in self.known if mark.name == name]
@@ -149,9 +174,11 @@ class RepositoryAgent:
                 relative = module.path.as_posix()
                 paths.add(relative)
                 for mark in self.known:
-                    if (mark.path, mark.qualname) == (relative, qualname):
+                    # What a tool says of itself is named by the tool's name; `module:function` is what it does.
+                    if (mark.path, mark.qualname) == (relative, qualname) and mark.how != "schema":
                         return mark
-                if self._named(paths, qualname) is None:
+                text = self._named(paths, qualname)
+                if text is None or _defines(module.tree, qualname):
                     node, _ = definition(module.tree, qualname)
                     own = qualname.split(".")[-1].lower()
                     if isinstance(node, FunctionNode) and self._alike(own):

@@ -9,6 +9,8 @@ JSON on one socket.
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import datetime
 import gc
 import importlib
 import json
@@ -17,7 +19,7 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -56,17 +58,18 @@ class Channel:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], state: dict[str, Any] | None = None
     ) -> Any:
         """The answer of a function that evolves; agents may ask from several threads."""
-        plain(list(args), f"{name}(...)")
-        plain(kwargs, f"{name}(...)")
+        objects: list[Any] = []
+        given = [marked(each, f"{name}(...)[{place}]", objects) for place, each in enumerate(args)]
+        named = {key: marked(each, f"{name}(...)[{key!r}]", objects) for key, each in kwargs.items()}
         with self._lock:
-            self.say({"ask": name, "args": list(args), "kwargs": kwargs, "state": state})
+            self.say({"ask": name, "args": given, "kwargs": named, "state": state})
             # It may need what only this process reaches, before it can answer.
             while (heard := self.hear()) is not None and "helper" in heard:
                 self.say(answer(heard["helper"], heard))
         if heard is None:
             raise SystemExit(0)
         if "raised" not in heard:
-            return heard["value"]
+            return taken(heard["value"], objects)
         kind = getattr(builtins, heard["raised"], None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             raise kind(heard["message"])
@@ -96,6 +99,67 @@ def plain(value: Any, where: str) -> None:
             f"{where} holds a {type(value).__name__}, which cannot cross as JSON: "
             "let it take and give None, booleans, finite numbers, texts, lists and dicts with text keys"
         )
+
+
+MARKED = "__whet__"
+"""The key of what JSON has no form for; see `crossing.py`, which makes it anew inside."""
+
+
+def marked(value: Any, where: str, objects: list[Any]) -> Any:
+    """A value with marks in the place of tuples, days, and objects of dataclasses, which are added to `objects`.
+
+    Raises:
+        UnserializableValue: it has something else in it; of an object such fields are left out.
+    """
+    if type(value) is list:
+        return [marked(each, f"{where}[{place}]", objects) for place, each in enumerate(value)]
+    if type(value) is tuple:
+        items = [marked(each, f"{where}[{place}]", objects) for place, each in enumerate(value)]
+        return {MARKED: "tuple", "items": items}
+    if type(value) is dict and all(type(key) is str and key != MARKED for key in value):
+        return {key: marked(each, f"{where}[{key!r}]", objects) for key, each in value.items()}
+    if type(value) is datetime.datetime:
+        return {MARKED: "time", "text": value.isoformat()}
+    if type(value) is datetime.date:
+        return {MARKED: "day", "text": value.isoformat()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        objects.append(value)
+        state = {}
+        for each in dataclasses.fields(value):
+            before = len(objects)
+            try:
+                state[each.name] = marked(getattr(value, each.name), where, objects)
+            except (UnserializableValue, AttributeError):
+                del objects[before:]
+        kind = type(value)
+        return {MARKED: "object", "module": kind.__module__, "name": kind.__qualname__, "state": state}
+    plain(value, where)
+    return value
+
+
+def taken(value: Any, objects: Sequence[Any] = ()) -> Any:
+    """What a call gave, its marks made anew; what it changed of its arguments' objects is set."""
+    if type(value) is list:
+        return [taken(each) for each in value]
+    if type(value) is not dict:
+        return value
+    match value.get(MARKED):
+        case None:
+            return {key: taken(each) for key, each in value.items()}
+        case "tuple":
+            return tuple(taken(each) for each in value["items"])
+        case "day":
+            return datetime.date.fromisoformat(value["text"])
+        case "time":
+            return datetime.datetime.fromisoformat(value["text"])
+        case "call":
+            for each, changes in zip(objects, value["changes"], strict=False):
+                own = {field.name for field in dataclasses.fields(each)}
+                for name, now in changes.items():
+                    if name in own:
+                        object.__setattr__(each, name, taken(now))
+            return taken(value["value"])
+    raise UnserializableValue("the answer holds what no answer may")
 
 
 def crosses(value: Any) -> bool:

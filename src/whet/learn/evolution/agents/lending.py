@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from ....python_text import module_of
 from ....repository.syntax import FunctionNode, defines, definition, last_name, literal, parameters, root_name
 from ....types import Json, canonical
+from .crossing import MARKED
 
 RUNNER = "whet_lent"
 """The module of the staged folder that helpers are asked for through, and that calls the function."""
@@ -142,17 +143,25 @@ class Loan:
     through: bool = False
     """Its calls go through RUNNER, with the answers so far behind the rest: it has helpers, or has to be awaited."""
     attributes: Collection[str] = ()
-    """Of a method: what of its object it may change, which the method as it came speaks of and which leads nowhere."""
+    """What it may change of its object, or of its arguments: what it speaks of as it came and what leads nowhere."""
 
     def taken_back(self, answer: dict[str, Json], state: Json) -> dict[str, Json]:
-        """The answer of a method with what it may have changed of its object; that of a function as it is.
+        """The answer, with what a method may have changed of its object, or a function of its arguments'.
 
         Args:
             state: of the object before; None for a function.
         """
-        if state is None or "value" not in answer:
+        if "value" not in answer:
             return answer
         given = answer["value"]
+        if state is None:
+            if isinstance(given, dict) and given.get(MARKED) == "call":
+                changes = [each for each in given.get("changes", ()) if isinstance(each, dict)]
+                own = [
+                    {name: now for name, now in each.items() if name in self.attributes} for each in changes
+                ]
+                return {"value": {**given, "changes": own}}
+            return answer
         # A proposer's process may send anything.
         if not isinstance(given, dict) or not isinstance(given.get("state"), dict) or "value" not in given:
             return {"raised": "RuntimeError", "message": "the method's process gave no answer"}
@@ -207,12 +216,16 @@ def lent(files: Mapping[str, str | bytes], target: str, sources: Mapping[str, as
 
 
 def _attributes(tree: ast.Module | None, qualname: str) -> set[str]:
-    """Names of `self` that a method speaks of, without those by which something is reached."""
-    if tree is None or "." not in qualname:
+    """Names of `self` that a method speaks of, or of its parameters a function, without those by which something is
+    reached."""
+    if tree is None:
         return set()
     node, _ = definition(tree, qualname)
+    if not isinstance(node, FunctionNode):
+        return set()
     named = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute))
-    names = {each.attr for each in named if isinstance(each.value, ast.Name) and each.value.id == "self"}
+    owners = {"self"} if "." in qualname else {each.name for each in parameters(node.args)}
+    names = {each.attr for each in named if isinstance(each.value, ast.Name) and each.value.id in owners}
     return {name for name in names if not _LEADS.search(name)}
 
 

@@ -41,6 +41,7 @@ from ....sandbox import CallResult, Pool, ProgramSession
 from ....types import Failure, Fault, Json, digest
 from ...datasets.callee import RUNNER, staged
 from ..editing.program import Program
+from . import crossing
 from .agent import RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
 from .lending import MOST_ASKED, Loan, asking, lent
@@ -285,8 +286,10 @@ class Caller:
         agent = self._host.agent
         target = agent.target(name, [])
         loan = lent(target.build(self._program), target.entry, agent.trees)
-        entry = f"{LENDING if loan.through else RUNNER}:call"
-        opened = self._host.pool.open(staged(loan.files, target.entry), entry)
+        called = LENDING if loan.through else RUNNER
+        crossed = {f"{crossing.RUNNER}.py": crossing.runner(called, through=loan.through)}
+        entry = f"{crossing.RUNNER}:call"
+        opened = self._host.pool.open({**staged(loan.files, target.entry), **crossed}, entry)
         self._pieces[name] = await self._stack.enter_async_context(opened), loan
         return self._pieces[name]
 

@@ -36,7 +36,7 @@ from ....sandbox import Pool, ProgramSession
 from ....types import Bundle, Failure, Fault, Json, Trajectory
 from ...datasets.callee import RUNNER, staged
 from ...datasets.recorded import asked_by, instruction_arguments
-from .agent import DATA_FILES, RepositoryAgent
+from .agent import RepositoryAgent, holds_values
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
 from .lending import RUNNER as LENDING
 from .lending import Loan, lent
@@ -281,7 +281,7 @@ _OURS = frozenset({"WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_TOKEN", "WHET_
 def _function(folder: Path, bundle: Bundle, resource: str) -> str:
     """The target of a resource that is a function of the folder's source, as module:function; "" of all else."""
     version = bundle[resource]
-    if version.kind != PROGRAM or not isinstance(version.content, str) or resource.endswith(DATA_FILES):
+    if version.kind != PROGRAM or not isinstance(version.content, str) or holds_values(Path(resource)):
         return ""
     parts = resource.split(".")
     for cut in range(len(parts) - 1, 0, -1):

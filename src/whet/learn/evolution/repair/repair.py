@@ -133,9 +133,8 @@ class Repair:
             versions = [idea for idea in ideas if idea.resource in pieces]
             await self._moved([self.start.put(version) for version in versions])
             tried += len(versions)
-        asking = [suspect for suspect in suspects if suspect.kind is not PieceKind.KNOB]
-        likeliest = asking[:_LIKELIEST]
-        unit = self.plan.settings.proposals // max(1, len(asking) + (_OFTENER - 1) * len(likeliest))
+        likeliest = suspects[:_LIKELIEST]
+        unit = self.plan.settings.proposals // max(1, len(suspects) + (_OFTENER - 1) * len(likeliest))
         for place, suspect in enumerate(suspects):
             # The likeliest first, and with half of what is left: a share too small for a search is lost.
             last = place + 1 == len(suspects)
@@ -278,10 +277,10 @@ class Repair:
         values, tried = None, 0
         if len(self._neighbours(suspect)) > 1:
             values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
-            good = self.plan.fitted and values.bundle != self.start
-            if self.model is None or suspect.kind is PieceKind.KNOB or good:
+            # Without a reward any other value looks as good as the right one, which may be none of those around.
+            if self.model is None or (self.plan.fitted and values.bundle != self.start):
                 return values, tried
-        if self.model is None or suspect.kind is PieceKind.KNOB:
+        if self.model is None:
             raise TrainingRefused("it has no other value to try")
         searched, more = await self._search(suspect, rollouts // (1 if values is None else 2), proposals)
         return searched, tried + more
@@ -309,7 +308,7 @@ class Repair:
             )
             optimizer = Reflect(resource, LIKED, model=self.model, right=_RIGHT, options=options)
         else:
-            code = suspect.kind is not PieceKind.DATA
+            code = ":" in suspect.name
             optimizer = CodeSearch(
                 resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
             )

@@ -20,7 +20,7 @@ from ....repository.modules import Module, Repository
 from ....repository.prompt_files import file_prompts
 from ....repository.text import SourceText
 from ....types import Trajectory
-from ..agents.agent import DATA_FILES
+from ..agents.agent import holds_values
 from ..agents.lending import reaches_out
 from ..agents.unmarked import changeable, definitions, functions, is_prompt, passed_over
 from .called import called_by, functions_behind, read_by
@@ -51,7 +51,7 @@ class PieceKind(StrEnum):
     TABLE = "table"
     """The same of a constant with several entries: a route, a list of steps."""
     KNOB = "knob"
-    """The values around a number or a switch."""
+    """The values around a number or a switch, and a model's changes of it."""
     DATA = "data"
     """Values of a file beside the code, and a model's changes of it."""
 
@@ -96,7 +96,8 @@ def suspects_of(
     """
     repository = Repository(root.resolve())
     modules = [module for path in repository.files(".py") if (module := repository.load(path)) is not None]
-    pieces = dict([*_pieces(root), *_file_prompts(repository, modules)])
+    own = dict(_own_functions(modules))
+    pieces = {**own, **dict([*_pieces(root), *_file_prompts(repository, modules)])}
     # What asks a service in its own lines can do nothing in the sandbox.
     left_out = {entry} | {
         f"{_dotted(module.path)}:{name}"
@@ -104,15 +105,17 @@ def suspects_of(
         for node, name in definitions(module.tree)
         if reaches_out(module.tree, node)
     }
-    known = [
-        (each, text) for each, text in pieces.items() if each.name not in left_out and _name(each) != "main"
-    ]
-    named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
-    fits = FITTING.get(part.component, tuple(PieceKind))
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
     tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
     called = functions_behind(modules, tools)
     helpers = called_by(modules, called)
+    known = [
+        (each, text) for each, text in pieces.items() if each.name not in left_out and _name(each) != "main"
+    ]
+    # A function of a module's own is one where a tool that was called uses it, and else hardly ever what fails.
+    known = [(each, text) for each, text in known if each not in own or _function(each) in helpers]
+    named = [suspect for suspect, _ in known if part.resource and _is(suspect, part.resource)]
+    fits = FITTING.get(part.component, tuple(PieceKind))
     read = read_by(modules, called, [path.relative_to(root).as_posix() for path in _data_files(root)])
 
     def speaks(suspect: Suspect, text: str) -> float:
@@ -177,6 +180,15 @@ def _pieces(root: Path) -> Iterable[tuple[Suspect, str]]:
             yield Suspect(path.relative_to(root).as_posix(), learner), f"{path.stem} {text}"
 
 
+def _own_functions(modules: Sequence[Module]) -> Iterator[tuple[Suspect, str]]:
+    """Functions that are a module's own, by a name that begins with a line, with their text."""
+    for module in modules:
+        for node, name in definitions(module.tree):
+            if node.name.startswith("_") and not node.name.startswith("__") and not passed_over(module.path):
+                text = ast.get_source_segment(module.text, node) or ""
+                yield Suspect(f"{_dotted(module.path)}:{name}", PieceKind.CODE), f"{name} {text}"
+
+
 def _file_prompts(repository: Repository, modules: Sequence[Module]) -> Iterator[tuple[Suspect, str]]:
     """Prompts in files: whole texts that the code names or that lie among prompts, and texts under keys."""
     named = {
@@ -199,7 +211,7 @@ def _data_files(root: Path) -> list[Path]:
     return [
         path
         for path in files(root)
-        if path.suffix in DATA_FILES
+        if holds_values(path.relative_to(root))
         and not path.name.startswith(".")
         and not passed_over(path.relative_to(root))
     ]
@@ -302,9 +314,11 @@ def values_near(text: str, words: Collection[str]) -> list[str]:
 
 
 ENTRY = re.compile(
-    r'"(?P<name>[^"\n]+)"\s*:\s*(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*[,}\n])'
+    r'(?:(")|^[ \t]*(?:-[ \t]+)?)(?P<name>(?(1)[^"\n]+|[A-Za-z_][\w.-]*))(?(1)")\s*[:=]\s*'
+    r'(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*(?:[,}\n;#]|\Z))',
+    re.MULTILINE,
 )
-"""A name and its plain value in a file of values."""
+"""A name and its plain value in a file of values: JSON, or a line of TOML, YAML or INI."""
 
 
 def _entries(value: ast.expr) -> list[ast.expr]:
@@ -319,10 +333,13 @@ def _around(now: object, whole: ast.expr) -> list[object]:
         return [not now]
     if isinstance(now, int):
         # One more of a few is much, and of a hundred nothing.
-        next_to, further = (now + 1, now - 1), (4 * now, 10 * now)
+        next_to, further = (now + 1, now - 1), (4 * now, 10 * now, *([now // 10] if now % 10 == 0 else []))
         steps = (*next_to, *further) if abs(now) < _FEW else (*further, *next_to)
         return [value for value in dict.fromkeys((2 * now, now // 2, *steps, 0)) if value != now]
     if isinstance(now, float):
-        return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25) if now] or [0.5, 1.0]
+        return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25, 10, 0.1) if now] or [
+            0.5,
+            1.0,
+        ]
     others = [ast.literal_eval(other) for other in _entries(whole) if isinstance(other, ast.Constant)]
     return [value for value in dict.fromkeys(others) if isinstance(now, str) and value != now]

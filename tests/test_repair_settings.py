@@ -1,0 +1,159 @@
+"""Settings beside the code: the values around theirs, and what a model makes of a file that those do not reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from whet.autopilot.night import NightBudget
+from whet.autopilot.pilot import Autopilot, PilotOptions, settings_of
+from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words, values_near
+from whet.models import ScriptedModel
+from whet.models.base import ModelRequest
+from whet.record.store import Store
+from whet.record.store.issues import AgentIssue, Component
+from whet.types import Feedback, Step, Task, Trajectory
+
+AGENT = '''"""The desk of a works."""
+import tomllib
+from pathlib import Path
+
+RULES = tomllib.loads((Path(__file__).parent / "settings.toml").read_text())["rules"]
+
+
+def answer(question):
+    number = int(question.split()[-1].rstrip("?"))
+    if "notice" not in question:
+        return f"Counter {number % 7} is open."
+    return f"Give notice by day {number + 40 - RULES['notice_days']}, please."
+'''
+SETTINGS = "[rules]\nnotice_days = 4  # before somebody leaves\ncounters = 7\n"
+
+
+def notices(store: Store) -> Sequence[AgentIssue]:
+    runs = [run.id for run in store.trajectories() if "notice" in run.task.instruction]
+    issue = AgentIssue(
+        id="issue", name="notices", component=Component.MODEL, runs=runs, affected=60, traffic=0.5
+    )
+    store.issues.put(issue)
+    return [issue]
+
+
+def test_a_model_mends_a_setting_whose_right_value_is_none_of_those_around(tmp_path: Path) -> None:
+    root = tmp_path / "agent"
+    root.mkdir()
+    (root / "desk.py").write_text(AGENT, encoding="utf-8")
+    (root / "settings.toml").write_text(SETTINGS, encoding="utf-8")
+    store = Store(tmp_path / "runs.db")
+    runs, notes = [], []
+    for number in range(120):
+        notice = number % 2 == 0
+        question = f"{'By when is notice' if notice else 'Which counter is open'} for flat {number}?"
+        wrong = number % 6
+        text = f"Give notice by day {number + 36}, please." if notice else f"Counter {number % 7} is open."
+        if notice and not wrong:
+            text = f"Give notice by day {number + 26}, please."
+        id = f"run-{number:03}"
+        run = Trajectory(
+            id=id, task=Task(instruction=question, meta={"source": "gateway"}), output=text,
+            subject=f"p{number % 23}", started=1_000.0 + number, meta={"source": "gateway", "run": id},
+        )  # fmt: skip
+        runs.append(run)
+        liked = not notice or not wrong
+        notes.append(Feedback(run=id, value=1.0 if liked else -1.0, id=f"thumb-{id}", at=run.started))
+    store.put(*runs)
+    store.add_feedback(*notes)
+
+    def proposes(request: ModelRequest) -> str:
+        text = "\n".join(str(each["content"]) for each in request.messages)
+        old = next((line for line in text.splitlines() if line.startswith("notice_days")), "")
+        new = old.replace("= 4 ", "= 14 ")
+        return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE" if old else "I do not know."
+
+    repair = settings_of(
+        root / "desk.py", entry="desk:answer", output=tmp_path / "out", regime="exchangeable"
+    )
+    options = PilotOptions(repair=repair)
+    model = ScriptedModel(proposes)
+    pilot = Autopilot(store, options, NightBudget(), notices, model=model, clock=lambda: 10_000.0)
+    for _ in range(3):
+        asyncio.run(pilot.step())
+    work = store.state("autopilot/work/issue")
+    assert work["stage"] in ("to try", "proposed"), work
+    tried = [work["bundle"], *work["others"]]
+    texts = [
+        str(store.bundle(id)["settings.toml"].content) for id in tried if "settings.toml" in store.bundle(id)
+    ]
+    assert SETTINGS.replace("= 4 ", "= 14 ") in texts
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "other"),
+    [
+        ("[a]\nrounds = 4   # of tools\n", "rounds = 4 ", "rounds = 8 "),
+        ("a:\n  warm: true\n  rounds: 4\n", "rounds: 4", "rounds: 8"),
+        ("[a]\nrounds = 40\n", "rounds = 40", "rounds = 4"),
+        ("rate: 0.25", "rate: 0.25", "rate: 0.025"),
+        ('{"note": "rounds: 4, or so",\n "rounds": 4}', '"rounds": 4', '"rounds": 8'),
+    ],
+)
+def test_values_of_settings_in_toml_yaml_and_ini_are_turned(text: str, value: str, other: str) -> None:
+    changed = values_near(text, ())
+    assert text.replace(value, other) in changed
+    assert all("rounds: 4, or so" in each for each in changed if "note" in text)
+
+
+def test_a_private_function_is_suspected_where_a_tool_that_was_called_uses_it(tmp_path: Path) -> None:
+    source = (
+        "def _total(bill):\n    return bill['amount']\n\n\ndef _unused(bill):\n    return 'a bill, a bill'\n\n\n"
+        "@tool\ndef bill_sum(bill):\n    return _total(bill)\n\n\ndef answer(question):\n    return question\n"
+    )
+    (tmp_path / "desk.py").write_text(source, encoding="utf-8")
+    step = Step(kind="tool", name="bill_sum", id="1")
+    runs = [
+        Trajectory(id=str(n), task=Task(instruction="What is the bill?"), steps=(step,)) for n in range(9)
+    ]
+    part = WeakPart(issue="i", component="tool", runs=frozenset(run.id for run in runs))
+    names = [
+        each.name for each in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
+    ]
+    assert names == ["desk:bill_sum", "desk:_total"]
+
+
+def test_examples_in_lines_of_json_may_change_and_logs_are_none(tmp_path: Path) -> None:
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "desk.py").write_text("def answer(question):\n    return question\n", encoding="utf-8")
+    for name in ("prompts/few.jsonl", "seen.jsonl"):
+        (tmp_path / name).write_text('{"question": "How much?", "answer": "12 kWh."}\n', encoding="utf-8")
+    runs = [Trajectory(id=str(n), task=Task(instruction="How much?")) for n in range(9)]
+    part = WeakPart(issue="i", component="data", runs=frozenset(run.id for run in runs))
+    suspects = suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
+    assert [(each.name, each.kind) for each in suspects] == [("prompts/few.jsonl", PieceKind.DATA)]
+    agent = RepositoryAgent(tmp_path, ["prompts/few.jsonl"], "desk:answer", network=True)
+    before = agent.source
+    (tmp_path / "seen.jsonl").write_text('{"question": "Once more?"}\n', encoding="utf-8")
+    assert RepositoryAgent(tmp_path, [], "desk:answer", network=True).source == before
+    (tmp_path / "prompts/few.jsonl").write_text("{}\n", encoding="utf-8")
+    assert RepositoryAgent(tmp_path, [], "desk:answer", network=True).source != before
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '@tool\ndef price(article):\n    """The price of an article."""\n    return 12 / 10\n',
+        "def price(article):\n    return 12 / 10\n\n\n"
+        'TOOLS = [{"type": "function", "function": {"name": "price", "description": "The price of an article."}}]\n',
+    ],
+)
+def test_what_a_tool_does_may_change_and_not_only_what_it_says_of_itself(tmp_path: Path, source: str) -> None:
+    entry = "\n\ndef answer(question):\n    return question\n"
+    (tmp_path / "desk.py").write_text(source + entry, encoding="utf-8")
+    [piece] = RepositoryAgent(tmp_path, ["desk:price"], "desk:answer", network=True).pieces
+    assert piece.code
+    assert "12 / 10" in piece.text
+    [said] = RepositoryAgent(tmp_path, ["price"], "desk:answer", network=True).pieces
+    assert said.text.strip() == "The price of an article."
