@@ -9,7 +9,6 @@ JSON on one socket.
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import datetime
 import gc
 import importlib
@@ -122,19 +121,25 @@ def marked(value: Any, where: str, objects: list[Any]) -> Any:
         return {MARKED: "time", "text": value.isoformat()}
     if type(value) is datetime.date:
         return {MARKED: "day", "text": value.isoformat()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if hasattr(type(value), "__dataclass_fields__"):
         objects.append(value)
         state = {}
-        for each in dataclasses.fields(value):
+        for name in _fields(value):
             before = len(objects)
             try:
-                state[each.name] = marked(getattr(value, each.name), where, objects)
+                state[name] = marked(getattr(value, name), where, objects)
             except (UnserializableValue, AttributeError):
                 del objects[before:]
         kind = type(value)
         return {MARKED: "object", "module": kind.__module__, "name": kind.__qualname__, "state": state}
     plain(value, where)
     return value
+
+
+def _fields(value: Any) -> list[str]:
+    import dataclasses
+
+    return [field.name for field in dataclasses.fields(value)]
 
 
 def taken(value: Any, objects: Sequence[Any] = ()) -> Any:
@@ -154,7 +159,7 @@ def taken(value: Any, objects: Sequence[Any] = ()) -> Any:
             return datetime.datetime.fromisoformat(value["text"])
         case "call":
             for each, changes in zip(objects, value["changes"], strict=False):
-                own = {field.name for field in dataclasses.fields(each)}
+                own = _fields(each)
                 for name, now in changes.items():
                     if name in own:
                         object.__setattr__(each, name, taken(now))
