@@ -34,7 +34,7 @@ class Next(gymnasium.Env):
         return "", float(action == (self.digit + 1) % 4), True, False, {}
 
 
-CHANCE = random.Random(0)
+CHANCE = random.Random(SEED)
 
 
 class Chance(Next):
@@ -111,7 +111,7 @@ def lines_of_code(folder: Path) -> int:
 
 def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     shell = Shell(folder, python)
-    (folder / ENVIRONMENT).write_text(WORLD, encoding="utf-8")
+    (folder / ENVIRONMENT).write_text(WORLD.replace("SEED", str(seed)), encoding="utf-8")
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
     subprocess.run([shell.python, "small.py"], cwd=folder, env=shell.environ({}), check=True)
     done = shell.type(*_train(env, seed))
