@@ -184,16 +184,23 @@ def test_a_package_that_keeps_the_current_folder_has_each_candidates(tmp_path: P
 
 
 DOUBTS = {
-    "an import started a thread": "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()",
+    "an import started a thread": """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+""",
     "an import started a process": "import subprocess\nCHILD = subprocess.Popen(['sleep', '60'])",
     "open": "HELD = open(__file__)",
-    "an import reads": "import pathlib\nTEXT = pathlib.Path('desk/clerk.py').read_text()",
+    "/desk/clerk.py": "import pathlib\nTEXT = pathlib.Path('desk/clerk.py').read_text()",
     "counted asks for the current folder": "HELD = [os.getcwd()]",
     "an import changed the current folder": "os.chdir('/')",
     "RuntimeError: not today": "if os.path.exists('desk'): raise RuntimeError('not today')",
     "sitecustomize is the agent's own": "",
-    "/settings.py": "import sys\nsys.dont_write_bytecode = True\nimport settings",
-    "it ended": "if len(open(os.path.join(os.path.dirname(__file__), '..', 'imported')).read().split()) == 1: os._exit(3)",
+    "an import reads /": "import settings",
+    "it ended": """
+with open(os.path.join(os.path.dirname(__file__), '..', 'imported')) as file:
+    if len(file.read().split()) == 1:
+        os._exit(3)
+""",
 }
 
 
@@ -326,17 +333,34 @@ def test_the_zygote_and_its_forks_end_with_an_owner_that_is_killed(tmp_path: Pat
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"bot": '"""Doc."""\nfrom __future__ import annotations\nimport json, os\nX = 1\nimport openai\n'}, "import json\nimport os"),
-        ({"bot": "from openai import OpenAI as O\nimport lang.graph as g\nclient = O()\n"}, "from openai import OpenAI as O\nimport lang.graph as g"),
-        ({"bot": "import json\nimport tools\nimport openai\n", "tools": "import httpx\nY = 1\nimport late\n"}, "import json\nimport httpx"),
+        (
+            {
+                "bot": '"""Doc."""\nfrom __future__ import annotations\nimport json, os\nX = 1\nimport openai\n'
+            },
+            "import json\nimport os",
+        ),
+        (
+            {"bot": "from openai import OpenAI as O\nimport lang.graph as g\nclient = O()\n"},
+            "from openai import OpenAI as O\nimport lang.graph as g",
+        ),
+        (
+            {
+                "bot": "import json\nimport tools\nimport openai\n",
+                "tools": "import httpx\nY = 1\nimport late\n",
+            },
+            "import json\nimport httpx",
+        ),
         ({"bot": "import tools\nimport openai\n", "tools": "import httpx\n"}, "import httpx\nimport openai"),
-        ({"bot": "import bot\nimport tools\nimport openai\n", "tools": "import bot, httpx\n"}, "import httpx\nimport openai"),
+        (
+            {"bot": "import bot\nimport tools\nimport openai\n", "tools": "import bot, httpx\n"},
+            "import httpx\nimport openai",
+        ),
         ({"bot": "if True:\n    import json\nimport openai\n"}, ""),
         ({"bot": "try:\n    import json\nexcept ImportError:\n    pass\n"}, ""),
         ({"bot": "import json\nthis is no Python\n"}, ""),
         ({"other": ""}, ""),
     ],
-)  # fmt: skip
+)
 def test_a_program_begins_with_its_imports_of_other_packages(
     tmp_path: Path, files: Mapping[str, str], expected: str
 ) -> None:

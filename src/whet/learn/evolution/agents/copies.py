@@ -36,8 +36,8 @@ class AgentCopies:
         size = sum(path.stat().st_size for path in self._files())
         if size > _LARGEST:
             raise InputError(
-                f"{self.agent.repository.root} holds {size >> 20} MiB and is copied for every candidate: give the folder "
-                "of the agent alone as --repository"
+                f"{self.agent.repository.root} holds {size >> 20} MiB and is copied for every candidate: give the "
+                "folder of the agent alone as --repository"
             )
 
     def write(self, folder: Path, changed: Mapping[str, str] | None = None) -> None:

@@ -2,10 +2,11 @@
 
 Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
 environment and network, forked from one that has the agent's packages imported (`forking.py`).  A text that
-evolves (a prompt, a tool's description, a skill) is data, written into the copy.  A constant may only become another literal.  A function that evolves is replaced in the
-copy by one that asks for it: it is called in the sandbox, by JSON, and what cannot cross is refused with
-the reason.  A helper of it that asks a service answers from the agent's process (`lending.py`).  So nothing
-that a proposer wrote runs outside of the sandbox, and the scores may prove something.
+evolves (a prompt, a tool's description, a skill) is data, written into the copy.  A constant may only become
+another literal.  A function that evolves is replaced in the copy by one that asks for it: it is called in the
+sandbox, by JSON, and what cannot cross is refused with the reason.  A helper of it that asks a service answers
+from the agent's process (`lending.py`).  So nothing that a proposer wrote runs outside of the sandbox, and the
+scores may prove something.
 
 The agent itself does what it does: its tools reach what they reach, so give it a test account where they
 write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
