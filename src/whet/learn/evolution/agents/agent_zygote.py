@@ -64,9 +64,9 @@ class Imports:
         if not self._watching or event != "open" or not isinstance(args[0], str | bytes):
             return
         path = os.path.normpath(os.path.join(self.folder, os.fsdecode(args[0])))
-        # What a package says of itself is the same for every candidate.
+        # What a package says of itself is the same for every candidate; a folder of packages is tried as an archive.
         of_package = any(part.endswith((".dist-info", ".egg-info")) for part in path.split("/"))
-        if _below(path, self.folder) and not of_package:
+        if _below(path, self.folder) and not of_package and path not in sys.path:
             self.opened.append(path)
 
     def against(self, control: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,9 @@ _LARGEST = 256 << 20
 """Bytes of a repository: it is copied for every candidate."""
 _OURS = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_DEPLOYED")
 """With them a released text would stand in the place of the candidate's, and its calls be recorded as production."""
+
+_OURSELVES = re.compile(r"^(?:import|from) whet\b", re.MULTILINE)
+_MARKS = "from whet import trace"
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,9 @@ class AgentCopies:
         """What runs before the agent's own first line in a copy: imports of other packages."""
         assert self.agent.entry is not None
         module = self.agent.callees[self.agent.entry].entry.partition(":")[0]
-        return leading_imports(module, [folder, *self._places(folder)])
+        statements = leading_imports(module, [folder, *self._places(folder)])
+        # Ours loads what a mark needs where the first one stands, and nothing in it depends on what ran until then.
+        return f"{statements}\n{_MARKS}" if _OURSELVES.search(statements) else statements
 
     def _places(self, folder: Path) -> tuple[Path, ...]:
         agent = self.agent

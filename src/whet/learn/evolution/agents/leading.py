@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 from ....python_text import module_of
@@ -90,7 +91,8 @@ class _Walk:
 
     def _own(self, dotted: str) -> bool:
         name = dotted.partition(".")[0]
-        return any((folder / name).is_dir() or any(folder.glob(f"{name}.*")) for folder in self._folders)
+        files = [name, *(name + suffix for suffix in all_suffixes())]
+        return any((folder / each).exists() for folder in self._folders for each in files)
 
     def _path(self, dotted: str) -> Path | None:
         place = dotted.replace(".", "/")
