@@ -148,6 +148,28 @@ def test_a_fork_cannot_be_told_from_a_process_of_its_own(tmp_path: Path) -> None
     assert forked == started
 
 
+def test_what_a_recorded_agent_loads_of_whet_is_loaded_once(tmp_path: Path) -> None:
+    text = f"""
+    import counted
+    import whet
+
+    PROMPT = ""
+
+
+    @whet.trace({str(tmp_path / "agent.db")!r})
+    def answer(question: str) -> str:
+        return PROMPT
+    """
+    agent = agent_in(tmp_path, text)
+    (agent.root / "whet.json").write_text("{}")  # a name like a module's, and none of the agent's own
+    network = network_of(agent)
+    results = answers(network, ["one", "two"])
+    assert [each.value for each in results] == ["one", "two"]
+    assert network.zygote.refused == ""
+    statements = network.copies.imports(agent.root).splitlines()
+    assert statements == ["import counted", "import whet", "from whet import trace"]
+
+
 def test_forks_draw_different_numbers(tmp_path: Path) -> None:
     text = """
     import random
