@@ -71,7 +71,9 @@ class Sweep:
             except (SyntaxError, ValueError, RecursionError):
                 continue
             # There are thousands of edits, and tens of lines.
-            blames = {place: self._blame(part, *place) for place in {(edit.line, edit.beyond) for edit in edits}}
+            blames = {
+                place: self._blame(part, *place) for place in {(edit.line, edit.beyond) for edit in edits}
+            }
             ranked += [
                 (-edit.prior * blames[edit.line, edit.beyond], len(ranked), part, edit) for edit in edits
             ]
