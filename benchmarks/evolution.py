@@ -6,7 +6,8 @@ their start to their end: wall-clock and CPU time for each of --proposals and of
 --repeat times, a fresh folder and server each time; and by the requests that the server got, the proposals a second
 from the 20th on, in which starting up does not count. Medians, and ratios of them: both sides run on this machine.
 
-Beside that: evaluations a second without a model, where the search alone is measured; the memory of all
+Beside that: evaluations a second without a model, where the search alone is measured: candidates that had a process
+of their own, and the versions that the evaluator ran on side by side in a screen; the memory of all
 processes together; what a proposal costs us among many candidates; and what a first candidate that hangs costs
 those after it. OpenEvolve is installed into a virtual environment of its own below the temporary folder, unless
 --python names one that has it. All of it takes an hour and a half; `--proposals 20 100 --repeat 1` two minutes.
@@ -412,8 +413,8 @@ def main() -> None:
     figures = _Table()
     for workers in options.workers:
         ran, tried = zip(*[offline(options.offline, workers) for _ in range(options.repeat)], strict=True)
-        figures[f"evaluations/s without a model, {workers} workers"] = median(ran)
-        figures[f"single edits tried side by side/s, {workers} workers"] = median(tried)
+        figures[f"candidates with a process of their own/s without a model, {workers} workers"] = median(ran)
+        figures[f"versions evaluated side by side/s, {workers} workers"] = median(tried)
     compare(options, python, figures)
     if options.many > 220:
         for side in COMMANDS:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-# Three workers share two cores: a numerical library that starts a thread per core in each of them
+# Four workers share two cores: a numerical library that starts a thread per core in each of them
 # makes both slower. Set here because the libraries read it once, when they are first imported.
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
@@ -25,6 +28,28 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XDG_STATE_HOME"] = _state.name
 
 ROOT = Path(__file__).resolve().parent.parent
+LONG = {
+    "test_house_readme": 120,
+    "test_demo_job": 62,
+    "test_autopilot_journey": 60,
+    "test_autopilot_shadow": 50,
+    "test_autopilot_weights": 46,
+    "test_training_processes": 46,
+    "test_panel_reward": 37,
+    "test_weights_journey": 22,
+    "test_policy_cli": 20,
+    "test_autopilot_serving": 19,
+    "test_pipeline": 17,
+    "test_evolution_search": 17,
+    "test_findings_journey": 16,
+    "test_recorded_judges": 14,
+    "test_evolution_openevolve": 14,
+    "test_evolution_targets_job": 12,
+    "test_refused_keys": 11,
+    "test_training_cli": 11,
+    "test_training_journey": 10,
+}
+"""Seconds of processor time of the files that take longest, about: they begin, and what is left to the end is short."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,18 +70,69 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Seven thousand tests and what they import stay to the end: no garbage collection looks at them.
 
     While they are collected, it would look through all of them again and again, in each of the workers.
     """
     gc.disable()
     try:
+        _import_in_turn(session.config)
         return (yield)
     finally:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+def _import_in_turn(config: pytest.Config) -> None:
+    """Import the files of a whole run, each worker from elsewhere on: what one has compiled, the others read.
+
+    In a fresh checkout all of them would otherwise rewrite the assertions of the same file at the same time.
+    """
+    number, workers = _place()
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS or workers < 2:
+        return
+    files = sorted(ROOT.glob("tests/test_*.py"))
+    first = len(files) * number // workers
+    for path in files[first:] + files[:first]:
+        # What cannot be imported, or is left out here, is told where it is collected.
+        with warnings.catch_warnings(), contextlib.suppress(Exception, pytest.skip.Exception):
+            warnings.simplefilter("error")
+            importlib.import_module(path.stem)
+
+
+def _place() -> tuple[int, int]:
+    """The number of this worker, from 0, and how many there are."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return int(worker.removeprefix("gw")), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin each worker's share with some of the long files, whole: the rest is stolen from the ends of the shares."""
+    _, workers = _place()
+    if workers < 2:
+        return
+    by_file: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        by_file.setdefault(item.path.stem, []).append(item)
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    seconds = [0] * workers
+    for name in sorted(LONG.keys() & by_file.keys(), key=lambda name: (-LONG[name], name)):
+        least = seconds.index(min(seconds))
+        seconds[least] += LONG[name]
+        shares[least] += by_file.pop(name)
+    rest = [item for own in by_file.values() for item in own]
+    whole, done = len(items), 0
+    items.clear()
+    for number, share in enumerate(shares):
+        # As many as the scheduler hands to each.
+        size = (whole - done) // (workers - number)
+        taken = max(0, size - len(share))
+        items += share + rest[:taken]
+        del rest[:taken]
+        done += size
+    items += rest
 
 
 @pytest.fixture(scope="session")

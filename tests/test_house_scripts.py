@@ -56,3 +56,9 @@ def test_an_interpreter_that_does_not_run_is_passed_over(tmp_path: Path) -> None
     assert done.stdout.strip() != "python3.11"
     if done.returncode:  # a machine whose only interpreter is the one that runs this test
         assert "needs Python 3.11 or newer" in done.stderr
+
+
+def test_the_files_that_begin_a_run_are_there() -> None:
+    from conftest import LONG
+
+    assert not [name for name in LONG if not (ROOT / "tests" / f"{name}.py").is_file()]

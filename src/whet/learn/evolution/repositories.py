@@ -458,6 +458,7 @@ async def _ways(
         most=source.agent_calls,
         without=[output, source.repository / DATA],
     )
+    stack.callback(network.end)
     mine = rows.get(outside, [])
     validation = sum(row.split is Split.VALIDATION for row in mine)
     # Calls that come after the search: its finalists on the validation rows, and start and end on the others.

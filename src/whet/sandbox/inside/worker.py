@@ -144,6 +144,20 @@ def stand_in_for_openevolve() -> None:
     sys.modules.update({"openevolve": package, "openevolve.evaluation_result": module})
 
 
+_codes: dict[tuple[str, bytes], Any] = {}
+"""Path and text → code: a screen loads one evaluator for every version that it looks at."""
+_MOST_CODES = 64
+
+
+def _code(loader: machinery.SourceFileLoader, path: str) -> Any:
+    key = path, loader.get_data(path)
+    if key not in _codes:
+        if len(_codes) >= _MOST_CODES:
+            _codes.clear()
+        _codes[key] = loader.source_to_code(key[1], path)
+    return _codes[key]
+
+
 def load(name: str, path: str) -> Any:
     """The module in a file, as an import leaves it, but not looked for: the search costs a tenth of a small program."""
     loader = machinery.SourceFileLoader(name, path)
@@ -154,7 +168,7 @@ def load(name: str, path: str) -> Any:
     # Before its body runs, as import does: dataclasses look their module up by its name.
     sys.modules[name] = module
     try:
-        exec(loader.source_to_code(loader.get_data(path), path), vars(module))
+        exec(_code(loader, path), vars(module))
     except BaseException:
         sys.modules.pop(name, None)
         raise

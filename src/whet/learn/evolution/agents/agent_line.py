@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from ....record.faults import fault_by
 from ....sandbox.shut import Shut
 from ....types import Fault, Json
+from .forking import AgentZygote, ForkedAgent
 
 Asked = Callable[[str, list[Json], dict[str, Json], dict[str, Json] | None], Awaitable[dict[str, Json]]]
 """The answer to what the agent asks of this side: a name, arguments, keywords, and a method's state of its object."""
@@ -55,14 +56,22 @@ class AgentProcess:
         environment: its whole environment.
         port: of 127.0.0.1: shut in, it reaches nothing but this, and changes nothing (`sandbox/shut.py`); None runs it
             as its owner does.
+        zygote: forks it, where it can; not one that is shut in.
     """
 
     def __init__(
-        self, entry: str, folder: Path, environment: Mapping[str, str], *, port: int | None = None
+        self,
+        entry: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        port: int | None = None,
+        zygote: AgentZygote | None = None,
     ) -> None:
         self._entry, self._folder, self._environment = entry, folder, dict(environment)
+        self._zygote = zygote
         self._shut = None if port is None else Shut(folder, port=port)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedAgent | None = None
         self._stderr: BinaryIO | None = None
 
     async def call(
@@ -111,31 +120,43 @@ class AgentProcess:
             self._say(await asked(heard["ask"], heard["args"], heard["kwargs"], heard["state"]))
 
     async def _start(self) -> None:
-        text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
         ours, theirs = socket.socketpair()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  closed by end
-        words, inherited = [str(theirs.fileno()), self._entry], [theirs.fileno()]
-        command = [sys.executable, "-c", text, *words]
-        if self._shut is not None:
-            command = self._shut.command(text, words)
-            inherited += self._shut.descriptors
-        # Closed here once it is inherited: while this process holds it, no end of the other is seen.
-        with theirs:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._folder,
-                env=self._environment,
-                pass_fds=inherited,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                start_new_session=True,  # so that killpg ends all that the agent started
-            )
+        try:
+            # Closed here once it is inherited: while this process holds it, no end of the other is seen.
+            with theirs:
+                self._process = await self._forked(theirs) or self._started(theirs)
+        except BaseException:
+            ours.close()
+            raise
         if self._shut is not None:
             self._shut.started()
         ours.setblocking(False)
         # Above the limit, by default 64 KiB, `readline` raises a ValueError.
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=64 << 20)
+
+    async def _forked(self, line: socket.socket) -> ForkedAgent | None:
+        if self._zygote is None or self._stderr is None:
+            return None
+        return await self._zygote.fork(self._entry, self._folder, self._environment, line, self._stderr)
+
+    def _started(self, line: socket.socket) -> subprocess.Popen[bytes]:
+        text = Path(__file__).with_name("agent_process.py").read_text(encoding="utf-8")
+        words, inherited = [str(line.fileno()), self._entry], [line.fileno()]
+        command = [sys.executable, "-c", text, *words]
+        if self._shut is not None:
+            command = self._shut.command(text, words)
+            inherited += self._shut.descriptors
+        return subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            pass_fds=inherited,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            start_new_session=True,  # so that killpg ends all that the agent started
+        )
 
     def _say(self, message: dict[str, Json]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")

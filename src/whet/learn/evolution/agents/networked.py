@@ -1,11 +1,12 @@
 """An agent that keeps its network: it runs as its owner does, and its code that evolves stays in the sandbox.
 
 Each candidate gets a copy of the repository and a process of its own there, with the owner's interpreter,
-environment and network.  A text that evolves (a prompt, a tool's description, a skill) is data, written
-into the copy.  A constant may only become another literal.  A function that evolves is replaced in the
-copy by one that asks for it: it is called in the sandbox, by JSON, and what cannot cross is refused with
-the reason.  A helper of it that asks a service answers from the agent's process (`lending.py`).  So nothing
-that a proposer wrote runs outside of the sandbox, and the scores may prove something.
+environment and network, forked from one that has the agent's packages imported (`forking.py`).  A text that
+evolves (a prompt, a tool's description, a skill) is data, written into the copy.  A constant may only become
+another literal.  A function that evolves is replaced in the copy by one that asks for it: it is called in the
+sandbox, by JSON, and what cannot cross is refused with the reason.  A helper of it that asks a service answers
+from the agent's process (`lending.py`).  So nothing that a proposer wrote runs outside of the sandbox, and the
+scores may prove something.
 
 The agent itself does what it does: its tools reach what they reach, so give it a test account where they
 write.  A failure of its endpoint is the machine's, not the candidate's, and has no score.  Every answer is
@@ -17,11 +18,10 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import os
-import shutil
 import signal
 import tempfile
 import time
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -32,10 +32,8 @@ import msgspec
 
 from ....errors import BudgetExceeded, InputError
 from ....models.budget import Meter
-from ....models.trial import trial_environment
 from ....python_text import module_of
 from ....record.store import Log
-from ....repository.files import SKIPPED
 from ....repository.syntax import FunctionNode, definition, is_method
 from ....sandbox import CallResult, Pool, ProgramSession
 from ....types import Failure, Fault, Json, digest
@@ -44,13 +42,12 @@ from ..editing.program import Program
 from . import crossing
 from .agent import RepositoryAgent
 from .agent_line import AgentProcess, AgentProcessEnded, fault_of_raised
+from .copies import AgentCopies
+from .forking import AgentZygote
 from .lending import MOST_ASKED, Loan, asking, lent
 from .lending import RUNNER as LENDING
 from .outside import CallTarget, Inside
 from .pieces import Piece, replaced
-
-_LARGEST = 256 << 20
-"""Bytes of a repository: it is copied for every candidate."""
 
 
 class Networked(Inside):
@@ -90,13 +87,10 @@ class Networked(Inside):
         """Calls that a search leaves for the finalists and the gate."""
         self.answers: dict[str, CallResult] = {}
         """Of every call so far: an agent is asked once per candidate and row."""
-        self._without = [path.resolve() for path in without]
-        size = sum(path.stat().st_size for path in self._files())
-        if size > _LARGEST:
-            raise InputError(
-                f"{agent.repository.root} holds {size >> 20} MiB and is copied for every candidate: give the folder "
-                "of the agent alone as --repository"
-            )
+        self.copies = AgentCopies(agent, [path.resolve() for path in without])
+        self.zygote = AgentZygote(self.copies)
+        # Its process ends with this, whoever forgets to say so.
+        self._ended = weakref.finalize(self, self.zygote.end)
 
     @property
     def trusted_only(self) -> bool:
@@ -160,27 +154,9 @@ class Networked(Inside):
             finally:
                 caller.end()
 
-    def copy(self, folder: Path, changed: Mapping[str, str]) -> None:
-        """The repository in another folder, with these texts in it."""
-        root = self.agent.repository.root
-        for path in self._files():
-            copied = folder / path.relative_to(root)
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            # A link is copied as its file: what an agent writes through it stays in the copy.
-            shutil.copy2(path, copied)
-        for name, text in changed.items():
-            (folder / name).write_text(text, encoding="utf-8")
-
-    def _files(self) -> list[Path]:
-        files = []
-        skipped = {*SKIPPED, ".git", ".venv", ".tox", ".mypy_cache"}
-        for above, folders, names in os.walk(self.agent.repository.root):
-            here = Path(above)
-            folders[:] = [
-                folder for folder in folders if folder not in skipped and here / folder not in self._without
-            ]
-            files += [here / name for name in names if (here / name).is_file()]
-        return files
+    def end(self) -> None:
+        """End the process that candidates are forked from."""
+        self._ended()
 
 
 class Caller:
@@ -295,19 +271,13 @@ class Caller:
 
     def _placed(self) -> AgentProcess:
         """The process of this candidate, in a copy of the repository of its own."""
-        agent = self._host.agent
         self._folder = tempfile.TemporaryDirectory(prefix="whet-agent-")
         folder = Path(self._folder.name)
-        self._host.copy(folder, self._changed)
-        inside = agent.repository.base(agent.repository.root / agent.entry_path)
-        base = folder / inside.relative_to(agent.repository.root)
-        paths = dict.fromkeys(map(str, (base, folder, folder / "src")))
-        # A released text would stand in the place of the candidate's, and its calls would be recorded as production.
-        ours_alone = ("WHET_BUNDLE", "WHET_STORE", "WHET_URL", "WHET_DEPLOYED")
-        outside = trial_environment(os.environ)
-        environment = {key: value for key, value in outside.items() if key not in ours_alone}
-        environment["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._process = AgentProcess(self._target.entry, folder, environment)
+        copies = self._host.copies
+        copies.write(folder, self._changed)
+        self._process = AgentProcess(
+            self._target.entry, folder, copies.environment(folder), zygote=self._host.zygote
+        )
         return self._process
 
     def end(self) -> None:

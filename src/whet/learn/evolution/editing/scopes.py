@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ....repository.syntax import FunctionNode
 from ....repository.text import Span
@@ -18,9 +19,11 @@ _MOST_INGREDIENTS = 24
 _MOST_NAMES = 14
 
 
-@dataclass(frozen=True, slots=True)
-class SingleEdit:
-    """One edit: spans of a text, and what takes their place."""
+class SingleEdit(NamedTuple):
+    """One edit: spans of a text, and what takes their place.
+
+    A search makes thousands of them for each new best program, and this is the form that is made soonest.
+    """
 
     kind: str
     prior: float

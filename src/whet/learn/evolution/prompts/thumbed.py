@@ -677,6 +677,7 @@ async def improve_agent(
         network = Networked(
             plan.agent, Pool(), seconds=120.0, most=None, without=[settings.output], log=answers
         )
+        stack.callback(network.end)
         env = KeptTargets({target.name: target}, {target.name: network}, codec)
         stack.push_async_callback(env.close)
         experiment = Experiment(

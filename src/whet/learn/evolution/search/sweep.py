@@ -70,14 +70,20 @@ class Sweep:
                 edits = single_edits(parsed(text), corrections)
             except (SyntaxError, ValueError, RecursionError):
                 continue
-            ranked += [(-edit.prior * self._blame(part, edit), len(ranked), part, edit) for edit in edits]
+            # There are thousands of edits, and tens of lines.
+            blames = {
+                place: self._blame(part, *place) for place in {(edit.line, edit.beyond) for edit in edits}
+            }
+            ranked += [
+                (-edit.prior * blames[edit.line, edit.beyond], len(ranked), part, edit) for edit in edits
+            ]
         ranked.sort(key=lambda ranking: ranking[0])  # stable: ties in the order of the text
         self._edits = [(part, edit) for _, _, part, edit in ranked[: self.most]]
 
-    def _blame(self, part: str, edit: SingleEdit) -> float:
+    def _blame(self, part: str, line: int, beyond: int) -> float:
         if self.spectrum is None:
             return 1.0
-        numbers = (edit.line, edit.beyond) if edit.beyond else (edit.line,)
+        numbers = (line, beyond) if beyond else (line,)
         return max(self.spectrum.of(CodeLine(part, number)) for number in numbers)
 
     def __len__(self) -> int:
