@@ -16,7 +16,7 @@ in the sandbox, each answer is kept, and each call is counted before it is made.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,8 +177,8 @@ class LeaveOneOut:
         bench = self.workshop
         # A process of the sandbox for each piece of code that an agent has in it, and all of them at once.
         pool = Pool(workers=1 + sum(piece.code for piece in self._agent.pieces))
-        try:
-            yield Networked(
+        with closing(pool):
+            network = Networked(
                 self._agent,
                 pool,
                 seconds=_SECONDS,
@@ -187,8 +187,10 @@ class LeaveOneOut:
                 log=Log(bench.store, f"answers/{self._agent.source}"),
                 as_came=True,
             )
-        finally:
-            pool.close()
+            try:
+                yield network
+            finally:
+                network.end()
 
     def _asked(self, questions: Sequence[Trajectory]) -> dict[str, Json]:
         """Digest of an input → input, of the first questions."""

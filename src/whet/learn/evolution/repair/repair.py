@@ -470,6 +470,7 @@ async def opened(
         yield Repair(plan, experiment, codec, model, codec.baseline, network, suspects, plan.words)
     finally:
         await env.close()
+        network.end()
         pool.close()
 
 
