@@ -241,6 +241,9 @@ def test_what_a_fork_might_not_have_as_a_process_of_its_own_is_not_forked(
         assert {each.failure.type for each in results if each.failure} == {"RuntimeError"}
     elif "changed" not in reason:
         assert [each.value["prompt"] for each in results] == ["one", "two"]
+    # The next search of this agent knows it.
+    answers(network_of(agent), ["three"])
+    assert len(imported(tmp_path)) == 4
 
 
 def test_another_environment_than_the_zygotes_is_not_forked_into(

@@ -20,8 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from ....types import digest
 from .copies import AgentCopies
 
+_REFUSED: dict[str, str] = {}
+"""Digest of an agent's folder, imports and environment → why nothing of it is forked: each search would import it in
+vain once more."""
 _END_SECONDS = 10.0
 """That the zygote may take to say what became of a fork that was killed, and to end itself."""
 
@@ -77,7 +81,7 @@ class AgentZygote:
         self._place: tempfile.TemporaryDirectory[str] | None = None
         self._ready = False
         self._environment: dict[str, str] = {}
-        self._imports = ""
+        self._imports, self._known_by = "", ""
         self._lock = asyncio.Lock()
 
     async def fork(
@@ -124,6 +128,11 @@ class AgentZygote:
     async def _start(self) -> None:
         """Start the zygote if need be, and wait until it can fork, or says why not."""
         if self._control is None:
+            root = self._copies.agent.repository.root
+            self._known_by = digest([str(root), self._copies.imports(root), {**os.environ}])
+            self.refused = _REFUSED.get(self._known_by, "")
+            if self.refused:
+                return
             self._launch()
         assert self._control is not None
         try:
@@ -132,6 +141,7 @@ class AgentZygote:
             packet = json.dumps({"why": str(error)}).encode()
         self.refused = json.loads(packet)["why"] if packet else "it ended"
         if self.refused:
+            _REFUSED[self._known_by] = self.refused
             self.end()
         self._ready = not self.refused
 
