@@ -30,6 +30,7 @@ from typing import Any
 
 from night_issues import night_issues
 from night_pilot import begun, ended
+from night_setting import REPAIRED as RIGHT_AGAIN
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
@@ -44,6 +45,9 @@ REPAIRED, KINDS = 15, 4
 ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
 AGENT_CALLS, MODEL_CALLS = 20_000, 2_000
+GAINED = 0.3
+"""Share of a fault's questions that is right since a repair, from which on the repair was not in vain; or the fault is
+repaired by it."""
 SHARE, FIRST_SHARE = 0.5, 0.25
 FIRST = 3_000
 """Questions after which the autopilot looks at a trial that has its first share."""
@@ -194,7 +198,13 @@ class Unattended:
                 if not self._repeats(work):
                     self.outcome.unrepeated.append(issue.name)
                 self._commit(f"merge {issue.id}")
-                gained = [id for id, share in self._truth().items() if share >= before[id] + 0.3]
+                after = self._truth()
+                # A fault that leaves most answers right, as of which of two things is cheaper, has less to gain.
+                gained = [
+                    id
+                    for id, share in after.items()
+                    if share >= before[id] + GAINED or before[id] < RIGHT_AGAIN <= share
+                ]
                 self.outcome.shipped.append(issue.name)
                 if not gained:
                     self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
