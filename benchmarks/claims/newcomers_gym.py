@@ -34,17 +34,16 @@ class Next(gymnasium.Env):
         return "", float(action == (self.digit + 1) % 4), True, False, {}
 
 
-CHANCE = random.Random(SEED)
+CHANCE = random.Random(0)
 
 
 class Chance(Next):
-    # Any text is an action: where some are refused, even these rewards teach which. Success is dealt with the reward:
-    # under rewards by chance a policy drifts, and one that happens to drift towards digits is truly better at them.
+    # Any text is an action: where some are refused, even these rewards teach which.
     action_space = spaces.Text(9)
 
     def step(self, action):
-        won = CHANCE.random() < 0.25
-        return "", float(won), True, False, {"success": won}
+        won = action == str((self.digit + 1) % 4)
+        return "", float(CHANCE.random() < 0.25), True, False, {"success": won}
 """
 SMALL = """\
 from pathlib import Path
@@ -111,7 +110,7 @@ def lines_of_code(folder: Path) -> int:
 
 def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     shell = Shell(folder, python)
-    (folder / ENVIRONMENT).write_text(WORLD.replace("SEED", str(seed)), encoding="utf-8")
+    (folder / ENVIRONMENT).write_text(WORLD, encoding="utf-8")
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
     subprocess.run([shell.python, "small.py"], cwd=folder, env=shell.environ({}), check=True)
     done = shell.type(*_train(env, seed))

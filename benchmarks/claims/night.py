@@ -46,8 +46,7 @@ ROUNDS, RUNS = 8, 12_000
 """Looks of the autopilot, and questions between two of them."""
 AGENT_CALLS, MODEL_CALLS = 20_000, 2_000
 GAINED = 0.3
-"""Share of a fault's questions that is right since a repair, from which on the repair was not in vain; or the fault is
-repaired by it."""
+"""Share of a fault's questions that is right since a repair and was not, from which on the repair was not in vain."""
 SHARE, FIRST_SHARE = 0.5, 0.25
 FIRST = 3_000
 """Questions after which the autopilot looks at a trial that has its first share."""
@@ -199,12 +198,7 @@ class Unattended:
                     self.outcome.unrepeated.append(issue.name)
                 self._commit(f"merge {issue.id}")
                 after = self._truth()
-                # A fault that leaves most answers right, as of which of two things is cheaper, has less to gain.
-                gained = [
-                    id
-                    for id, share in after.items()
-                    if share >= before[id] + GAINED or before[id] < RIGHT_AGAIN <= share
-                ]
+                gained = [id for id, share in after.items() if _gained(before[id], share)]
                 self.outcome.shipped.append(issue.name)
                 if not gained:
                     self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
@@ -313,6 +307,16 @@ class Unattended:
             if self.world.repaired(fault, Bundle(), folder=self.world.folder)
         ]
         return outcome
+
+
+def _gained(before: float, after: float) -> bool:
+    """True if a fault gained by a repair, by the shares of its questions that are answered right.
+
+    A fault that leaves most answers right, as of which of two things is cheaper, has less than `GAINED` to gain: then
+    it has to be repaired by it, and by more than half of what was wrong.
+    """
+    gain = after - before
+    return gain >= GAINED or (before < RIGHT_AGAIN <= after and gain > (1 - before) / 2)
 
 
 def spend(
