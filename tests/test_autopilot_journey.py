@@ -58,7 +58,7 @@ def git(folder: Path, *words: str) -> str:
 class Shop:
     """The agent's folder, its record, and people who like a warranty in years."""
 
-    agent, subjects = AGENT, ("warranty", "delivery")
+    agent, subjects, entry = AGENT, ("warranty", "delivery"), "desk:answer"
 
     def __init__(self, folder: Path, *, by_chance: bool = False) -> None:
         self.folder, self.by_chance = folder / "agent", by_chance
@@ -121,7 +121,7 @@ class Shop:
     def pilot(self, *, clock: Any, mode: Mode = Mode.ACT, **budget: Any) -> Autopilot:
         """A fresh autopilot, as a restarted process has it."""
         repair = settings_of(
-            self.folder / "desk.py", entry="desk:answer", output=self.output, regime="exchangeable"
+            self.folder / "desk.py", entry=self.entry, output=self.output, regime="exchangeable"
         )
         options = PilotOptions(repair=repair, mode=mode)
         deliver = delivery_of(self.store, self.folder, offline=True) if self.in_git else None
@@ -243,6 +243,15 @@ def test_a_repair_that_somebody_undoes_is_missed_by_the_people_of_its_part_and_t
     assert IssueStatus.REOPENED in [move.status for move in shop.store.issues.history(issue)]
     (back,) = [row for row in read(shop.store) if row.step == "take back"]
     assert "disliked in its own part of the traffic" in back.sentence
+    assert not shop.store.live()
+
+
+def test_a_repair_of_an_agent_that_cannot_be_asked_any_more_is_taken_back(shop: Shop) -> None:
+    clock = Clock()
+    repaired = _repaired(shop, clock)
+    shop.entry = "desk:answers"  # as its owners have named it since
+    _served(shop, clock, repaired, repaired.replace('"warranty" in question', '"guarantee" in question'))
+    assert [row for row in read(shop.store) if row.step == "take back"]
     assert not shop.store.live()
 
 

@@ -454,11 +454,11 @@ class Autopilot:
         Another fault of the same questions, that began since, brings their thumbs down as a relapse would.
         """
         bench = self._workshop
-        rest = LeaveOneOut(bench, self._trials.root, bench.shipped(but=issue.id), {issue.id: work})
         try:
+            rest = LeaveOneOut(bench, self._trials.root, bench.shipped(but=issue.id), {issue.id: work})
             idle = await rest.idle_on(bench.disliked_since_live(work))
-        except BudgetExceeded:
-            return ""
+        except (WhetError, OSError):
+            return ""  # an agent that cannot be asked is no reason to leave live what relapsed
         return idle.sentence if idle else ""
 
     def _note_serving(self) -> None:
