@@ -101,7 +101,7 @@ def test_whatever_the_candidates_do_the_answers_are_those_without_them(
         alone = [ask(made, f"a{number}") for number in range(3)]
     for mischief in MISCHIEF:
         shadow(store, bundle(system_prompt=mischief))
-    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=1.0, concurrency=8)) as made:
+    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=4.0, concurrency=8)) as made:
         mirror = made.gateway.mirror
         until(lambda: mirror.pid is not None)
         beside = [ask(made, f"a{number}") for number in range(3)]

@@ -195,7 +195,7 @@ def test_each_limit_is_named_by_what_it_killed() -> None:
         assert memory.killed_by == "memory"
         spin = await pool.call("def f():\n    while True: pass", "f")
         assert spin.killed_by == "cpu"
-        assert 0.8 < spin.cpu_seconds < 3
+        assert 1 <= spin.cpu_seconds < 2
         assert (await pool.call("def f():\n    while True: print('x' * 999)", "f")).killed_by == "output"
         assert (await pool.call("def f(): return 'x' * 300_000", "f")).killed_by == "output"
         full = await pool.call("def f(): open('big', 'wb').write(b'x' * (2 << 20))", "f")

@@ -23,7 +23,8 @@ class Limits:
     """Bytes beyond what the warm process has.  The kernel holds each process to it; all of them together
     are looked at twenty times a second, and killed for it."""
     cpu_seconds: float = 10.0
-    """Of each process; the kernel counts whole seconds, so a fraction is rounded up."""
+    """Of the program with those it has waited for, looked at twenty times a second.  The kernel holds each further
+    process to one second more, in whole seconds."""
     wall_seconds: float = 10.0
     processes: int = 8
     """Processes and threads together, the program itself included."""

@@ -21,7 +21,7 @@ _READY = b"ready"
 _SHUT_IN = len(_READY).to_bytes(4, "little") + _READY
 _REQUESTS, _ANSWERS = 3, 4
 _LOOK_SECONDS = 0.05
-"""Between two looks at the memory of all processes together; the limit of each one is the kernel's business."""
+"""Between two looks at the CPU time, and at the memory of all processes together."""
 _FIRST_TO_DIE = b"1000"
 
 
@@ -179,7 +179,7 @@ class Evaluation:
             meanwhile: called once while the program is at work.
 
         Returns:
-            The answer and "", or None and what ended the wait: `wall`, `output`, or "" for its end.
+            The answer and "", or None and what ended the wait: `wall`, `cpu`, `memory`, `output`, or "" for its end.
         """
         self._total_printed = 0
         self._incoming.drop(self._taken)
@@ -204,6 +204,9 @@ class Evaluation:
                 look = now + _LOOK_SECONDS
                 if self.too_much():
                     return None, "memory"
+                # The kernel counts its own limit by clock ticks, which on a busy machine run ahead of what was used.
+                if self.cpu_seconds(look=True) >= self.limits["cpu_seconds"]:
+                    return None, "cpu"
             for descriptor, _ in poller.poll(min(remaining, max(0.0, look - now)) * 1000):
                 if descriptor == self._requests:
                     outgoing = self._send(outgoing)
@@ -316,7 +319,7 @@ class Evaluation:
         status = 0 if self.status is None else self.status
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            # The kernel counts its limit by clock ticks, which under load are more than what was used.
+            # Between two looks, or by ticks that ran ahead of what was used.
             if number in (signal.SIGXCPU, signal.SIGKILL) and self.cpu >= 0.5 * self.limits["cpu_seconds"]:
                 return "cpu"
             return f"signal {number}"

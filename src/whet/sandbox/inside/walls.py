@@ -65,7 +65,8 @@ def _limits(
     """None above what there is; without namespaces the process count is the whole user's, and stays."""
     ceilings = {
         resource.RLIMIT_AS: address_space,
-        resource.RLIMIT_CPU: max(1, -int(-limits["cpu_seconds"] // 1)),
+        # A second more than the first process gets: its own clock is looked at, and this one runs ahead under load.
+        resource.RLIMIT_CPU: 1 - int(-limits["cpu_seconds"] // 1),
         resource.RLIMIT_FSIZE: limits["file_bytes"],
         resource.RLIMIT_NOFILE: 64,
         # Not 0: where the kernel hands dumps to a program of the host's, it starts that one for 0 and not for 1.
