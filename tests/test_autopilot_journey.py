@@ -576,8 +576,13 @@ def test_the_switch_ends_it_before_the_next_step(shop: Shop) -> None:
 def test_no_more_than_the_budget_is_asked_of_the_agent(shop: Shop) -> None:
     clock = Clock()
     shop.ask(72, at=1_000.0)
-    asyncio.run(shop.pilot(clock=clock, rollouts=20).run())
-    assert shop.pilot(clock=clock).night.recorded["rollouts"] <= 20
+    over = asyncio.run(shop.pilot(clock=clock, rollouts=20).run())
+    assert "1 issues are left, for the 20 calls of the agent are kept back for trials" in over
+    assert not shop.pilot(clock=clock).night.recorded
+    shop.pilot(clock=clock).night.end("twenty are too few")
+    asyncio.run(shop.pilot(clock=clock, rollouts=180).run())
+    assert shop.stage() == "on trial"
+    assert 0 < shop.pilot(clock=clock).night.recorded["rollouts"] <= 180
 
 
 def test_a_night_without_calls_left_looks_and_searches_nothing(shop: Shop) -> None:

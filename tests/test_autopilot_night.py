@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.autopilot.evidence import LiveArms
+from whet.autopilot.evidence import LiveArms, TrialSpan
 from whet.autopilot.journal import Journal, read
 from whet.autopilot.night import Night, NightBudget, alone, start, stop
 from whet.autopilot.pilot import find_due
@@ -169,21 +169,32 @@ def test_the_thumbs_of_both_arms_prove_what_people_like_better_and_files_repeat_
         _run(n, liked=(n % 2 == 0 and n % 10 > 1) or n % 16 == 1, version="new" if n % 2 else "old")
         for n in range(120)
     ]
-    arms = LiveArms.of(worse, versions={"new"})
+    arms = LiveArms.of(TrialSpan(worse, {"new"}))
     judged = arms.verdict("candidate", 0.01)
     assert judged is not None
     assert not judged.promote
-    arms = LiveArms.of(
-        [_run(n, liked=n % 2 == 1, version="new" if n % 2 else "old") for n in range(60)], versions={"new"}
-    )
+    better = [_run(n, liked=n % 2 == 1, version="new" if n % 2 else "old") for n in range(60)]
+    arms = LiveArms.of(TrialSpan(better, {"new"}))
     judged = arms.verdict("candidate", 0.01)
     assert judged is not None
     assert judged.promote
     assert judged.e_value >= 100
     live, candidate = arms.write(tmp_path)
     assert verdict(live, candidate, regime="exchangeable", watched=True).e_value == judged.e_value
-    unserved = LiveArms.of(worse, versions=set())
+    unserved = LiveArms.of(TrialSpan(worse, ()))
     assert unserved.verdict("candidate", 0.01) is None
+
+
+def test_what_people_said_goes_with_a_repair_to_its_next_trial_and_no_pair_is_of_two() -> None:
+    first = [_run(n, liked=n < 6, version="new" if n < 6 else "old") for n in range(20)]
+    second = [_run(100 + n, liked=n % 2 == 1, version="newer" if n % 2 else "old") for n in range(20)]
+    one, other = TrialSpan(first, {"new"}), TrialSpan(second, {"newer"})
+    arms = LiveArms.of(one, other)
+    assert (LiveArms.of(one).pairs, LiveArms.of(other).pairs, arms.pairs) == (6, 10, 16)
+    sides = [[int(str(row["run"])[4:]) >= 100 for row in arms.rows(side)] for side in ("live", "candidate")]
+    assert sides == [[False] * 6 + [True] * 10] * 2
+    proven = [each.verdict("candidate", 1e-3) for each in (LiveArms.of(one), LiveArms.of(other), arms)]
+    assert [judged is not None and judged.promote for judged in proven] == [False, False, True]
 
 
 def test_one_person_with_much_traffic_decides_no_trial() -> None:
@@ -204,9 +215,9 @@ def test_one_person_with_much_traffic_decides_no_trial() -> None:
     hostile = [thumb(200 + n, "troll", bool(n % 2), "new" if n % 2 else "old") for n in range(400)]
     bought = [replace(run, subject=f"troll{n}") for n, run in enumerate(hostile)]
     alone, beside, many = (
-        LiveArms.of(runs, versions={"new"}) for runs in (honest, honest + hostile, honest + bought)
+        LiveArms.of(TrialSpan(runs, {"new"})) for runs in (honest, honest + hostile, honest + bought)
     )
     assert beside.pairs - alone.pairs == 10
     assert many.pairs - alone.pairs == 200, "the control: the same thumbs of as many people count"
-    again = LiveArms.of(honest + hostile[:300], versions={"new"})
+    again = LiveArms.of(TrialSpan(honest + hostile[:300], {"new"}))
     assert again.rows("candidate") == beside.rows("candidate"), "a pair that was looked at stays what it was"

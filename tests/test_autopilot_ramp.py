@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_autopilot_alone import YEARS, Trial, in_years
 
-from whet.autopilot.evidence import LiveArms
+from whet.autopilot.evidence import LiveArms, TrialSpan
 from whet.autopilot.journal import read
 from whet.record.store import Stage
 from whet.types import Feedback, Task, Trajectory
@@ -73,7 +73,7 @@ def night(seed: int, share: float) -> list[Trajectory]:
 
 def proven(seed: int, *, thinned: bool) -> bool:
     share = 0.2 if thinned else 0.5
-    arms = LiveArms.of(night(seed, 0.2), versions={"new"}, share=lambda at: share)
+    arms = LiveArms.of(TrialSpan(night(seed, 0.2), {"new"}, lambda at: share))
     judged = arms.verdict("candidate", 0.05)
     return judged is not None and judged.promote
 
@@ -99,6 +99,6 @@ def test_who_had_begun_with_what_is_live_is_of_neither_arm_once_the_share_has_ri
         run(3, "a", "old"),
         run(4, "b", "new"),
     ]
-    arms = LiveArms.of(runs, versions={"new"})
+    arms = LiveArms.of(TrialSpan(runs, {"new"}))
     assert [thumb.run for thumb in arms.live] == ["r0", "r3"]
     assert [thumb.run for thumb in arms.candidate] == ["r1", "r4"]

@@ -276,6 +276,43 @@ def test_where_all_fail_together_each_half_is_shadowed_without_the_other(tmp_pat
     assert any("one of 2 repairs did harm" in sentence for sentence in told)
 
 
+KINDER = STYLE.replace("plain", "Plain")
+
+
+def test_who_waits_is_not_kept_waiting_and_what_people_said_is_kept(tmp_path: Path) -> None:
+    shop, clock = Shop(tmp_path), Clock()
+    to_try(shop, clock, warranty=BETTER, delivery=KINDER)
+    late = work_on(shop, "delivery")
+    shop.store.put_state("autopilot/work/issue-delivery", {**late, "stage": "given up"})
+    _steps(shop, clock)
+    assert (work_on(shop, "warranty")["stage"], work_on(shop, "warranty")["trial"]) == ("on trial", 1)
+    shop.ask(16, at=clock.now, trial=_trial(shop))
+    shop.store.put_state("autopilot/work/issue-delivery", late)
+    _steps(shop, clock)
+    for subject in ("warranty", "delivery"):
+        assert (work_on(shop, subject)["stage"], work_on(shop, subject)["trial"]) == ("on trial", 2)
+    assert [canary.share for canary in shop.store.on_trial()] == [0.5]
+    shop.ask(72, at=clock.now, trial=_trial(shop))
+    clock.now += 1
+    _steps(shop, clock, most=1)
+    (proven,) = [row for row in read(shop.store) if "proven on real traffic" in row.sentence]
+    assert proven.issue == "issue-warranty"
+    assert work_on(shop, "warranty")["pairs"] == (16 + 72) * 0.75 / 2
+
+
+def test_searches_leave_the_calls_for_the_trial_of_what_waits(tmp_path: Path) -> None:
+    shop, clock = Shop(tmp_path), Clock()
+    to_try(shop, clock, warranty=BETTER, delivery=KINDER)
+    shop.store.put_state("autopilot/work/issue-delivery", None)
+    pilot = shop.pilot(clock=clock)
+    left = pilot.night.meter.left("rollouts")
+    assert left is not None
+    pilot.night.meter.reserve(rollouts=int(left) - 150)
+    _steps(shop, clock)
+    assert work_on(shop, "warranty")["stage"] == "on trial"
+    assert not [row for row in read(shop.store) if row.issue == "issue-delivery"]
+
+
 def test_without_a_shadow_a_person_has_to_say(tmp_path: Path) -> None:
     shop, clock = Shop(tmp_path), Clock()
     to_try(shop, clock, warranty=BETTER)

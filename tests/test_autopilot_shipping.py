@@ -250,7 +250,7 @@ def test_a_repair_that_nobody_judges_does_not_keep_others_from_their_trial(bench
     trials = LiveTrials(bench, bench.settings.agent.parent)
     trial = trials.standing()
     assert trial is not None
-    bench.store.put_state("autopilot/trial", {**trial, "decided_after": [40, 40, 90]})
+    bench.store.put_state("autopilot/trial", {**trial, "decided_after": [40, 40, 90], "share": 0.25})
     asked = [
         Trajectory(
             id=f"run-{n}",
@@ -262,14 +262,44 @@ def test_a_repair_that_nobody_judges_does_not_keep_others_from_their_trial(bench
     ]
     stand(bench, soil, **{**work(bench, soil), "stage": "shipped"})
 
-    def left(waiting: int) -> list[str]:
-        return [*trials.make_room(waiting, lambda id: dict(bench.store.state(f"autopilot/work/{id}") or {}))]
+    def works(id: str) -> dict[str, Any]:
+        return dict(bench.store.state(f"autopilot/work/{id}") or {})
+
+    def full(waiting: int, *, at_once: bool = False) -> str:
+        return trials.full(waiting, works, at_once=at_once)
 
     bench.store.put(*asked[:59])
-    assert left(3) == [], "it has not had half as much traffic again as decided the other"
+    assert not full(3), "it has not had half as much traffic again as decided the other"
     bench.store.put(asked[59])
-    assert left(1) == [], "no more wait than are left"
-    assert left(2) == [cancel.id]
+    assert not full(1), "no more wait than are left"
+    assert full(2)
+    assert not full(1, at_once=True), "harm is not excluded yet: nobody waits for a trial of a few"
+    bench.store.put_state("autopilot/trial", {**trial, "share": 0.5})
+    assert full(1, at_once=True)
+    assert not full(0, at_once=True)
+
+    time.sleep(0.01)  # what it was served until then began before
+    stepped = trials.make_room("they do", 1, works).stepped
+    assert [*stepped] == [cancel.id]
+    stand(bench, cancel, **stepped[cancel.id].work)
+    assert trials.close(works)
+    begin(bench, cancel)
+    second = trials.standing()
+    assert second is not None
+    thumbs = [
+        Trajectory(
+            id=f"thumb-{number}-{side}",
+            task=Task(instruction="Can I cancel my order?", meta={"source": "gateway"}),
+            output="Yes.",
+            started=each["began"],
+            versions={**bench.store.bundle(each["bundle"]).ids} if side else {},
+            feedback=[Feedback(value=1.0, at=each["began"])],
+        )
+        for number, each in enumerate((trial, second))
+        for side in (False, True)
+    ]
+    bench.store.put(*thumbs)
+    assert trials.arms(works(cancel.id), second).pairs == 2, "one of each trial"
 
 
 @pytest.mark.parametrize(("late", "lasts"), [(0, True), (40, False)])

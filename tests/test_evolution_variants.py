@@ -34,7 +34,7 @@ def answered(pool: VariantPool, bundle: Bundle, answers: list[tuple[str, float]]
 
 
 def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the_best_first() -> None:
-    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)], ())
     answered(pool, START, [("sorry", 0.0)] * 4)
     sales, advice, same = variant(route="sales"), variant(route="advice"), variant(route="service")
     mended, worse, hasty = variant(convert="b / a"), variant(convert="a"), variant(convert="b")
@@ -49,7 +49,7 @@ def test_variants_are_kept_once_for_each_way_of_answering_and_of_every_piece_the
 
 def test_a_variant_that_leaves_most_disliked_answers_is_no_repair() -> None:
     """A model slips on other rows under any other prompt; on a trial beside others it would get what they earn."""
-    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(10)])
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(10)], ())
     answered(pool, START, [("sorry", 0.0)] * 10)
     answered(pool, variant(route="sales"), [("fifty", 0.9)] * 2 + [("sorry", 0.0)] * 8)
     assert pool.best() == []
@@ -57,9 +57,23 @@ def test_a_variant_that_leaves_most_disliked_answers_is_no_repair() -> None:
     assert pool.best() == [variant(convert="b / a")]
 
 
+@pytest.mark.parametrize(("prompts", "kept"), [((), False), (("convert",), True)])
+def test_a_tool_that_gives_nothing_any_more_is_no_repair(prompts: tuple[str, ...], kept: bool) -> None:
+    """It changes every disliked answer, as its repair does; a prompt may rightly have nothing known."""
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(8)], prompts)
+    answered(pool, START, [(f"{number} litres", 0.1) for number in range(8)])
+    nothing, mended = variant(convert="{}"), variant(convert="b / a")
+    answered(pool, nothing, [("I do not know this.", 0.6), ("About twenty.", 0.6)] * 4)
+    assert list(pool.mended()) == []
+    assert pool.best() == [nothing] * kept
+    answered(pool, mended, [(f"{number + 1} litres", 0.5) for number in range(8)])
+    assert list(pool.mended()) == [mended]
+    assert mended in pool.best()
+
+
 def test_of_variants_that_gain_the_same_the_one_that_others_agree_with_goes_first() -> None:
     """A limit of words: one more word changes every answer, and from some limit on none changes any more."""
-    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)])
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(4)], ())
     answered(pool, START, [("Take the", 0.0)] * 4)
     one, enough, more = variant(convert="11"), variant(convert="40"), variant(convert="100")
     answered(pool, one, [("Take the ladder", 0.52)] * 4)
@@ -309,7 +323,7 @@ def test_the_function_behind_a_tool_is_found_by_its_name_a_table_or_a_decorator(
 
 def test_a_variant_that_moves_every_disliked_row_and_no_liked_one_may_well_be_the_repair() -> None:
     def mended(low: float, high: float, rows: int = 20) -> list[Bundle]:
-        pool = VariantPool(START, "liked", [f"row-{number}" for number in range(20)])
+        pool = VariantPool(START, "liked", [f"row-{number}" for number in range(20)], ())
         answered(pool, START, [("sorry", 0.1), ("fine", 0.9)] * 10)
         answered(pool, variant(route="sales"), [("other", low), ("fine", high)] * (rows // 2))
         return list(pool.mended())

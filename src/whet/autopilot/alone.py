@@ -40,6 +40,8 @@ from .work import Workshop
 
 QUESTIONS = 16
 """Questions of its part by which it is seen what a repair does by itself."""
+MOST_CALLS = 4 * QUESTIONS
+"""Of the agent, to see that."""
 _FEWEST = 8
 """Questions that both sides answered, below which nothing is said."""
 _MOSTLY = 0.5

@@ -63,6 +63,17 @@ def _drawn(run: str, share: float) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialSpan:
+    """The runs of one part of the traffic while one trial stood."""
+
+    runs: Iterable[Trajectory]
+    versions: Collection[str]
+    """Ids of the candidate's Versions; a run under one of them is of its arm."""
+    share: Callable[[float], float] = lambda at: 0.5
+    """Unix time → share of the traffic that the candidate had then."""
+
+
+@dataclass(frozen=True, slots=True)
 class LiveArms:
     """Thumbs on both arms, in the order in which the runs began."""
 
@@ -70,42 +81,35 @@ class LiveArms:
     candidate: Sequence[LiveThumb]
 
     @classmethod
-    def of(
-        cls,
-        runs: Iterable[Trajectory],
-        *,
-        versions: Collection[str],
-        share: Callable[[float], float] = lambda at: 0.5,
-    ) -> LiveArms:
-        """From runs of one part of the traffic, since the trial began.
+    def of(cls, *spans: TrialSpan) -> LiveArms:
+        """From the trials that a repair was on, one after the other.
 
         Where the candidate has less than half of the traffic, as many of the other arm's runs count as it has itself,
         drawn by their hash: else its k-th thumb would come later than the one beside it, and whatever the traffic does
-        meanwhile, or the share, would be taken for an effect.
-
-        Args:
-            versions: ids of the candidate's Versions; a run under one of them is of its arm.
-            share: Unix time → share of the traffic that the candidate had then.
+        meanwhile, or the share, would be taken for an effect.  For the same reason no pair is of two trials.
         """
         live, candidate = list[LiveThumb](), list[LiveThumb]()
         prices = known_prices()
         counted = Counter[tuple[str, bool]]()
-        first = dict[str, bool]()
-        for run in sorted(runs, key=lambda run: (run.started, run.id)):
-            tried = not {*run.versions.values()}.isdisjoint(versions)
-            # Who had begun with what is live, and is the candidate's since its share rose, is of neither arm.
-            if first.setdefault(run.session or run.id, tried) is not tried:
-                continue
-            liked = liked_of(run)
-            if liked is None or (not tried and not _drawn(run.id, share(run.started))):
-                continue
-            person = person_of(run)
-            counted[person, tried] += 1
-            # The first ones, so that a pair which was looked at stays what it was.
-            if not person or counted[person, tried] <= MOST_OF_ONE:
-                dollars, unpriced = dollars_of(run, prices)
-                cost = None if unpriced or not dollars else dollars
-                (candidate if tried else live).append(LiveThumb(run.id, liked, run.seconds, cost))
+        for span in spans:
+            pairs = min(len(live), len(candidate))
+            del live[pairs:], candidate[pairs:]
+            first = dict[str, bool]()
+            for run in sorted(span.runs, key=lambda run: (run.started, run.id)):
+                tried = not {*run.versions.values()}.isdisjoint(span.versions)
+                # Who had begun with what is live, and is the candidate's since its share rose, is of neither arm.
+                if first.setdefault(run.session or run.id, tried) is not tried:
+                    continue
+                liked = liked_of(run)
+                if liked is None or (not tried and not _drawn(run.id, span.share(run.started))):
+                    continue
+                person = person_of(run)
+                counted[person, tried] += 1
+                # The first ones, so that a pair which was looked at stays what it was.
+                if not person or counted[person, tried] <= MOST_OF_ONE:
+                    dollars, unpriced = dollars_of(run, prices)
+                    cost = None if unpriced or not dollars else dollars
+                    (candidate if tried else live).append(LiveThumb(run.id, liked, run.seconds, cost))
         return cls(live, candidate)
 
     @property

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BudgetExceeded, WhetError
-from ..learn.evolution.repair.planning import RepairSettings
+from ..learn.evolution.repair.planning import LEAST_VARIANTS, RepairSettings
 from ..models.base import Model
 from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
-from .alone import LeaveOneOut
+from .alone import MOST_CALLS, LeaveOneOut
 from .asking import answer_of, ask, settled
 from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
-from .shadowing import RepairShadows
+from .shadowing import RepairShadows, shadow_calls
 from .shipping import RepairDelivery, ship, take_back
 from .trial import AgentSource
 from .trying import LiveTrials, TogetherStepped
@@ -41,6 +41,8 @@ _FAILURES = 4
 """Of one issue in a row, after which it is given up for the night."""
 _ASKING = frozenset(("diagnose", "propose", "prove"))
 """Steps that lead to nothing once no call of the agent is left."""
+_LEAST_CALLS = 2 * LEAST_VARIANTS
+"""Of the agent, without which nothing is searched for."""
 _LIVE = (IssueStatus.SHIPPED, IssueStatus.CLOSED, IssueStatus.REOPENED)
 """Of an issue whose repair is live, as far as nobody has taken it back."""
 _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven"))
@@ -146,8 +148,20 @@ class Autopilot:
             if await self.step():
                 continue
             if wait is None:
-                return "nothing is left to do until there is more traffic"
+                return f"nothing is left to do until there is more traffic{self._held_back()}"
             await asyncio.sleep(wait)
+
+    def _held_back(self) -> str:
+        """That searches wait for no traffic but for calls of the agent; "" where they do not."""
+        works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        searchable, runs = self._searchable(works), self._evidence()
+        if searchable is None or searchable >= _LEAST_CALLS:
+            return ""
+        held = sum(self._due(issue, work, runs) in _ASKING for issue, work in works)
+        left = self.night.meter.left("rollouts")
+        return f"; {held} issues are left, for the {left:g} calls of the agent are kept back for trials" * (
+            held > 0
+        )
 
     async def step(self) -> bool:
         """Do the next thing; False if there is none."""
@@ -189,17 +203,18 @@ class Autopilot:
                 self._moved(issue, work, "its repair is live")
         # What people have proven first, for they wait for it.
         works.sort(key=lambda each: each[1].get("stage") != "proven")
+        searchable = self._searchable(works)
         under_way = [(issue.id, work) for issue, work in works if work.get("stage") in _UNDER_WAY]
         for issue, work in works:
             step = self._due(issue, work, runs)
-            if step in _ASKING and self.night.meter.left("rollouts") == 0:
+            if step in _ASKING and searchable is not None and searchable < _LEAST_CALLS:
                 step = ""
             if step == "ship":
                 permitted = self._permitted(_repair(issue))
                 step = "" if permitted is None else "ship" if permitted else "refuse"
             if step and not (step == "diagnose" and self._workshop.covered(issue, under_way)):
                 return step, issue, work
-        if self.options.mode is not Mode.SUGGEST and not self._trials.standing():
+        if self.options.mode is not Mode.SUGGEST:
             trial = self._trial_due()
             if trial is not None and self._may(trial[0]):
                 return trial
@@ -224,6 +239,14 @@ class Autopilot:
         """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
         self._shadows.end_harmful()
         ready = self._to_try()
+        if (trial := self._trials.standing()) is not None:
+            left = self.night.meter.left("rollouts")
+            # One that nothing could shadow would wait for a person; what is to be tried apart goes on none with these.
+            shadowed = left is None or left >= shadow_calls(len(ready) + len(trial["issues"]))
+            beside = not any(work.get("apart") for work in ready.values())
+            at_once = self.options.mode is Mode.ACT and shadowed and beside
+            why = self._trials.full(len(ready), self.journal.work, at_once=at_once)
+            return ("room", None, {"why": why}) if why else None
         if not ready or not self.night.proofs_left:
             return None
         shadow = self._shadows.standing(ready)
@@ -234,6 +257,20 @@ class Autopilot:
         if permitted is None:
             return None
         return ("trial" if permitted else "refuse"), None, {"subject": subject, "shadow": shadow}
+
+    def _searchable(self, works: Sequence[tuple[AgentIssue, dict[str, Any]]]) -> int | None:
+        """Calls of the agent that searches may still spend; None where nothing limits them.
+
+        What is found is worth nothing without its trial, so that the calls for one are kept back: of all that waits for
+        it or is on it, and of one more.
+        """
+        left = self.night.meter.left("rollouts")
+        if left is None or self.options.mode is Mode.SUGGEST:
+            return None if left is None else int(left)
+        stages = [work.get("stage") for _, work in works]
+        tried = 1 + sum(stage in ("proposed", "to try", "on trial", "proven") for stage in stages)
+        alone = MOST_CALLS * tried if self.options.leave_one_out else 0
+        return int(left) - shadow_calls(tried) - alone
 
     def _weights_due(self, runs: int) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
         """The step on weights that is due, behind the repairs, which cost less."""
@@ -326,6 +363,9 @@ class Autopilot:
         if name == "diagnose":
             fresh = work.get("night") == self.night.number
             start = work if fresh else {"attempt": 0}
+            searchable = self._searchable([(each, self.journal.work(each.id)) for each in self._open()])
+            most = self.options.repair.calls
+            start |= {"calls": most if searchable is None else min(most, searchable)}
             stepped = bench.diagnose(issue, {**start, "night": self.night.number, "runs": self._evidence()})
         elif name == "propose":
             stepped = await bench.propose(issue, work)
@@ -370,6 +410,10 @@ class Autopilot:
         elif name == "shadow" and "weights" not in facts:
             self._decided(name, await self._shadows.run(self._trials.number + 1, self._to_try()))
             self._shadows.end_harmful()
+        elif name == "room":
+            waiting = len(self._to_try())
+            self._decided("look", self._trials.make_room(facts["why"], waiting, self.journal.work))
+            self._trials.close(self.journal.work)
         elif name == "trial":
             works = {id: self.journal.work(id) for id in facts["shadow"]["works"]}
             budget = self.night.budget
@@ -396,8 +440,6 @@ class Autopilot:
             for id, step in stepped.items():
                 self._row("look", step, id)
                 self._moved(self.store.issues.get(id), step.work, step.sentence)
-            for id, step in self._trials.make_room(len(self._to_try()), self.journal.work).items():
-                self._row("look", step, id)
             if not self._trials.close(self.journal.work) and (sentence := self._trials.ramp()):
                 self._write("ramp", sentence)
             self._note("look", facts["runs"])

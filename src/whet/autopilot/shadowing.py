@@ -34,6 +34,11 @@ _SIDES = 2
 """Most runs of an agent for one shadow: the candidate's, and that of the agent as it is."""
 
 
+def shadow_calls(repairs: int) -> int:
+    """Most calls of the agent that a shadow of so many repairs takes."""
+    return _SIDES * (_OWN * repairs + _ELSEWHERE)
+
+
 @dataclass(frozen=True, slots=True)
 class RepairShadows:
     """The shadows of an autopilot's repairs, one at a time."""

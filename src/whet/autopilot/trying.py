@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -21,7 +22,7 @@ from ..record.store.releases import Release, Stage
 from ..ship.canaries import BY_EVIDENCE, carry_out
 from ..types import Json, digest
 from .alone import LeaveOneOut, OwnShare
-from .evidence import MOST_OF_ONE, LiveArms, liked_of
+from .evidence import MOST_OF_ONE, LiveArms, TrialSpan, liked_of
 from .night import TRIAL
 from .trial import board
 from .work import Stepped, Workshop, bundle_of
@@ -30,6 +31,8 @@ _MOST_PAIRS = 150
 """Pairs after which a repair that is not proven is taken off."""
 _PATIENCE = 1.5
 """Times the traffic by which half of the decided repairs of a trial were that the others have, where more wait."""
+_ROOM = 1 / 3
+"""Repairs that wait for each one that is undecided, from which on a trial that has its full share makes room."""
 _TOUCHED = 0.1
 """Share of a repair's questions that other repairs of its trial may have for theirs, where nothing else can be told."""
 _LEAST_EXPECTED = 1.0
@@ -119,16 +122,21 @@ class LiveTrials:
         return TogetherStepped(sentence, stepped, facts, {TRIAL: standing})
 
     def arms(self, work: dict[str, Any], trial: dict[str, Any]) -> LiveArms:
-        """What people said on both sides in an issue's part of the traffic, since the trial began."""
-        bench = self.workshop
+        """What people said on both sides in an issue's part of the traffic, on all trials that its repair was on."""
         # The part is that of the diagnosis: what was served since may not say which questions count.
-        part = bench.part_of(work)
-        since = [run for run in bench.runs(bench.night.now) if run.started >= trial["began"]]
+        part = self.workshop.part_of(work)
+        spans = (self._span(each) for each in (*work.get("earlier", ()), trial))
+        return LiveArms.of(*(replace(span, runs=part.runs(span.runs)) for span in spans))
+
+    def _span(self, trial: dict[str, Any]) -> TrialSpan:
+        """All traffic of a trial, the one that stands or an earlier one."""
+        bench, ended = self.workshop, trial.get("until", math.inf)
+        runs = [run for run in bench.runs(bench.night.now) if trial["began"] <= run.started < ended]
         # What went live of it meanwhile is on both sides.
         live = (bench.store.live() or EMPTY).ids
         bundle = bench.store.bundle(trial["bundle"]).ids
         versions = {version for name, version in bundle.items() if live.get(name) != version}
-        return LiveArms.of(part.runs(since), versions=versions, share=self._shares(trial))
+        return TrialSpan(runs, versions, self._shares(trial))
 
     def _shares(self, trial: Mapping[str, Any]) -> Callable[[float], float]:
         """The share that a trial had at a time, as the release log has it."""
@@ -152,9 +160,7 @@ class LiveTrials:
         most = min(night.budget.share, 0.5)
         steps = [step for step in (*CanaryPlan().shares, most) if canary.share < step <= most]
         if steps:
-            runs = [run for run in self.workshop.runs(night.now) if run.started >= trial["began"]]
-            versions = {*store.bundle(trial["bundle"]).ids.values()} - {*(store.live() or EMPTY).ids.values()}
-            arms = LiveArms.of(runs, versions=versions, share=self._shares(trial))
+            arms = LiveArms.of(self._span(trial))
             evidence = arms.unharmed(CanaryPlan().harm)
             steps = [step for step in steps if evidence * RAMP >= step / min(night.budget.first_share, most)]
         if not steps:
@@ -188,7 +194,9 @@ class LiveTrials:
                 continue
             arms = self.arms(work, trial)
             try:
-                alpha = night.alpha(f"trial/{id}/{trial['number']}")
+                # One proof, on however many trials.
+                first = (*work.get("earlier", ()), trial)[0]
+                alpha = night.alpha(f"trial/{id}/{first['number']}")
             except BudgetExceeded as exceeded:
                 given_up = {"stage": "given up", "reason": "no proof is left tonight"}
                 decided[id] = Stepped(f"taken off the trial: {exceeded}", {**work, **given_up})
@@ -289,7 +297,7 @@ class LiveTrials:
         apart = f"{work['trial']}.{len(waiting)}" if waiting or work.get("shared") else ""
         return Stepped(
             f"what was proven is not shown to be its own doing: {sentence}; it goes on another trial",
-            {**work, "stage": "to try", "shared": work["trial"], "apart": apart},
+            {**work, "stage": "to try", "shared": work["trial"], "apart": apart, "earlier": []},
             facts,
         )
 
@@ -309,7 +317,7 @@ class LiveTrials:
             return None
         return Stepped(
             f"alone {why}: it goes on a trial with those that it was proven with",
-            {**work, "stage": "to try", "whole": True, "apart": f"{shared}.whole"},
+            {**work, "stage": "to try", "whole": True, "apart": f"{shared}.whole", "earlier": []},
         )
 
     def _harmed(self, trial: dict[str, Any], undecided: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -362,7 +370,7 @@ class LiveTrials:
         """
         trial, store = self.standing(), self.workshop.store
         assert trial is not None
-        undecided = {id: work for id in trial["issues"] if (work := work_of(id)).get("stage") == "on trial"}
+        undecided = self._undecided(work_of)
         facts: dict[str, Json] = {"release": end.id, "bundle": end.bundle.id}
         whole = f"trial {trial['number']}, {len(undecided)} repairs undecided,"
         stepped = {}
@@ -377,7 +385,7 @@ class LiveTrials:
         if (live[-1] if live else EMPTY.id) != end.base:
             for id, work in undecided.items():
                 sentence = "its trial ended undecided, for something else went live: it goes on the next one"
-                stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
+                stepped[id] = Stepped(sentence, _goes_on(work, trial, end.at))
             return f"{whole} ended: {end.reason}", stepped, facts
         harmed = {id: why for id, why in trial.get("harmed", {}).items() if id in undecided}
         for id, why in harmed.items():
@@ -392,30 +400,49 @@ class LiveTrials:
         for id, work in undecided.items():
             if id not in stepped:
                 sentence = "its trial ended undecided, for another repair did harm: it goes on the next one"
-                stepped[id] = Stepped(sentence, {**work, "stage": "to try"})
+                stepped[id] = Stepped(sentence, _goes_on(work, trial, end.at))
         return f"{whole} was taken back: {end.reason}", stepped, facts
 
-    def make_room(self, waiting: int, work_of: Callable[[str], dict[str, Any]]) -> dict[str, Stepped]:
-        """Take off what is slow to decide where more repairs wait for a trial than this one has left.
+    def full(self, waiting: int, work_of: Callable[[str], dict[str, Any]], *, at_once: bool) -> str:
+        """Why the trial that stands is to end for those that wait; "" where it is to go on.
 
         Args:
+            waiting: repairs that wait for a trial.
+            at_once: the next one begins at once.  Else a person has to allow it first, and meanwhile nobody judges.
+        """
+        trial, undecided = self.standing(), self._undecided(work_of)
+        if trial is None or not waiting:
+            return ""
+        # By most of those decided: the last one of many is itself slow.
+        usual = median_low(trial.get("decided_after", [math.inf]))
+        if waiting > len(undecided) and self._served(trial) >= _PATIENCE * usual:
+            return f"it has had {_PATIENCE:g} times the traffic that decided the others"
+        most = min(self.workshop.night.budget.share, 0.5)
+        if at_once and trial["share"] >= most and waiting >= _ROOM * len(undecided):
+            return "what people have said goes with those that are undecided"
+        return ""
+
+    def _undecided(self, work_of: Callable[[str], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Where the work stands on each issue whose repair is on the trial that stands."""
+        issues = (self.standing() or {}).get("issues", ())
+        return {id: work for id in issues if (work := work_of(id)).get("stage") == "on trial"}
+
+    def make_room(self, why: str, waiting: int, work_of: Callable[[str], dict[str, Any]]) -> TogetherStepped:
+        """Let those that are undecided go on the next trial, with those that wait.
+
+        Args:
+            why: as `full` has it.
             waiting: repairs that wait.
         """
-        trial = self.standing()
-        if trial is None or "decided_after" not in trial:
-            return {}
-        undecided = {id: work for id in trial["issues"] if (work := work_of(id)).get("stage") == "on trial"}
-        # By most of them: the last one of many is itself slow.
-        usual = median_low(trial["decided_after"])
-        if waiting <= len(undecided) or self._served(trial) < _PATIENCE * usual:
-            return {}
-        why = (
-            f"{waiting} repairs wait, and it has had {_PATIENCE:g} times the traffic that decided the others"
+        trial, undecided = self.standing(), self._undecided(work_of)
+        assert trial is not None
+        sentence, now = (
+            f"it goes on the next trial: {waiting} repairs wait, and {why}",
+            self.workshop.night.now,
         )
-        return {
-            id: Stepped(f"it goes on the next trial: {why}", {**work, "stage": "to try"})
-            for id, work in undecided.items()
-        }
+        stepped = {id: Stepped(sentence, _goes_on(work, trial, now)) for id, work in undecided.items()}
+        count = f"{waiting} repairs that wait, with {len(undecided)} undecided"
+        return TogetherStepped(f"trial {trial['number']} ends for {count}: {why}", stepped)
 
     def _served(self, trial: dict[str, Any]) -> int:
         """Requests since a trial began, on both of its sides."""
@@ -425,7 +452,7 @@ class LiveTrials:
     def close(self, work_of: Callable[[str], dict[str, Any]]) -> bool:
         """End the trial once everything on it is decided."""
         trial = self.standing()
-        if trial is None or any(work_of(id).get("stage") == "on trial" for id in trial["issues"]):
+        if trial is None or self._undecided(work_of):
             return False
         if self.ended_by() is None:
             why = "autopilot: every repair of the trial is decided"
@@ -434,12 +461,18 @@ class LiveTrials:
         return True
 
 
+def _goes_on(work: dict[str, Any], trial: dict[str, Any], until: float) -> dict[str, Any]:
+    """The work on a repair that goes on the next trial, with what people said of it until this one ended."""
+    span = {name: trial[name] for name in ("number", "began", "bundle", "release", "share")}
+    return {**work, "stage": "to try", "earlier": [*work.get("earlier", ()), {**span, "until": until}]}
+
+
 def off(store: Store, work: dict[str, Any], sentence: str, **facts: Json) -> Stepped:
     """A repair that goes no further; what it tried is not tried again."""
     variants = map(variant_id, bundle_of(store, work).values())
     reason = sentence.partition(": ")[2] or sentence
     tried = [*work.get("tried", ()), *variants]
-    fresh: dict[str, Json] = {"apart": "", "shared": 0, "whole": False}
+    fresh: dict[str, Json] = {"apart": "", "shared": 0, "whole": False, "earlier": []}
     return Stepped(sentence, {**work, **again(work), "reason": reason, "tried": tried, **fresh}, facts)
 
 
@@ -462,7 +495,7 @@ def blame(
         half = 2 * place // len(works)
         stepped[id] = Stepped(
             f"one of {len(works)} repairs did harm ({why[id]}): they are tried in two halves",
-            {**work, "stage": "to try", "apart": f"{number}.{half}"},
+            {**work, "stage": "to try", "apart": f"{number}.{half}", "earlier": []},
         )
     return stepped
 

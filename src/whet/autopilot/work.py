@@ -306,6 +306,7 @@ class Workshop:
         unseen = {person for person in people if self.night.unseen(person)}
         settings = replace(
             self.settings,
+            calls=work.get("calls", self.settings.calls),
             seed=self.settings.seed + int(work["attempt"]),
             output=self.settings.output / issue.id[:12],
         )
@@ -458,6 +459,7 @@ class Workshop:
             {
                 **work,
                 "stage": stage,
+                "earlier": [],
                 "bundle": bundle.id,
                 "start": repair.start.id,
                 "patch": patch,

@@ -113,7 +113,8 @@ class Repair:
     """Ids of variants that did harm elsewhere."""
 
     def __post_init__(self) -> None:
-        self.pool = VariantPool(self.start, LIKED, [task.id for task in self.plan.rows.tasks])
+        tasks = [task.id for task in self.plan.rows.tasks]
+        self.pool = VariantPool(self.start, LIKED, tasks, self._prompts)
         self.experiment.watch_runs(self.pool.note)
 
     async def propose(self, ideas: Sequence[Version] = ()) -> Proposed:
@@ -216,8 +217,7 @@ class Repair:
             The variant, as it is where it is none of a prompt, and a sentence on each rule that was struck out.
         """
         changed = self.changed(bundle)
-        prompts = {self.names[each.name] for each in self.plan.suspects if each.kind is PieceKind.PROMPT}
-        if len(changed) != 1 or changed[0].resource not in prompts:
+        if len(changed) != 1 or changed[0].resource not in self._prompts:
             return bundle, []
         version, struck = changed[0], list[str]()
         added = AddedRules.of(str(self.start[version.resource].content), str(version.content))
@@ -252,6 +252,11 @@ class Repair:
         ]
         values = [value for value in scores if value is not None]
         return fmean(values) if values else 0.0
+
+    @property
+    def _prompts(self) -> set[str]:
+        """Resources that are prompts."""
+        return {self.names[each.name] for each in self.plan.suspects if each.kind is PieceKind.PROMPT}
 
     def _names(self, bundle: Bundle) -> list[str]:
         return [version.resource for version in self.changed(bundle)]

@@ -27,6 +27,9 @@ _MENDED_ROWS = 6
 _LEAST_MOVED = 0.25
 """Share of the disliked answers that a variant has to change: one that leaves them is no repair, and beside others on a
 trial it would be taken for what they did."""
+_FEWEST_ALIKE, _ALIKE = 3, 0.5
+"""Different answers that the agent as it is gives to some rows, and share of them from which on a variant says the same
+to everything."""
 _ABOUT = 0.05
 """Gains that are taken for the same."""
 _SHRINK = 4.0
@@ -48,10 +51,12 @@ class VariantPool:
         start: the agent as it is.
         metric: name of the Score that steers.
         tasks: ids of the rows that count.
+        prompts: resources whose variants may rightly answer everything alike: that nothing is known.
     """
 
-    def __init__(self, start: Bundle, metric: str, tasks: Collection[str]) -> None:
+    def __init__(self, start: Bundle, metric: str, tasks: Collection[str], prompts: Collection[str]) -> None:
         self._start, self._metric, self._tasks = start, metric, frozenset(tasks)
+        self._prompts = frozenset(prompts)
         self._tried: dict[str, _Tried] = {start.id: _Tried(start)}
 
     def note(self, bundle: Bundle, groups: Sequence[Group]) -> None:
@@ -91,7 +96,8 @@ class VariantPool:
             low = [value for old, value in shared if old < 0.5]
             high = [value - old for old, value in shared if old >= 0.5]
             enough = id != self._start.id and len(low) >= _MENDED_ROWS
-            if enough and fmean(low) >= _MENDED and (not high or fmean(high) >= _UNTOUCHED):
+            mended = enough and fmean(low) >= _MENDED and (not high or fmean(high) >= _UNTOUCHED)
+            if mended and not self._answers_alike(tried):
                 yield tried.bundle
 
     def best(self) -> list[Bundle]:
@@ -108,6 +114,7 @@ class VariantPool:
             if tried.bundle.id != self._start.id
             and self.gain(tried.bundle) > _LEAST_GAIN
             and self._moved(tried) >= _LEAST_MOVED
+            and (self._prompts.issuperset(self._changed(tried.bundle)) or not self._answers_alike(tried))
         ]
         better.sort(key=lambda tried: -self.gain(tried.bundle))
         pieces: dict[tuple[str, ...], list[_Tried]] = {}
@@ -127,6 +134,16 @@ class VariantPool:
             for task in low
         ]
         return sum(moved) / max(1, len(low))
+
+    def _answers_alike(self, tried: _Tried) -> bool:
+        """True if it says the same to questions to which the agent as it is says different things.
+
+        A tool that gives nothing any more changes every answer that people disliked, and none of them for the better.
+        """
+        before = self._tried[self._start.id].answers
+        shared = before.keys() & tried.answers.keys()
+        were, are = ({answers[task] for task in shared} for answers in (before, tried.answers))
+        return len(were) >= _FEWEST_ALIKE and len(are) <= _ALIKE * len(were)
 
     def _ordered(self, variants: list[_Tried]) -> list[_Tried]:
         """Variants of one piece, once for each way of answering, in the order in which they are to be tried."""
