@@ -11,7 +11,8 @@ import pytest
 from whet.autopilot.night import NightBudget
 from whet.autopilot.pilot import Autopilot, PilotOptions, settings_of
 from whet.learn.evolution.agents.agent import RepositoryAgent
-from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words, values_near
+from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words
+from whet.learn.evolution.repair.values import values_near
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
 from whet.record.store import Store
@@ -157,3 +158,55 @@ def test_what_a_tool_does_may_change_and_not_only_what_it_says_of_itself(tmp_pat
     assert "12 / 10" in piece.text
     [said] = RepositoryAgent(tmp_path, ["price"], "desk:answer", network=True).pieces
     assert said.text.strip() == "The price of an article."
+
+
+ROUTES = """phrase,topic,weight
+street lamp,technician,2
+my lamp,lamp,2
+"lamp, bright",lamp,1
+first visit,technician,2
+water there,hardness,1
+"""
+PLANS = """lamp = { do = ["brief", "tell"], tools = ["lamp"] }
+cost = { do = ["brief", "gather", "tell"], tools = ["price"] }
+"""
+
+
+def _change(before: str, after: str) -> tuple[str, str]:
+    """The one line that differs, before and after."""
+    ((old, new),) = [
+        pair for pair in zip(before.splitlines(), after.splitlines(), strict=True) if pair[0] != pair[1]
+    ]
+    return old, new
+
+
+def test_a_cell_of_a_table_is_exchanged_for_what_its_row_speaks_of() -> None:
+    first, *others = values_near(ROUTES, {"street", "lamp"}, table=True)
+    assert _change(ROUTES, first) == ("street lamp,technician,2", "street lamp,lamp,2")
+    lines = [_change(ROUTES, other)[1] for other in others]
+    assert "street lamp,hardness,2" in lines
+    assert "street lamp,technician,4" in lines
+    assert '"lamp, bright",technician,1' in lines, "a comma between quotes parts no cells"
+    assert not any("water there" in line for line in lines)
+
+
+@pytest.mark.parametrize("text", ["", "phrase,topic\n", "no table\nat all\n\n", 'a,b\n"open,c\nd,e\n'])
+def test_what_is_no_table_has_no_other_cells(text: str) -> None:
+    assert values_near(text, {"open"}, table=True) == []
+
+
+def test_a_plan_gets_the_step_back_that_no_list_names_any_more() -> None:
+    changed = values_near(PLANS, {"cost"}, functions=["lamp", "price", "yearly_cost"])
+    lines = [_change(PLANS, each)[1] for each in changed]
+    begin = 'cost = { do = ["brief", "gather", "tell"], tools = '
+    assert lines.index(f'{begin}["price", "yearly_cost"] }}') < lines.index(f'{begin}["price", "lamp"] }}')
+    assert f"{begin}[] }}" in lines
+    unnamed = values_near(PLANS, {"cost"}, functions=["tell_a_joke"])
+    assert not any("tell_a_joke" in each for each in unnamed), "`tools` holds no functions of these"
+
+
+def test_words_of_other_languages_tell_a_part_of_the_traffic() -> None:
+    runs = [Trajectory(id=f"r{n}", task=Task(instruction="Wann wird der Zähler gelesen?")) for n in range(4)]
+    runs += [Trajectory(id=f"o{n}", task=Task(instruction="Wann kommt der Strom?")) for n in range(4)]
+    part = WeakPart(issue="i", component="tool", runs=frozenset(f"r{n}" for n in range(4)))
+    assert "zähler" in telling_words(part, runs)

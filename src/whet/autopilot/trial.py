@@ -23,7 +23,7 @@ from ..errors import InputError, NotFoundError
 from ..learn.evolution.agents.agent import holds_values
 from ..learn.evolution.agents.marks import Mark
 from ..learn.evolution.agents.pieces import cut, put
-from ..learn.evolution.repair.suspects import ENTRY
+from ..learn.evolution.repair.values import ENTRY
 from ..learn.evolution.search.settings import folder_in_git
 from ..record.store import Store
 from ..record.store.releases import PROGRAM

@@ -34,6 +34,7 @@ from ...loop import Progress, quiet
 from ..agents.candidates import ProgramCodec
 from ..agents.networked import Networked
 from ..agents.pieces import Piece, patch
+from ..agents.unmarked import functions
 from ..prompts.prompt_race import EQUAL
 from ..prompts.reflecting import Reflect, ReflectOptions
 from ..prompts.thumbed import (
@@ -51,7 +52,8 @@ from .planning import LEAST_VARIANTS, RepairPlan
 from .rules import AddedRules
 from .same_answer import says_the_same
 from .steering import Steer
-from .suspects import PieceKind, Suspect, neighbours, values_near
+from .suspects import PieceKind, Suspect
+from .values import neighbours, values_near
 from .variants import VariantPool
 
 _LEAST_ROWS = 12
@@ -66,6 +68,7 @@ _LIKELIEST, _OFTENER = 2, 3
 """Pieces of which a model is asked for variants so many times as often as of the others."""
 _MOST_RULES = 6
 """Rules of a variant of a prompt that are left out in turn, the last ones first."""
+_TABLES = (".csv", ".tsv")
 _RIGHT = 0.55
 _GOOD = 0.75
 """Mean of the search's score from which no further piece is tried."""
@@ -292,7 +295,11 @@ class Repair:
 
     def _neighbours(self, suspect: Suspect) -> list[str]:
         text = str(self.start[self.names[suspect.name]].content)
-        return neighbours(text) if ":" in suspect.name else values_near(text, self.words)
+        if ":" in suspect.name:
+            return neighbours(text)
+        table = Path(suspect.name).suffix.lower() in _TABLES
+        called = {piece.name.rpartition(".")[2] for piece in functions(self.plan.agent.root)}
+        return values_near(text, self.words, table=table, functions=called)
 
     async def _search(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
         """A search of texts that a model proposes, and of edits."""

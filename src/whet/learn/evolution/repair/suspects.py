@@ -1,4 +1,4 @@
-"""Which pieces of an agent's source may be at fault, and the values beside those that stand there.
+"""Which pieces of an agent's source may be at fault.
 
 Prompts, functions, constants, tables, and files of values beside the code; nothing needs a marker, and nothing is run.
 """
@@ -6,19 +6,16 @@ Prompts, functions, constants, tables, and files of values beside the code; noth
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import zip_longest
 from pathlib import Path
 
 from ....repository.files import files
 from ....repository.modules import Module, Repository
 from ....repository.prompt_files import file_prompts
-from ....repository.text import SourceText
 from ....types import Trajectory
 from ..agents.agent import holds_values
 from ..agents.lending import reaches_out
@@ -29,14 +26,11 @@ MOST_PIECES = 8
 """Pieces that may be at fault and are tried: one of each kind, and what the tools that were called are and read."""
 _CALLED = 0.3
 """Share of the part's runs in which a tool is called, from which the function of its name is near to what fails."""
-_VALUES = 12
-"""Values of a constant that are raced."""
-_FEW = 8
 _FEWEST_WORDS = 4
 """Of a prompt in a file."""
 _LARGEST = 32 << 10
 """Bytes of a file of values that may change."""
-_WORD = re.compile(r"[a-z]{3,}")
+_WORD = re.compile(r"[^\W\d_]{3,}")
 _SETTINGS = re.compile(r"setting|config|param|option", re.IGNORECASE)
 """Names of files of values that are turned and not written."""
 
@@ -271,75 +265,3 @@ def telling_words(part: WeakPart, runs: Sequence[Trajectory]) -> dict[str, float
     rest = max(1, len(runs) - own)
     shares = {word: count / max(1, own) - elsewhere[word] / rest for word, count in here.items()}
     return {word: share for word, share in shares.items() if share > 0.1}
-
-
-def neighbours(text: str) -> list[str]:
-    """A constant with other values: around a number, or each entry of a table with the value of another one."""
-    source = SourceText(text)
-    node = source.tree.body[-1] if source.tree.body else None
-    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-        return []
-    changed: list[str] = []
-    for place in _entries(node.value):
-        try:
-            now = ast.literal_eval(place)
-        except (ValueError, TypeError, SyntaxError):
-            continue
-        for value in _around(now, node.value):
-            changed.append(source.spliced([(source.span(place), repr(value))]))
-    return list(dict.fromkeys(changed))[:_VALUES]
-
-
-def values_near(text: str, words: Collection[str]) -> list[str]:
-    """A file of values with another one: numbers beside, switches turned, texts of the same file exchanged.
-
-    Args:
-        words: entries that one of these is in the name of come first; the others only where they are few.
-    """
-    entries = list(ENTRY.finditer(text))
-    strings = list(dict.fromkeys(match["text"] for match in entries if match["text"] is not None))
-    named = [match for match in entries if any(word in match["name"].casefold() for word in words)]
-    by_entry: list[list[str]] = []
-    for match in named or (entries if len(entries) <= _VALUES else []):
-        if match["text"] is not None:
-            others = [f'"{other}"' for other in strings if other != match["text"]]
-        else:
-            others = [json.dumps(other) for other in _around(json.loads(match["value"]), ast.Constant(0))]
-        by_entry.append(
-            [f"{text[: match.start('value')]}{other}{text[match.end('value') :]}" for other in others]
-        )
-    # One of each entry before a second one of any: not all of them are afforded.
-    changed = [each for turn in zip_longest(*by_entry) for each in turn if each is not None]
-    return list(dict.fromkeys(changed))[: 2 * _VALUES]
-
-
-ENTRY = re.compile(
-    r'(?:(")|^[ \t]*(?:-[ \t]+)?)(?P<name>(?(1)[^"\n]+|[A-Za-z_][\w.-]*))(?(1)")\s*[:=]\s*'
-    r'(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*(?:[,}\n;#]|\Z))',
-    re.MULTILINE,
-)
-"""A name and its plain value in a file of values: JSON, or a line of TOML, YAML or INI."""
-
-
-def _entries(value: ast.expr) -> list[ast.expr]:
-    if isinstance(value, ast.Dict):
-        return value.values
-    return value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
-
-
-def _around(now: object, whole: ast.expr) -> list[object]:
-    """Other values for one place of a constant."""
-    if isinstance(now, bool):
-        return [not now]
-    if isinstance(now, int):
-        # One more of a few is much, and of a hundred nothing.
-        next_to, further = (now + 1, now - 1), (4 * now, 10 * now, *([now // 10] if now % 10 == 0 else []))
-        steps = (*next_to, *further) if abs(now) < _FEW else (*further, *next_to)
-        return [value for value in dict.fromkeys((2 * now, now // 2, *steps, 0)) if value != now]
-    if isinstance(now, float):
-        return [round(now * factor, 6) for factor in (2, 0.5, 1.5, 0.75, 4, 0.25, 10, 0.1) if now] or [
-            0.5,
-            1.0,
-        ]
-    others = [ast.literal_eval(other) for other in _entries(whole) if isinstance(other, ast.Constant)]
-    return [value for value in dict.fromkeys(others) if isinstance(now, str) and value != now]
