@@ -11,10 +11,12 @@ import pytest
 from whet.autopilot.night import NightBudget
 from whet.autopilot.pilot import Autopilot, PilotOptions, settings_of
 from whet.learn.evolution.agents.agent import RepositoryAgent
+from whet.learn.evolution.repair.planning import plan_repair
 from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words
 from whet.learn.evolution.repair.values import values_near
 from whet.models import ScriptedModel
 from whet.models.base import ModelRequest
+from whet.record.influence import weighed
 from whet.record.store import Store
 from whet.record.store.issues import AgentIssue, Component
 from whet.types import Feedback, Step, Task, Trajectory
@@ -210,3 +212,24 @@ def test_words_of_other_languages_tell_a_part_of_the_traffic() -> None:
     runs += [Trajectory(id=f"o{n}", task=Task(instruction="Wann kommt der Strom?")) for n in range(4)]
     part = WeakPart(issue="i", component="tool", runs=frozenset(f"r{n}" for n in range(4)))
     assert "zähler" in telling_words(part, runs)
+
+
+def test_what_a_variant_does_to_the_rest_is_seen_on_all_that_the_rest_is_answered(tmp_path: Path) -> None:
+    """Most people ask the same, and a rule that spoils everything else would hardly be seen there."""
+    (tmp_path / "desk.py").write_text(AGENT, encoding="utf-8")
+    (tmp_path / "settings.toml").write_text(SETTINGS, encoding="utf-8")
+    said = [("By when is notice for flat {}?", "Give notice by day 40, please.", -1.0)] * 30
+    said += [("Which counter is open for flat {}?", "Counter 3 is open.", 1.0)] * 300
+    said += [(f"What is the price of thing {n} in {{}}?", f"It is {n}.50 francs.", 1.0) for n in range(30)]
+    runs = []
+    for number, (question, answer, value) in enumerate(said):
+        id = f"run-{number}"
+        note = Feedback(run=id, value=value, id=f"thumb-{id}", at=float(number))
+        task = Task(instruction=question.format(number), meta={"source": "gateway"})
+        runs.append(Trajectory(id=id, task=task, output=answer, subject=f"p{number % 31}", feedback=[note]))
+    part = WeakPart(issue="i", component="model", runs=frozenset(run.id for run in runs[:30]))
+    settings = settings_of(tmp_path / "desk.py", entry="desk:answer", output=tmp_path / "out")
+    plan = plan_repair(part, settings, weighed(runs), unseen=())
+    answers = [task.meta["liked"] for task in plan.liked]
+    assert len({*answers}) == 31
+    assert answers.count("Counter 3 is open.") <= 10

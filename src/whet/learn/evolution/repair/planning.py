@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from ....judge.fitted import Noise, ThumbAgreement, agreement
@@ -18,7 +19,7 @@ from ....repository.scan import scan
 from ....types import Sampling, Split, Task, digest
 from ...datasets.recorded import asked_by
 from ...datasets.signatures import Signature
-from ...datasets.thumbs import ThumbEvidence, ThumbRows, rated_runs, thumb_rows
+from ...datasets.thumbs import RatedRun, ThumbEvidence, ThumbRows, rated_runs, thumb_rows
 from ..agents.agent import RepositoryAgent
 from ..agents.agent_prompt import entry_of, placed
 from .code_search import SEARCHED
@@ -200,9 +201,16 @@ def _sliced(evidence: ThumbEvidence, part: WeakPart, seed: int) -> ThumbEvidence
 
 
 def _liked(evidence: ThumbEvidence, part: WeakPart, function: str, seed: int) -> list[Task]:
-    """Questions from outside of the part whose answer somebody liked, each once."""
+    """Questions from outside of the part whose answer somebody liked, each once, and of as many answers as there are.
+
+    What is asked most often would stand there many times, and what a variant does to the rest would be seen by few.
+    """
     runs = {run.question: run for run in evidence.runs if run.up and run.run not in part.runs}
-    chosen = sorted(runs.values(), key=lambda run: digest(["liked", seed, run.run]))[:_KEPT]
+    by_answer = dict[str, list[RatedRun]]()
+    for run in sorted(runs.values(), key=lambda run: digest(["liked", seed, run.run])):
+        by_answer.setdefault(run.answer, []).append(run)
+    turns = (run for turn in zip_longest(*by_answer.values()) for run in turn if run is not None)
+    chosen = list(islice(turns, _KEPT))
     return [
         Task(
             id=digest(["liked", run.run], 16),

@@ -22,7 +22,9 @@ ENTRY = re.compile(
     re.MULTILINE,
 )
 """A name and its plain value in a file of values: JSON, or a line of TOML, YAML or INI."""
-_LIST = re.compile(r'(?P<name>"[^"\n]+"|[A-Za-z_][\w.-]*)\s*[:=]\s*\[(?P<items>\s*(?:"[^"\\\n]*"\s*,?\s*)*)\]')
+_LIST = re.compile(
+    r'(?P<name>"[^"\n]+"|[A-Za-z_][\w.-]*)\s*[:=]\s*\[(?P<items>\s*(?:"[^"\\\n]*"\s*,?\s*)*)\]'
+)
 """A name and its list of texts in JSON or TOML."""
 _TEXT = re.compile(r'"([^"\\\n]*)"')
 _CELL = r'(?:"(?:[^"]|"")*"|[^{0}"\n]*)(?=[{0}\n]|$)'
@@ -168,7 +170,10 @@ def _cells(text: str, words: Collection[str]) -> Iterator[_Place]:
             now, kinds = text[slice(*span)], columns[number]
             others: list[str] = []
             if _NUMBER.fullmatch(now):
-                others = [json.dumps(other) for other in _around(json.loads(now.lstrip("0") or "0"), ast.Constant(0))]
+                others = [
+                    json.dumps(other)
+                    for other in _around(json.loads(now.lstrip("0") or "0"), ast.Constant(0))
+                ]
             elif now and len(kinds) <= _KINDS * len(rows):
                 others = [kind for kind in kinds if kind and kind != now]
                 others.sort(key=lambda kind: (-_alike(kind, [name, *words]), -kinds[kind]))
