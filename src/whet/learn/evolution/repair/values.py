@@ -1,7 +1,7 @@
 """The values beside those that stand in a constant or in a file of values.
 
-Of a wrong value nobody knows the right one, and mostly it is near: a number twice as high, the value of the row beside, a
-step that the plan of another topic has.
+Of a wrong value nobody knows the right one, and mostly it is near: a number twice as high, the value of the row beside,
+a step that the plan of another topic has.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def values_near(
     """A file of values with another one.
 
     Numbers beside, switches turned, texts exchanged for others of the same file, a list with one item more, of another
-    list of its name or a function where those are functions, or with one less; of a table the cells that are a number, or
-    a kind that other rows have.
+    list of its name or a function where those are functions, or with one less; of a table the cells that are a number,
+    or a kind that other rows have.
 
     Args:
         words: entries that one of these is in the name of come first; the others only where they are few.
