@@ -60,13 +60,14 @@ def test_a_variant_that_leaves_most_disliked_answers_is_no_repair() -> None:
 @pytest.mark.parametrize(("prompts", "kept"), [((), False), (("convert",), True)])
 def test_a_tool_that_gives_nothing_any_more_is_no_repair(prompts: tuple[str, ...], kept: bool) -> None:
     """It changes every disliked answer, as its repair does; a prompt may rightly have nothing known."""
-    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(8)], prompts)
-    answered(pool, START, [(f"{number} litres", 0.1) for number in range(8)])
+    pool = VariantPool(START, "liked", [f"row-{number}" for number in range(20)], prompts)
+    elsewhere = [(f"It is open on day {number}.", 0.9) for number in range(12)]
+    answered(pool, START, [*((f"{number} litres", 0.1) for number in range(8)), *elsewhere])
     nothing, mended = variant(convert="{}"), variant(convert="b / a")
-    answered(pool, nothing, [("I do not know this.", 0.6), ("About twenty.", 0.6)] * 4)
+    answered(pool, nothing, [*[("I do not know this.", 0.6), ("About twenty.", 0.6)] * 4, *elsewhere])
     assert list(pool.mended()) == []
     assert pool.best() == [nothing] * kept
-    answered(pool, mended, [(f"{number + 1} litres", 0.5) for number in range(8)])
+    answered(pool, mended, [*((f"{number + 1} litres", 0.5) for number in range(8)), *elsewhere])
     assert list(pool.mended()) == [mended]
     assert mended in pool.best()
 
@@ -142,6 +143,25 @@ def test_an_answer_that_people_dislike_elsewhere_is_no_repair_here(shuffled: boo
     disliked = steer(run_of("I cannot look that up.")).value
     assert disliked is not None
     assert disliked < 0.05
+
+
+@pytest.mark.parametrize(("share", "better"), [(0.1, False), (0.9, True)])
+def test_an_answer_that_others_were_given_is_worth_what_they_said_of_it(share: float, better: bool) -> None:
+    """A model that has one bad answer or another for the same question mends nothing as its prompt changes."""
+    own = [f"How heavy are {count} rakes?" for count in range(20)]
+    rated = [Rated(question, "About twenty.", False, f"person-{n}") for n, question in enumerate(own[:10])]
+    rated += [
+        Rated(question, "I do not know.", n < 10 * share, f"person-{n}")
+        for n, question in enumerate(own[10:])
+    ]
+    steer = Steer(rated, own, 0.1, AnswersElsewhere(()))
+    task = Task(id="row", instruction=own[0], initial_state={"input": own[0]})
+    apology, known, new = (
+        steer(Trajectory(id=text, task=task, output=text)).value or 0.0
+        for text in ("I do not know.", "About twenty.", "3 kg")
+    )
+    assert (apology > known + 0.25) is better
+    assert new > known + 0.25
 
 
 @pytest.mark.parametrize(("ups", "held"), [(2, False), (14, True)])

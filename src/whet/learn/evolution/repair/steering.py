@@ -27,7 +27,7 @@ _EXTREME = 0.02
 _LOSS = 0.3
 """What another answer is worth where the one in its place was right: a question may have two."""
 _FEWEST = 5
-"""Rated answers that a word stands in before it says anything."""
+"""Rated answers that a word stands in before it says anything, and times that the same answer was rated."""
 
 
 class AnswersElsewhere:
@@ -42,8 +42,11 @@ class AnswersElsewhere:
 
     def __init__(self, rated: Iterable[tuple[str, bool]]) -> None:
         ups, downs, counts = Counter[str](), Counter[str](), Counter[bool]()
+        self.said = Counter[tuple[str, bool]]()
+        """An answer and whether people liked it → how often, whatever was asked."""
         for answer, up in rated:
             counts[up] += 1
+            self.said[answer, up] += 1
             (ups if up else downs).update(_words(answer))
         self._odds = {}
         for word in {*ups, *downs}:
@@ -87,7 +90,7 @@ class Steer:
         elsewhere: how people take such answers outside of this part.
     """
 
-    name, version = LIKED, "steer 2"
+    name, version = LIKED, "steer 3"
 
     def __init__(
         self, rated: Sequence[Rated], own: Collection[str], wrong: float, elsewhere: AnswersElsewhere
@@ -107,6 +110,8 @@ class Steer:
             prior = base[input in own]
             odds = math.log(prior / (1 - prior)) + balance * math.log((1 - wrong) / wrong)
             self._right.setdefault(input, {})[answer] = 1 / (1 + math.exp(-odds))
+        self._said = elsewhere.said + Counter((thumb.answer, thumb.up) for thumb in rated)
+        self._wrong = wrong
         self.version = digest([[thumb.input, thumb.answer, thumb.up] for thumb in rated], 12)
 
     def __call__(self, trajectory: Trajectory) -> Score:
@@ -124,7 +129,18 @@ class Steer:
             return Score(self.name, round(min(cut), 3), "a rated answer, cut short", self.version)
         # Of answers that nobody knows those are likelier that are like some that people liked.
         like = self._fitted(as_text(trajectory.task.initial_state["input"]), answer)
-        hope = 0.3 + 0.2 * like + 0.5 * self._elsewhere(answer)
+        hope = min(0.3 + 0.2 * like + 0.5 * self._elsewhere(answer), self._liked_of(answer))
         lost = max(right.values(), default=0.0)
         reason = "it takes the place of an answer that people liked" * (lost > 0.5)
         return Score(self.name, round(lost * _LOSS + (1 - lost) * hope, 3), reason, self.version)
+
+    def _liked_of(self, answer: str) -> float:
+        """Share of people who liked this very answer, to whatever they asked; 1 of one that few were given.
+
+        An apology is no better for the question that it was not given to yet.
+        """
+        ups, downs = self._said[answer, True], self._said[answer, False]
+        if ups + downs < _FEWEST:
+            return 1.0
+        share = (ups + _SMOOTH) / (ups + downs + 2 * _SMOOTH)
+        return min(1 - _EXTREME, max(_EXTREME, (share - self._wrong) / (1 - 2 * self._wrong)))

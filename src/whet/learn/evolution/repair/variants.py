@@ -136,13 +136,13 @@ class VariantPool:
         return sum(moved) / max(1, len(low))
 
     def _answers_alike(self, tried: _Tried) -> bool:
-        """True if it says the same to questions to which the agent as it is says different things.
+        """True if what it changes is the same answer to questions to which the agent as it is says different things.
 
         A tool that gives nothing any more changes every answer that people disliked, and none of them for the better.
         """
         before = self._tried[self._start.id].answers
-        shared = before.keys() & tried.answers.keys()
-        were, are = ({answers[task] for task in shared} for answers in (before, tried.answers))
+        changed = [task for task, answer in tried.answers.items() if before.get(task, answer) != answer]
+        were, are = ({answers[task] for task in changed} for answers in (before, tried.answers))
         return len(were) >= _FEWEST_ALIKE and len(are) <= _ALIKE * len(were)
 
     def _ordered(self, variants: list[_Tried]) -> list[_Tried]:
