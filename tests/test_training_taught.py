@@ -109,7 +109,9 @@ def kinds(store: whet.Store, bundle: whet.Bundle) -> set[str]:
 def test_a_gain_that_the_reward_did_not_teach_is_held_back_and_says_what_it_means() -> None:
     with whet.Store(":memory:") as store:
         here, learned = trained(store, "chance")
-        assert not kinds(store, learned.bundle), "of itself a flat reward says nothing: the gate may refuse it"
+        assert not kinds(store, learned.bundle), (
+            "of itself a flat reward says nothing: the gate may refuse it"
+        )
         verdict = asyncio.run(here.gate(learned))
         assert (verdict.promote, verdict.releasable) == (True, False)
         (reason,) = verdict.findings
