@@ -663,3 +663,13 @@ def test_what_was_proposed_for_one_text_is_tried_in_the_others() -> None:
     assert "rule of notes" in str(done.bundle["reflect_NOTES"].content)
     assert "rule of letters" in str(done.bundle["reflect_LETTERS"].content)
     assert done.metrics[-1]["best"] == 1.0
+
+
+def test_a_model_that_is_not_there_is_told_by_its_name_and_not_by_a_key(folder: Path, clerk: Clerk) -> None:
+    with ScriptedServer(clerk, models=("another",)) as server:
+        code, _, err = improve(folder, server)
+    assert code == 7
+    last = err.splitlines()[-1]
+    assert "no model 'scripted'" in last
+    assert "that the endpoint has a model of this name" in last
+    assert "key" not in last

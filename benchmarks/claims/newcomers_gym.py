@@ -34,7 +34,7 @@ class Next(gymnasium.Env):
         return "", float(action == (self.digit + 1) % 4), True, False, {}
 
 
-CHANCE = random.Random(0)
+CHANCE = random.Random(SEED)
 
 
 class Chance(Next):
@@ -110,7 +110,8 @@ def lines_of_code(folder: Path) -> int:
 
 def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     shell = Shell(folder, python)
-    (folder / ENVIRONMENT).write_text(WORLD, encoding="utf-8")
+    # Other luck with each seed: one row of rewards would be one control, however often it is run.
+    (folder / ENVIRONMENT).write_text(WORLD.replace("SEED", str(seed)), encoding="utf-8")
     (folder / "small.py").write_text(SMALL, encoding="utf-8")
     subprocess.run([shell.python, "small.py"], cwd=folder, env=shell.environ({}), check=True)
     done = shell.type(*_train(env, seed))
@@ -121,15 +122,20 @@ def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
     )
     released = shell.type("whet", "release", "out")
     success = [row["success"] for row in curve]
+    findings = verdict.get("findings", [])
+    stands = "held back" if findings else "promoted"
     noted.figures = {
-        "verdict": "promoted" if verdict.get("promote") else "not promoted",
+        "verdict": stands if verdict.get("promote") else "not promoted",
         "success, first round %": percent(success[0]),
         "last five %": percent(sum(success[-5:]) / 5),
         "gain at the gate": f"{100 * verdict.get('effect', 0.0):+.1f}",
         "lines of code": str(written := lines_of_code(folder)),
     }
     if env == "Chance":
-        noted.lines = {"not promoted": not verdict.get("promote"), "not released": released.returncode != 0}
+        noted.lines = {
+            "not promoted, or held back": not verdict.get("promote") or bool(findings),
+            "not released": released.returncode != 0,
+        }
     else:
         with _served(shell) as address:
             live = _fingerprint(address)
@@ -137,7 +143,7 @@ def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
         version = json.loads((folder / "out" / "bundle.json").read_text())
         noted.lines = {
             f"{LINES} lines of code": written <= LINES,
-            "promoted": bool(verdict.get("promote")),
+            "promoted": bool(verdict.get("promote")) and not findings,
             "success rises": sum(success[-5:]) / 5 > success[0] + 0.3,
             "released": released.returncode == 0,
             "what is served is what was released": live in json.dumps(version) or live in released.stdout,

@@ -454,6 +454,10 @@ def _say(name: str, method: Method, trained: Trained, common: TrainArguments) ->
         print(render(trained.verdict))
         if trained.verdict.releasable:
             print(f"next: whet release {common.output}; whet rollback takes it back")
+        elif trained.verdict.promote:
+            from ..learn.training.running import STORE
+
+            print(f"next: whet findings --store {common.output / STORE}")
     elif trained.ungated:
         print(f"the gate could not judge: {trained.ungated}")
     if method.own and not method.plugin and not common.fresh:

@@ -167,7 +167,7 @@ class Episodes:
             assert run.error is not None
             raise TrainingRefused(
                 f"the model cannot be asked: {run.error.message[:300]} Nothing more is asked, and what was answered is "
-                "recorded: give the agent its key, and run the same command again."
+                "recorded: mend this, and run the same command again."
             )
 
     @staticmethod

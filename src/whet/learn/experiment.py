@@ -58,6 +58,7 @@ from .loop import Context, Optimizer, Progress, means, quiet
 from .pipeline import PipelineOptions
 from .racing import race
 from .sources import source_of
+from .taught import kept_with, reward_curve, untaught
 
 REMEMBERED = 16
 """Evaluations on train or validation that are remembered; of the gate all are, for it is run once."""
@@ -319,14 +320,23 @@ class Experiment:
             seen=shown.take if groups is None else lambda _: None,
         )
         learned = groups or [Group(task, ()) for task in (*self.train, *self.validation)]
-        improvement = self._improvement(optimizer.name, course, parent, learned, meter)
+        # Of recorded runs the rounds' means are those of other tasks, and of no later weights.
+        reinforced = optimizer.on_policy and groups is None
+        curve = reward_curve(course.metrics, shown.metric) if reinforced else None
+        improvement = self._improvement(optimizer.name, course, parent, learned, meter, kept_with(curve))
         findings = shown.findings()
         if findings is not None and improvement.bundle != parent:
             keep_findings(self.store, improvement.bundle, findings, self.rewards)
         return replace(improvement, accounts=source.accounts, findings=findings or ())
 
     def _improvement(
-        self, name: str, course: Course, parent: Bundle, learned: Sequence[Group], meter: Meter
+        self,
+        name: str,
+        course: Course,
+        parent: Bundle,
+        learned: Sequence[Group],
+        meter: Meter,
+        seen: Mapping[str, Json],
     ) -> Improvement:
         made: dict[str, Json] = {
             "experiment": self.name,
@@ -335,6 +345,7 @@ class Experiment:
             "rewards": {name_of(reward): version_of(reward) for reward in self.rewards},
             # Counts alone: seconds would give one run two records.
             "spent": {kind: amount for kind, amount in meter.spent.items() if amount},
+            **seen,
         }
         improved = lineage.learned_from(learned, course.live, parent, made)
         self._known[improved.id] = improved
@@ -589,6 +600,7 @@ class Experiment:
         )
         gold = gold_before(metric, self.rewards)
         findings = detect(before, after, metric=metric, gold=gold, of_text=of_text)
+        findings += untaught(verdict, self._known[verdict.candidate], against, before, after)
         verdict = with_findings(self.store, verdict, findings, self.rewards)
         old, new = (
             [group for group in judged[id] if group.task.id not in chose]

@@ -30,7 +30,7 @@ class FirstAndLast:
     """The runs of the first and of the last round of one process, to tell whether more than the score changed."""
 
     def __init__(self, metric: str) -> None:
-        self._metric = metric
+        self.metric = metric
         self._first: list[Traits] | None = None
         self._last: Sequence[Group] = ()
 
@@ -45,7 +45,7 @@ class FirstAndLast:
         """What the last round shows beside the first; None where there were not two."""
         if not self._first or not self._last:
             return None
-        return detect(self._first, _shown(self._last), metric=self._metric)
+        return detect(self._first, _shown(self._last), metric=self.metric)
 
 
 def _shown(groups: Sequence[Group]) -> list[Traits]:

@@ -11,7 +11,7 @@ import msgspec
 from ..errors import InputError, NotFoundError
 from ..types import Feedback, Trajectory
 from .store import Store
-from .store.findings import PREFIX, RewardFinding, all_findings, findings_on
+from .store.findings import PREFIX, UNTAUGHT, RewardFinding, all_findings, findings_on
 
 EXPLOIT = "exploit"
 """Kind of the Feedback on the runs of a finding that a person confirmed."""
@@ -28,7 +28,8 @@ def put_findings(
 ) -> list[RewardFinding]:
     """Record what was found on a Bundle; returns all findings on it.
 
-    An earlier finding that is not found any more, by rewards of which a version is another one now, is cleared by them.
+    An earlier finding that is not found any more, by rewards of which a version is another one now, is cleared by them,
+    unless it is about the training.
 
     Args:
         looked: kinds that were looked for; all if None.
@@ -40,7 +41,9 @@ def put_findings(
         stricter = [
             f"{name} {version}" for name, version in rewards.items() if old.rewards.get(name) != version
         ]
-        if old.open and old.kind not in kinds and stricter and (looked is None or old.kind in looked):
+        # Of what trained it, other rewards of the gate say nothing.
+        settled = old.kind != UNTAUGHT and old.kind not in kinds and (looked is None or old.kind in looked)
+        if old.open and settled and stricter:
             earlier[id] = replace(
                 old,
                 cleared_by=f"reward {stricter[0]}",

@@ -234,7 +234,8 @@ class Standing:
     gain: float | None
     """Smallest gain that so many pairs are likely to prove; None where none is."""
     needed: Mapping[str, int | None]
-    """Gain → pairs that it takes in as many groups, where nothing gets worse; None where more groups are needed."""
+    """Gain → pairs that it takes where nothing gets worse, in as many groups if some share one; None where those are too
+    few."""
 
     @property
     def sentence(self) -> str:
@@ -282,5 +283,8 @@ def standing(tasks: Sequence[Task]) -> Standing:
         pairs=len(held),
         clusters=clusters,
         gain=gain_for(len(held), clusters=clusters),
-        needed={f"{gain:g}": pairs_for(gain, clusters=clusters) for gain in _GAINS},
+        # Where no two share a group, more pairs come with as many more groups.
+        needed={
+            f"{gain:g}": pairs_for(gain, clusters=None if clusters == len(held) else clusters) for gain in _GAINS
+        },
     )

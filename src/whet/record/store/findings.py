@@ -20,6 +20,8 @@ PREFIX = "findings/"
 """Of the states that findings stand under, the Bundle's id after it."""
 SUSPICIONS = frozenset(("length", "turns", "answer rate", "inconsistent content", "format"))
 """Kinds of findings that honest learning may give, too, and that gold which confirms the gain clears."""
+UNTAUGHT = "not by this reward"
+"""Kind of the finding that trained weights got better while their reward did not rise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +75,10 @@ class RewardFinding:
             if self.runs
             else "look at its runs"
         )
-        return (
-            f"{shown}; then whet findings --clear {self.id} --by NAME --why TEXT, or judge it again by a stricter "
-            "reward (whet gate)"
-        )
+        by_person = f"{shown}; then whet findings --clear {self.id} --by NAME --why TEXT"
+        if self.kind == UNTAUGHT:
+            return f"{by_person} if it is wanted whatever made it better, or train by a reward that rises with the gain"
+        return f"{by_person}, or judge it again by a stricter reward (whet gate)"
 
 
 def findings_on(reader: DatabaseReader, *bundles: str) -> list[RewardFinding]:
