@@ -71,7 +71,7 @@ class World:
 
     def calls(self, run: str = "r1") -> list[dict[str, Any]]:
         """What the record holds of a run, read back from the store, in order."""
-        recorder, deadline = self.gateway.recorder, time.monotonic() + 10
+        recorder, deadline = self.gateway.recorder, time.monotonic() + 90
         # A call is handed to the recorder when the agent has its answer already.
         while recorder.recorded + recorder.lost < self.gateway.calls and time.monotonic() < deadline:
             recorder.flush(0.05)

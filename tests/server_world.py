@@ -64,7 +64,7 @@ def world(
                 readers=readers,
             ),
         )
-        with running(server) as url, httpx2.Client(base_url=url, timeout=20) as http:
+        with running(server) as url, httpx2.Client(base_url=url, timeout=90) as http:
             yield World(server, store, url, http)
         assert server.bugs == 0
 

@@ -97,7 +97,7 @@ def test_a_server_runs_its_autopilot_and_people_steer_it_over_http_and_by_comman
         until(lambda: server.get("/api/autopilot")["trial"])
         assert server.health()["autopilot"] == "running"
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(90) == 0
     with Store(server.path) as store:
         assert len(store.on_trial()) == 1
         assert [row.sentence for row in read(store)][
@@ -118,7 +118,7 @@ def test_an_autopilot_that_is_killed_is_started_again_and_none_outlives_its_serv
         assert server.get("/api/autopilot")["exit_code"] == -signal.SIGKILL
         assert "another autopilot" not in str(server.get("/api/autopilot/journal"))
         server.process.kill()
-        server.process.wait(10)
+        server.process.wait(90)
         until(lambda: not alive(second), "it outlived its server")
 
 

@@ -230,11 +230,11 @@ def test_the_switch_and_a_kill_end_the_training_too(folder: Path) -> None:
     try:
         until(lambda: _training(folder))
         process.kill()
-        process.wait(10)
+        process.wait(90)
         until(lambda: not _training(folder), "the training outlived it")
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(90)
 
 
 def _training(folder: Path) -> bool:

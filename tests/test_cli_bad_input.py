@@ -118,7 +118,7 @@ def test_a_second_server_on_the_same_store(tmp_path: Path) -> None:
         refused(whet("serve", "--port", "0", "--store", path), 4, "runs.db")
     finally:
         first.send_signal(signal.SIGTERM)
-        assert first.wait(20) == 0
+        assert first.wait(90) == 0
         assert first.stdout is not None
         first.stdout.close()
 

@@ -73,7 +73,7 @@ def on_a_terminal(*words: object, folder: Path) -> str:
         with contextlib.suppress(OSError):  # how Linux says that nobody has the other end any more
             while part := os.read(ours, 65_536):
                 said += part
-        process.wait(60)
+        process.wait(90)
     finally:
         os.close(ours)
     return said.decode()

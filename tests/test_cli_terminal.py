@@ -40,7 +40,7 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(store: Path) -> None:
         assert command.stderr is not None
         with command.stderr as said:
             assert said.read() == b""
-        assert command.wait(60) == 141
+        assert command.wait(90) == 141
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

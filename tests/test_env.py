@@ -192,10 +192,10 @@ def test_what_an_agent_does_within_an_action_is_no_step_of_the_env() -> None:
 
 def test_the_time_limit_stops_a_policy_that_computes_after_its_action() -> None:
     def slow(observation: Any) -> str:
-        time.sleep(0.03)
+        time.sleep(1.1)
         return "up"
 
-    played = play(Counting(), slow, budget=Budget(seconds=0.01))
+    played = play(Counting(), slow, budget=Budget(seconds=1.0))
     assert played.outcome is Outcome.TIMEOUT
     assert len(played.steps) == 1
 
@@ -208,7 +208,7 @@ def test_the_time_limit_cuts_off_a_policy_that_waits() -> None:
     begun = time.monotonic()
     played = play(Counting(), act, budget=Budget(seconds=0.05))
     assert (played.outcome, played.error, len(played.steps)) == (Outcome.TIMEOUT, None, 0)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_a_timeout_of_the_agents_own_is_its_failure() -> None:

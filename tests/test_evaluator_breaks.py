@@ -104,7 +104,7 @@ def test_an_evaluator_that_is_broken_itself_is_told_before_anything_is_spent(
 
 async def compared(source: str, answers: list[object]) -> list[tuple[float | None, str]]:
     task = row("q", expected="right")
-    limits = Limits(wall_seconds=1.0, cpu_seconds=1.0)
+    limits = Limits(wall_seconds=30.0, cpu_seconds=1.0)
     async with Pool(limits) as pool, Comparer(from_source(source), pool) as comparer:
         return [await comparer.score(task, answer) for answer in answers]
 

@@ -46,7 +46,7 @@ def test_calls_sent_together_give_the_trajectories_of_calls_one_by_one(tmp_path:
     ]
 
     async def run(together: bool) -> list[tuple[object, ...]]:
-        async with Pool(Limits(wall_seconds=0.5)) as pool, Comparer(None, pool) as comparer:
+        async with Pool(Limits(wall_seconds=30.0, cpu_seconds=0.5)) as pool, Comparer(None, pool) as comparer:
             names = ("first", "second")
             targets = {
                 name: agent.target(name, [p for p in agent.pieces if agent.reaches(name, p)])

@@ -137,8 +137,8 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(child.pid))
 time.sleep(600)
 """
-    with pytest.raises(ModelError, match="more than 2 s"):
-        propose(Command(agent(tmp_path, source, seconds=2.0)))
+    with pytest.raises(ModelError, match="more than 5 s"):
+        propose(Command(agent(tmp_path, source, seconds=5.0)))
     child = int((tmp_path / "pid").read_text())
     until(lambda: not alive(child))
 

@@ -292,7 +292,7 @@ def test_calls_under_way_during_a_swap_end_on_the_version_that_they_began_with(s
                 assert admin(made, "POST", "/swap")["live"] == versions[number].ids
             stop.set()
             for future in futures:
-                future.result(30)
+                future.result(90)
         seen: set[str] = set()
         for run, said in answers:
             call = made.call(run)
@@ -312,7 +312,7 @@ def test_paused_calls_wait_and_go_on_after_resume(store: Store) -> None:
             until(lambda: admin(made, "GET", "")["held"] == 3)
             assert upstream.requests == []
             assert admin(made, "POST", "/resume")["paused"] is False
-            assert [future.result(20) for future in futures] == ["fine"] * 3
+            assert [future.result(90) for future in futures] == ["fine"] * 3
 
 
 def test_a_call_that_is_held_for_too_long_is_told_to_come_again(store: Store) -> None:
@@ -331,7 +331,7 @@ def test_draining_waits_for_what_is_under_way(store: Store) -> None:
     gate = threading.Event()
 
     def script(request: ModelRequest) -> str:
-        gate.wait(20)
+        gate.wait(90)
         return "late"
 
     with (
@@ -345,8 +345,8 @@ def test_draining_waits_for_what_is_under_way(store: Store) -> None:
         assert (early["http"], early["in_flight"], early["paused"]) == (504, 1, True)
         drained = pool.submit(admin, made, "POST", "/drain")
         gate.set()
-        assert drained.result(20)["in_flight"] == 0
-        assert running.result(20) == "late"
+        assert drained.result(90)["in_flight"] == 0
+        assert running.result(90) == "late"
         admin(made, "POST", "/resume")
         assert ask(made, "r2") == "late"
 

@@ -303,7 +303,7 @@ def test_an_event_is_passed_on_before_the_next_one_exists() -> None:
 
     def events() -> Iterator[bytes]:
         yield b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n'
-        in_time.append(seen.wait(10))
+        in_time.append(seen.wait(90))
         yield b'data: {"choices": [{"index": 0, "delta": {"content": "b"}, "finish_reason": "stop"}]}\n\n'
         yield b"data: [DONE]\n\n"
 

@@ -78,7 +78,7 @@ def test_the_end_of_a_stream_alone_waits_for_the_commit() -> None:
     gate = threading.Event()
 
     def redact(spans: Any) -> Any:
-        gate.wait(20)
+        gate.wait(90)
         return spans
 
     with (
@@ -123,7 +123,7 @@ def test_calls_that_a_kill_loses_are_counted(tmp_path: Path, capsys: pytest.Capt
 
     def model(request: Any) -> str:
         if "wait" in str(request.messages):
-            gate.wait(60)
+            gate.wait(90)
         return "fine"
 
     with ScriptedServer(model) as upstream, httpx2.Client(verify=False, timeout=30) as client:

@@ -329,7 +329,7 @@ def test_what_waits_to_be_recorded_is_bounded() -> None:
         gate = threading.Event()
 
         def slow(spans: Any) -> Any:
-            gate.wait(10)
+            gate.wait(90)
             return spans
 
         recorder = Recorder(store.spans, redact=slow, limit=10_000)

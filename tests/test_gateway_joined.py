@@ -150,12 +150,12 @@ together = threading.Barrier(4)
 
 @whet.trace
 def agent(question, headers):
-    together.wait(30)
+    together.wait(90)
     body = {"model": "scripted", "messages": [{"role": "user", "content": question}]}
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     headers = {"content-type": "application/json", **headers}
     urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
-    together.wait(30)
+    together.wait(90)
 
 def served(number):
     with whet.run(session="s", subject=f"p{number}") as run:

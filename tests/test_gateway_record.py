@@ -268,7 +268,7 @@ def test_an_answer_does_not_wait_for_its_record() -> None:
     gate = threading.Event()
 
     def slow(spans: Sequence[Span]) -> Sequence[Span]:
-        gate.wait(20)
+        gate.wait(90)
         return spans
 
     with ScriptedServer("fine") as upstream, world(upstream, redact=slow) as made:

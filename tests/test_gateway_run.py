@@ -106,7 +106,7 @@ def test_a_signal_reaches_the_program_and_its_end_is_told(tmp_path: Path) -> Non
         assert running.stdout is not None
         assert running.stdout.readline() == "ready\n"
         running.send_signal(signal.SIGTERM)
-        assert running.wait(30) == 42
+        assert running.wait(90) == 42
     finally:
         running.kill()
         running.wait()

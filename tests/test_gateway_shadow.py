@@ -16,6 +16,7 @@ from whet.prove.shadow import shadow_pairs
 from whet.record.store import Stage, Store
 from whet.record.store.trials import SHADOW
 from whet.record.tracing.assemble import Assembler
+from whet.serve.gateway import mirror as gateway_mirror
 from whet.serve.gateway.mirror_wire import MirrorLimits
 from whet.types import Bundle, Json, Version
 
@@ -101,7 +102,7 @@ def test_whatever_the_candidates_do_the_answers_are_those_without_them(
         alone = [ask(made, f"a{number}") for number in range(3)]
     for mischief in MISCHIEF:
         shadow(store, bundle(system_prompt=mischief))
-    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=4.0, concurrency=8)) as made:
+    with world(upstream, store=store, shadow_limits=MirrorLimits(seconds=8.0, concurrency=8)) as made:
         mirror = made.gateway.mirror
         until(lambda: mirror.pid is not None)
         beside = [ask(made, f"a{number}") for number in range(3)]
@@ -116,8 +117,11 @@ def _without_ids(body: bytes) -> bytes:
     return b",".join(part for part in body.split(b",") if b'"id"' not in part and b'"created"' not in part)
 
 
-def test_a_mirror_that_dies_is_started_again_and_nobody_waits(store: Store, upstream: ScriptedServer) -> None:
+def test_a_mirror_that_dies_is_started_again_and_nobody_waits(
+    store: Store, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shadow(store, bundle(model="small"))
+    monkeypatch.setattr(gateway_mirror, "_AGAIN", 600.0)
     with world(upstream, store=store) as made:
         mirror = made.gateway.mirror
         until(lambda: mirror.pid is not None)
@@ -126,6 +130,10 @@ def test_a_mirror_that_dies_is_started_again_and_nobody_waits(store: Store, upst
         until(lambda: mirror.status.get("deaths") == 1)
         assert ask(made, "r1")[0] == 200
         assert mirror.status["dropped"] == 1
+        mirror._start_at = 0.0  # the time is up
+        until(lambda: mirror.pid is not None)
+        assert ask(made, "r2")[0] == 200
+        until(lambda: mirror.status.get("answered") == 1)
 
 
 def test_what_would_act_at_the_provider_is_never_sent_and_nothing_is_sent_beyond_the_budget(

@@ -55,7 +55,7 @@ def play(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
 
 

@@ -8,6 +8,7 @@ import itertools
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -218,8 +219,11 @@ def test_what_cannot_be_proven_and_what_cannot_be_told_apart_is_a_sentence(
 
 
 def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) -> None:
+    stopped, asked_for = threading.Event(), itertools.count(1)
+
     def slow(request: ModelRequest) -> Reply:
-        return Reply(answer=clerk(request), delay=0.03)
+        # From then on nothing is answered until it has been stopped, however late this process has its turn.
+        return Reply(answer=clerk(request), delay=0.03 if next(asked_for) < 40 or stopped.is_set() else 600.0)
 
     with ScriptedServer(slow) as server:
         words = [
@@ -238,6 +242,7 @@ def test_after_ctrl_c_no_answer_is_paid_for_twice(folder: Path, clerk: Clerk) ->
         while len(server.requests) < 40 and first.poll() is None:
             time.sleep(0.01)
         err = press_ctrl_c(first)
+        stopped.set()
         assert first.returncode == 130
         assert "To resume, run the same command" in err
         code, _, err = improve(folder, server)

@@ -90,7 +90,7 @@ def test_of_two_processes_that_move_one_issue_one_is_told_what_the_other_did(tmp
             mover.start()
         told = sorted(outcomes.get(timeout=120) for _ in movers)
         for mover in movers:
-            mover.join(30)
+            mover.join(90)
         assert told == ["conflict", "moved"]
         assert len(store.issues.history("stock")) == 2
     with whet.Store(path) as store:

@@ -229,7 +229,7 @@ def test_the_loop_runs_until_it_is_told_to_stop(store: Store) -> None:
         arrive(store, call(run="last", parent="elsewhere", trace=bytes(range(16, 32))))
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(90)
     assert not thread.is_alive()
     assert assembler.failure is None
     assert store.trajectory("last").meta["notes"] == [NO_ROOT], (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from typing import Any
 
 import pytest
 from gateway_world import HELLO, TOKEN, http, world
+from processes import until
 
 import whet
 from whet.errors import PermissionDenied
@@ -181,7 +181,7 @@ def test_a_streamed_call_that_cannot_be_screened_ends_the_answer(path: str, even
 
 def test_a_person_with_the_admins_token_allows_a_call_and_an_agent_cannot() -> None:
     rules = Permissions(
-        rules=[PermissionRule(decision="ask", tool="erase", reason="ask first")], ask_seconds=20
+        rules=[PermissionRule(decision="ask", tool="erase", reason="ask first")], ask_seconds=90
     )
     store = whet.Store(":memory:")
     answered: list[tuple[str, list[str], str]] = []
@@ -197,15 +197,13 @@ def test_a_person_with_the_admins_token_allows_a_call_and_an_agent_cannot() -> N
             asking = threading.Thread(target=lambda: answered.append(chat(client, stream=False)))
             asking.start()
             admin, agent = {"x-whet-token": TOKEN}, {"x-whet-token": "whet-token-that-may-write"}
-            pending: list[Any] = []
-            deadline = time.monotonic() + 10
-            while not pending and time.monotonic() < deadline:
-                pending = http("GET", f"{url}/api/approvals", headers=admin).json()["approvals"]
-                time.sleep(0.02)
+            approvals = f"{url}/api/approvals"
+            until(lambda: http("GET", approvals, headers=admin).json()["approvals"], "nobody is asked")
+            pending = http("GET", approvals, headers=admin).json()["approvals"]
             answer = {"id": pending[0]["id"], "allow": True}
             assert http("POST", f"{url}/api/approvals", headers=agent, json=answer).status_code == 403
             assert http("POST", f"{url}/api/approvals", headers=admin, json=answer).status_code == 200
-            asking.join(10)
+            asking.join(90)
             again = http("POST", f"{url}/api/approvals", headers=admin, json=answer)
 
     assert pending[0]["call"] == 'erase {"path":"../all"}'

@@ -240,14 +240,14 @@ def test_a_server_is_insisted_on_for_the_total_time_and_no_longer():
 
     late = r"completions at .*no answer within 0\.2 s.*total_seconds"
     with (
-        scripted(lambda _: Reply(answer=answered(), delay=5)) as server,
+        scripted(lambda _: Reply(answer=answered(), delay=60)) as server,
         pytest.raises(ModelError, match=late),
     ):
         asyncio.run(ask(server, total_seconds=0.2))
     # A wait that would end after the deadline is not begun.
     with scripted([Reply(status=503, headers={"Retry-After": "3600"})]) as server:
         with pytest.raises(ModelError, match=r"HTTP 503.*attempt 1 of 6, asked to wait 3600 s") as caught:
-            asyncio.run(ask(server, total_seconds=5))
+            asyncio.run(ask(server, total_seconds=90))
         assert caught.value.retryable
 
 

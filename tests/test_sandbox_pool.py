@@ -195,7 +195,7 @@ def test_each_limit_is_named_by_what_it_killed() -> None:
         assert memory.killed_by == "memory"
         spin = await pool.call("def f():\n    while True: pass", "f")
         assert spin.killed_by == "cpu"
-        assert 1 <= spin.cpu_seconds < 2
+        assert 1 <= spin.cpu_seconds < 2.5
         assert (await pool.call("def f():\n    while True: print('x' * 999)", "f")).killed_by == "output"
         assert (await pool.call("def f(): return 'x' * 300_000", "f")).killed_by == "output"
         full = await pool.call("def f(): open('big', 'wb').write(b'x' * (2 << 20))", "f")
@@ -312,7 +312,7 @@ def test_a_cancelled_call_leaves_the_pool_usable() -> None:
     async def use(pool: Pool) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await pool.call("import time\ndef f(): time.sleep(5); return 'late'", "f")
+                await pool.call("import time\ndef f(): time.sleep(60); return 'late'", "f")
         assert (await pool.call("def f(): return 'next'", "f")).value == "next"
 
     within(use)
@@ -369,7 +369,7 @@ def test_trusted_code_runs_without_a_sandbox_and_is_marked(tmp_path: Path) -> No
     async def use(pool: Pool) -> None:
         result = await pool.call(source, "f", [str(tmp_path / "seen.txt")])
         assert (result.value, result.trusted_only, result.promotable) == ("seen", True, False)
-        hung = await pool.call("import time\ndef f(): time.sleep(9)", "f", seconds=0.2)
+        hung = await pool.call("import time\ndef f(): time.sleep(60)", "f", seconds=0.2)
         assert (hung.killed_by, hung.trusted_only) == ("wall", True)
 
     within(use, Local())
@@ -498,7 +498,7 @@ def test_inputs_sent_together_have_the_results_of_calls_one_by_one(last: str) ->
             together = [*await session.calls(inputs[:2]), *await session.calls(inputs[2:])]
         return [[(r.value, r.failure.message if r.failure else "") for r in ran] for ran in (apart, together)]
 
-    apart, together = within(use, Limits(wall_seconds=0.5))
+    apart, together = within(use, Limits(wall_seconds=30.0, cpu_seconds=0.5))
     assert together == apart
     assert together[2] == (["c", 3], "")
 
@@ -506,8 +506,8 @@ def test_inputs_sent_together_have_the_results_of_calls_one_by_one(last: str) ->
 def test_a_sandbox_lost_among_inputs_sent_together_is_nobodys_fault() -> None:
     async def use(pool: Pool) -> list[CallResult]:
         async with pool.open("import time\ndef f(x):\n    time.sleep(x)\n    return x", "f") as session:
-            asyncio.get_running_loop().call_later(0.3, pool.close)
-            return await session.calls([[0], [5], [0]])
+            asyncio.get_running_loop().call_later(2.0, pool.close)
+            return await session.calls([[0], [60], [0]])
 
     first, second, third = within(use)
     assert first.value == 0

@@ -190,7 +190,7 @@ def test_a_conflict_that_another_process_brings_is_met_in_the_commit() -> None:
             Finish(lease.rollout.id, lease.fence, Trajectory(task=Task(instruction="x"))) for lease in leases
         ]
         rival = store.submit(Trajectory(task=Task(instruction="rival"), id="a.1"))
-        turned = queue.turn(reports, Claim("w")).result(20)
+        turned = queue.turn(reports, Claim("w")).result(90)
         rival.result()
         assert [type(problem) for problem in turned.problems] == [ConflictError, type(None)]
         assert [lease.rollout.id for lease in turned.leases] == ["c"]

@@ -61,7 +61,7 @@ def test_many_threads_share_a_servers_arenas(tmp_path: Path) -> None:
 
             def read(_: int) -> int:
                 with httpx2.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}) as client:
-                    together.wait(30)
+                    together.wait(90)
                     return [client.get("/api/trajectories").status_code for _ in range(5)].count(200)
 
             with ThreadPoolExecutor(8) as pool:

@@ -146,7 +146,7 @@ def test_retention_is_a_rule_of_the_server(tmp_path: Path) -> None:
             until(lambda: left() == ["new"])
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(90)
 
 
 def test_trajectories_of_a_person_or_a_conversation_are_shown(

@@ -75,11 +75,11 @@ def test_a_report_its_spans_and_the_next_claim_are_one_request_and_one_commit() 
         one = {"id": "a", "fence": lease["fence"], "trajectory": trajectory("a")}
         body = {
             "finished": [{**one, "spans": base64.b64encode(spans).decode()}],
-            "claim": {"worker": "w", "n": 5, "wait": 30},
+            "claim": {"worker": "w", "n": 5, "wait": 60},
         }
         began = time.monotonic()
         told = here.post("/api/rollouts/finish", body)
-        assert time.monotonic() - began < 15, "a claim that comes with a report does not wait"
+        assert time.monotonic() - began < 30, "a claim that comes with a report does not wait"
         assert [each["taken"] for each in told["results"]] == [True]
         assert [each["rollout"]["id"] for each in told["leases"]] == ["b"]
         assert len(here.store.spans.run("a")) == 2, "its spans are the run's, where they do not say another"
@@ -141,23 +141,23 @@ def test_a_long_poll_comes_back_as_soon_as_something_is_queued() -> None:
         found: list[Any] = []
 
         def wait() -> None:
-            found.extend(claim(here, wait=15))
+            found.extend(claim(here, wait=60))
 
         waiting = threading.Thread(target=wait)
         waiting.start()
         until_waiting(here, 1)
         queued = time.monotonic()
         add(here, "late")
-        waiting.join(10)
+        waiting.join(90)
         assert [one["rollout"]["id"] for one in found] == ["late"]
-        assert time.monotonic() - queued < 5, "it was woken, it did not wait its time out"
+        assert time.monotonic() - queued < 30, "it was woken, it did not wait its time out"
 
 
 def test_a_long_poll_ends_empty_when_its_time_is_up() -> None:
     with world() as here:
         started = time.monotonic()
         assert claim(here, wait=0.3) == []
-        assert 0.25 < time.monotonic() - started < 10
+        assert 0.25 < time.monotonic() - started < 30
 
 
 def test_a_client_that_left_claims_nothing() -> None:
@@ -184,10 +184,10 @@ def test_a_worker_takes_its_waiting_claims_back_and_no_other_ones() -> None:
             one.start()
         until_waiting(here, 2)
         assert here.post("/api/rollouts/withdraw", {"worker": "stops"}) == {"claims": 1}
-        waiting[0].join(10)
+        waiting[0].join(90)
         assert found == {"stops": []}
         add(here, "a")
-        waiting[1].join(10)
+        waiting[1].join(90)
         assert [one["rollout"]["id"] for one in found["stays"]] == ["a"]
 
 
@@ -210,29 +210,33 @@ def test_many_pollers_get_each_rollout_once() -> None:
         for start in range(0, 60, 4):
             add(here, *(f"r{n}" for n in range(start, start + 4)))
         for worker in workers:
-            worker.join(30)
+            worker.join(90)
         assert sorted(got) == sorted(f"r{n}" for n in range(60))
 
 
 def test_heartbeats_keep_a_lease_and_tell_of_one_that_is_lost() -> None:
     with world() as here:
         add(here, "a")
-        (held,) = claim(here, lease=1.0)
-        deadline = time.monotonic() + 1.3  # longer than the lease
-        while time.monotonic() < deadline:
+        now = [100.0]
+        here.store.queue._clock = lambda: now[0]
+        (held,) = claim(here, lease=10.0)
+        for _ in range(3):
+            now[0] += 9.0  # in all longer than the lease
             body = {
                 "leases": [{"id": "a", "fence": held["fence"]}, {"id": "a", "fence": 1_000_000}],
-                "lease": 1.0,
+                "lease": 10.0,
             }
             until = here.post("/api/rollouts/heartbeat", body)["until"]
             assert until[0] is not None
             assert until[1] is None
+            assert here.store.queue.expire().result() == 0
             assert claim(here, "other") == []
-            threading.Event().wait(0.2)
         one = here.http.post(
             "/api/rollouts/a/heartbeat", json={"fence": 1_000_000}, headers=bearer(Role.WRITE)
         )
         assert one.status_code == 409
+        now[0] += 11.0
+        assert here.store.queue.expire().result() == 1, "nobody kept it"
 
 
 def test_modes_are_kept_apart() -> None:
@@ -259,7 +263,7 @@ def test_a_waiting_claim_of_one_mode_does_not_swallow_the_wake_of_another() -> N
         add(here, "v", mode="val")
         add(here, "t", mode="test")
         for one in waiting:
-            one.join(10)
+            one.join(90)
         assert found["val"][0]["rollout"]["id"] == "v"
         assert found["test"][0]["rollout"]["id"] == "t"
 

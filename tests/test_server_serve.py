@@ -46,7 +46,7 @@ def serving(
         yield process, url[0], said
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(90)
         process.stdout.close()
 
 
@@ -61,7 +61,7 @@ def test_it_starts_keeps_its_tokens_and_ends_cleanly(tmp_path: Path) -> None:
         put = httpx2.post(f"{url}/api/trajectories", json={"trajectories": [one]}, headers=headers)
         assert put.json() == {"ids": ["t1"]}
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
     with Store(path) as store:
         assert store.trajectory("t1").output == "hello"
     with serving(path) as (_, url, said):
@@ -83,7 +83,7 @@ def test_what_it_acknowledged_survives_a_kill(tmp_path: Path) -> None:
                     "ids"
                 ]
         process.kill()
-        process.wait(10)
+        process.wait(90)
     with Store(path) as store:
         assert {one.id for one in store.trajectories()} == set(acknowledged)
     assert len(acknowledged) == 30
@@ -145,7 +145,7 @@ def test_work_that_another_process_adds_wakes_a_worker_that_waits(tmp_path: Path
             assert not beside.database.owner
             with beside.batch() as batch:
                 batch.add_rollouts(Rollout(id="from-beside", task=Task(instruction="x")))
-        waiting.join(10)
+        waiting.join(90)
         assert [lease["rollout"]["id"] for lease in found] == ["from-beside"]
 
 
@@ -202,7 +202,7 @@ def test_leases_and_fences_outlive_a_kill_of_the_server(tmp_path: Path) -> None:
         claim = {"worker": "w", "lease": 60}
         (lease,) = http.post(f"{url}/api/rollouts/claim", json=claim).json()["leases"]
         process.kill()
-        process.wait(10)
+        process.wait(90)
     with serving(path, "--token", "t") as (_, url, _said), httpx2.Client(headers=GIVEN) as http:
         assert http.post(f"{url}/api/rollouts/claim", json={"worker": "other"}).json()["leases"] == []
         finish = {"fence": lease["fence"], "trajectory": {"id": "t", "task": {"instruction": "x"}}}
@@ -229,7 +229,7 @@ def test_nodes_fetch_posts_otlp_json(tmp_path: Path) -> None:
         posted = subprocess.run(["node", str(script), url, "t"], capture_output=True, text=True, timeout=30)
         assert posted.stdout.strip() == "200 {}", posted.stderr
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(90) == 0
     with Store(path) as store:
         (span,) = store.spans.trace(bytes.fromhex("0af7651916cd43dd8448eb211c80319c"))
         assert span.name == "from node"

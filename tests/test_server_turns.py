@@ -55,7 +55,7 @@ async def during_a_commit(
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in tasks)
         assert backlog.gathered == len(others) * SIZE
-    answers = await asyncio.wait_for(asyncio.gather(*tasks), 20)
+    answers = await asyncio.wait_for(asyncio.gather(*tasks), 90)
     assert answers[0] == ([None], [])
     assert backlog.gathered == 0
     return answers[1:]
@@ -100,7 +100,7 @@ def test_turns_after_the_store_has_closed_are_all_refused(tmp_path: Path) -> Non
         turns = SharedTurns(store, Backlog(store), asyncio.get_running_loop())
         prepared = [asyncio.create_task(turns.take([report(lease)], None, SIZE)) for lease in leases]
         store.close()
-        return await asyncio.wait_for(asyncio.gather(*prepared, return_exceptions=True), 20)
+        return await asyncio.wait_for(asyncio.gather(*prepared, return_exceptions=True), 90)
 
     with store_of(tmp_path, 2) as (store, leases, _):
         assert all(isinstance(answer, OSError) for answer in asyncio.run(closed(store, leases)))

@@ -6,6 +6,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+import pytest
+
+from whet.record.store import group_commit
 from whet.record.store.group_commit import CommitThread, Submission
 
 ROW = [("state", [("key", 1.0, b"{}")])]
@@ -53,8 +56,10 @@ def _commits(workers: int, turns: int) -> int:
     return len(disk.groups)
 
 
-def test_the_wait_for_others_ends_when_they_no_longer_come() -> None:
+def test_the_wait_for_others_ends_when_they_no_longer_come(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(0.002)
+    monkeypatch.setattr(group_commit, "LONGEST_GATHERING", 1.0)
+    monkeypatch.setattr(group_commit, "GATHERING", 1e9)
     writer = CommitThread(lambda _: disk)
     together = [writer.submit(ROW) for _ in range(20)]
     for future in together:
@@ -65,8 +70,8 @@ def test_the_wait_for_others_ends_when_they_no_longer_come() -> None:
     alone = time.perf_counter() - began
     writer.close()
     assert disk.groups[-50:] == [1] * 50
-    # One wait of a millisecond, not fifty: the rest is the disk's, with room for a busy machine.
-    assert alone < 1.0
+    # One wait of a second, not fifty: the rest is the disk's.
+    assert alone < 25.0
 
 
 def test_closing_does_not_wait_for_those_who_shared_the_last_commit() -> None:

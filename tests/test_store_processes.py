@@ -161,7 +161,7 @@ def test_a_server_takes_the_file_over_from_a_process_that_writes_and_nothing_is_
     with Store(path, serve=True) as server:
         assert owns(server), "the agent's process kept the file"
         before = server.counts()["trajectories"]
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while server.counts()["trajectories"] < before + 30 and time.monotonic() < deadline:
             line(agent)  # it goes on, through the server
         assert server.counts()["trajectories"] >= before + 30

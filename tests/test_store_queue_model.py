@@ -88,7 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.tasks[number] = f"do it, for the {len(self.tasks)}th or {self.now:g}th time"
         task = Task(id=f"t{number}", instruction=self.tasks[number])
         given = Rollout(id=name, task=task, mode=mode, max_attempts=limit)
-        assert self.queue.add([given]).result(30) == [name]
+        assert self.queue.add([given]).result(90) == [name]
         if name not in self.known:
             self.known[name] = Model(name, mode, limit)
             self.waiting.append(name)
@@ -99,10 +99,10 @@ class QueueMachine(RuleBasedStateMachine):
         modes=st.none() | st.lists(st.sampled_from(MODES), min_size=1, max_size=2),
     )
     def claim(self, n: int, lease: float, modes: list[Mode] | None) -> None:
-        self.queue.expire().result(30)
+        self.queue.expire().result(90)
         self.expire()
         wanted = [name for name in self.waiting if modes is None or self.known[name].mode in modes][:n]
-        leases = self.queue.claim("worker", n=n, lease=lease, modes=modes).result(30)
+        leases = self.queue.claim("worker", n=n, lease=lease, modes=modes).result(90)
         self.held(leases, wanted, lease)
 
     def held(self, leases: Sequence[Lease], wanted: Sequence[str], lease: float) -> None:
@@ -125,11 +125,11 @@ class QueueMachine(RuleBasedStateMachine):
         fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
         model = self.known[self.fences[fence]]
         if model.fence == fence:
-            self.queue.heartbeat(model.name, fence, lease=lease).result(30)
+            self.queue.heartbeat(model.name, fence, lease=lease).result(90)
             model.until, model.lease = self.now + lease, lease
         else:
             with pytest.raises(StaleLeaseError):
-                self.queue.heartbeat(model.name, fence, lease=lease).result(30)
+                self.queue.heartbeat(model.name, fence, lease=lease).result(90)
 
     @rule(pick=st.randoms(use_true_random=False), how=st.sampled_from(["success", "agent", "broken"]))
     @precondition(lambda self: self.fences)
@@ -139,10 +139,10 @@ class QueueMachine(RuleBasedStateMachine):
         report = self.report(model, fence, how)
         done = self.queue.finish(model.name, fence, trajectory=report.trajectory, error=report.error)
         if self.taken(model, fence, how):
-            done.result(30)
+            done.result(90)
         else:
             with pytest.raises(StaleLeaseError):
-                done.result(30)
+                done.result(90)
 
     @rule(
         pick=st.randoms(use_true_random=False),
@@ -156,7 +156,7 @@ class QueueMachine(RuleBasedStateMachine):
         fence = pick.choice(sorted(self.fences))  # type: ignore[attr-defined]
         model = self.known[self.fences[fence]]
         wanted = self.waiting[:n]
-        turned = self.queue.turn([self.report(model, fence, how)], Claim("worker", n, 5.0)).result(30)
+        turned = self.queue.turn([self.report(model, fence, how)], Claim("worker", n, 5.0)).result(90)
         kinds = [type(each) for each in turned.problems]
         assert kinds == [type(None) if self.taken(model, fence, how) else StaleLeaseError]
         self.held(turned.leases, wanted, 5.0)
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
     def cancel(self, pick: object) -> None:
         model = self.known[pick.choice(sorted(self.known))]  # type: ignore[attr-defined]
         open_ = model.status in ("queued", "running")
-        assert self.queue.cancel(model.name).result(30) == open_
+        assert self.queue.cancel(model.name).result(90) == open_
         if open_:
             if model.status == "queued":
                 self.waiting.remove(model.name)
@@ -201,7 +201,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 2.0, 30.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        assert self.queue.expire().result(30) == len(self.expire())
+        assert self.queue.expire().result(90) == len(self.expire())
 
     @rule(started_at=st.sampled_from([0.0, 5_000.0]))
     def restart(self, started_at: float) -> None:

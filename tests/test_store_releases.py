@@ -49,7 +49,7 @@ def test_two_processes_that_release_at_once_keep_each_others_names(tmp_path: Pat
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    assert [process.wait(60) for process in both] == [0, 0]
+    assert [process.wait(90) for process in both] == [0, 0]
     for process in both:
         process.communicate()
     with Store(path) as store:

@@ -299,7 +299,7 @@ def test_what_is_recorded_is_written_without_being_flushed(tmp_path: Path, pause
         for number in range(3):
             time.sleep(pause)
             traced(number)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 90
             while pause and store.counts()["trajectories"] <= number:
                 assert time.monotonic() < deadline, f"call {number} was not written"
                 time.sleep(0.002)

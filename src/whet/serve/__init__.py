@@ -1,8 +1,40 @@
-"""The server: ingest, queue, gateway and feedback over HTTP, on one store and one socket."""
+"""The server: ingest, queue, gateway and feedback over HTTP, on one store and one socket.
 
-from .app import Server, run, running, standard
-from .auth import Access, RequestLimits, make_tokens, new_tokens, token_file, tokens_of
-from .http import HttpRoute, Refused, Request, Response, Role, ServerPart, Stream, answer
+The names are looked up when first used (PEP 562): a worker, and a command that replays runs, take only `worker/` from
+here, and would pay for a server's parser, client and certificates otherwise.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .app import Server, run, running, standard
+    from .auth import Access, RequestLimits, make_tokens, new_tokens, token_file, tokens_of
+    from .http import HttpRoute, Refused, Request, Response, Role, ServerPart, Stream, answer
+
+_HOME = {
+    "Access": "auth",
+    "HttpRoute": "http",
+    "Refused": "http",
+    "Request": "http",
+    "RequestLimits": "auth",
+    "Response": "http",
+    "Role": "http",
+    "Server": "app",
+    "ServerPart": "http",
+    "Stream": "http",
+    "answer": "http",
+    "make_tokens": "auth",
+    "new_tokens": "auth",
+    "run": "app",
+    "running": "app",
+    "standard": "app",
+    "token_file": "auth",
+    "tokens_of": "auth",
+}
+"""Public name → module that defines it."""
 
 __all__ = [
     "Access",
@@ -24,3 +56,12 @@ __all__ = [
     "token_file",
     "tokens_of",
 ]
+
+if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'whet.serve' has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value  # looked up once
+        return value
