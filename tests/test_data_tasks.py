@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from whet.errors import InputError
+from whet.record.columns import ColumnNames
 from whet.record.tasks import from_jsonl, tasks, to_jsonl
 from whet.types import Feedback, Split, Task, Trajectory
 
@@ -100,3 +102,45 @@ def test_a_bad_line_is_named(tmp_path: Path, lines: str, message: str) -> None:
         from_jsonl(path)
     with pytest.raises(InputError, match="cannot read"):
         from_jsonl(tmp_path / "none.jsonl")
+
+
+def test_the_files_of_benchmarks_are_tasks_that_say_what_is_asked(tmp_path: Path) -> None:
+    swe = tmp_path / "swe.jsonl"
+    swe.write_text('{"instance_id": "d-1", "repo": "django", "problem_statement": "Fix it", "patch": "diff"}')
+    mind = tmp_path / "mind.json"
+    mind.write_text('[{"annotation_id": "m-1", "website": "shop", "confirmed_task": "Find a ladder"}]')
+    (fix,), (find,) = from_jsonl(swe), from_jsonl(mind)
+    assert (fix.id, fix.instruction, fix.group, fix.meta["patch"]) == ("d-1", "Fix it", "django", "diff")
+    assert (find.id, find.instruction, find.group) == ("m-1", "Find a ladder", "shop")
+
+
+def test_columns_of_tasks_may_be_named_and_a_file_zipped(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl.gz"
+    rows.write_bytes(gzip.compress(b'{"code": "a", "api_call": "f()", "provider": "hub", "id": 0}\n'))
+    names = ColumnNames(input=("code",), expected="api_call", group="provider")
+    (task,) = from_jsonl(rows, names)
+    assert (task.id, task.instruction, task.answer, task.group) == ("0", "a", "f()", "hub")
+    with pytest.raises(InputError, match="no column 'nope'; it has code"):
+        from_jsonl(rows, ColumnNames(input=("nope",)))
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(rows.read_bytes()[:-9])
+    with pytest.raises(InputError, match="cannot be unzipped"):
+        from_jsonl(cut)
+
+
+def test_real_files_of_benchmarks_have_no_task_without_its_question(data: Path) -> None:
+    webarena = from_jsonl(data / "webarena" / "test.raw.json")
+    assert len(webarena) == 812
+    assert (webarena[0].id, webarena[0].answer) == ("0", "Quest Lumaflex™ Band")
+    assert webarena[0].initial_state == {"url": "__SHOPPING_ADMIN__"}
+    assert len({task.group for task in webarena}) == 190
+    # Only where the right answer is all that its checker looks at.
+    assert sum(task.answer_known for task in webarena) == 40
+    for file, count in (("BFCL_v4_multiple.json", 200), ("BFCL_v4_live_simple.json", 258)):
+        asked = from_jsonl(data / "bfcl" / file)
+        assert len(asked) == count
+        assert all(task.instruction and not task.instruction.startswith("[{") for task in asked)
+    spider = from_jsonl(data / "intercode_sql" / "ic_spider_dev.json", ColumnNames(group="db"))
+    assert len(spider) == 808
+    assert all(str(task.answer).upper().startswith(("SELECT", "WITH")) for task in spider)
+    assert len({task.group for task in spider}) == 16

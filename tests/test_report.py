@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from commands import command
 from commands import whet as whet_command
 
 import whet
@@ -62,6 +63,34 @@ def test_the_percentiles_are_times_that_were_observed() -> None:
     assert report(runs(3, 0)).seconds == (2.0, 3.0)
     assert report(runs(100, 0)).seconds == (50.0, 95.0)
     assert report([]).seconds is None
+
+
+def test_calls_that_do_not_say_their_tokens_cost_an_unknown_amount_and_not_nothing() -> None:
+    silent = Step(kind="llm", action="yes", info={"model": "small"}, id="1")
+    refused = Step(kind="llm", error=Failure(Fault.MODEL, "RateLimit", "later"), id="2")
+    quiet = whet.Trajectory(task=whet.Task(instruction="?"), steps=[silent, refused], outcome=Outcome.SUCCESS)
+    added = report([quiet], PRICES)
+    assert (added.uncounted, added.dollars, added.per_thousand) == (1, None, None)
+    mixed = report([quiet, *runs(1, 0)], PRICES)
+    assert (mixed.uncounted, mixed.prompt_tokens, mixed.dollars) == (1, 2_000, None)
+    # What the run says of all its calls together is as good; a run without a model costs nothing.
+    whole = Step(kind="agent", usage=Usage(1_000, 100), info={"model": "small"}, id="0")
+    told = whet.Trajectory(task=whet.Task(instruction="?"), steps=[whole, silent])
+    assert report([told], PRICES).uncounted == 0
+    assert report([whet.Trajectory(task=whet.Task(instruction="?"))], PRICES).dollars == 0.0
+
+
+def test_a_report_says_of_how_many_calls_the_tokens_are_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = Step(kind="llm", action="yes", info={"model": "small"}, id="1")
+    quiet = whet.Trajectory(task=whet.Task(instruction="?"), steps=[silent], outcome=Outcome.SUCCESS)
+    with whet.Store(tmp_path / "runs.db") as store:
+        store.put(quiet)
+    said = " ".join(command(capsys, "report", "--store", tmp_path / "runs.db").stdout.split())
+    assert "tokens in unknown" in said
+    assert "dollars per 1,000 runs unknown" in said
+    assert "1 model call of 1" in said
 
 
 def test_nothing_judged_is_unknown_and_not_zero() -> None:

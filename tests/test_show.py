@@ -14,6 +14,7 @@ from whet.cli import app
 from whet.learn.evolution.live import LiveLine
 from whet.models.budget import Meter
 from whet.record.store import Store
+from whet.record.tracing.told_tools import with_told_tools
 from whet.record.transcript import separate_questions, turns
 from whet.types import Failure, Fault, Feedback, Json, Step, Task, Trajectory, Usage
 
@@ -52,6 +53,22 @@ def test_a_conversation_has_every_turn_once_and_in_order() -> None:
         "agent: Sun.",
     ]
     assert separate_questions(run) == 1
+
+
+def test_a_tool_that_the_gateway_was_told_of_is_one_turn() -> None:
+    told = with_told_tools(
+        [
+            call([user("Weather in Oslo?")], ASK, id="a", info={"status": 200}),
+            call([user("Weather in Oslo?"), ASK, ANSWERED], SAID, id="b", info={"status": 200}),
+        ]
+    )
+    assert [step.kind for step in told] == ["llm", "tool", "llm"]
+    run = Trajectory(task=Task(instruction="Weather in Oslo?"), steps=told, output="It rains.")
+    assert said(run) == [
+        "user: Weather in Oslo?",
+        'tool: weather({"city":"Oslo"}) → rain',
+        "agent: It rains.",
+    ]
 
 
 def test_a_tool_that_failed_and_one_without_an_answer_are_told_apart() -> None:

@@ -147,7 +147,8 @@ def import_(files: Sequence[Path], /, *, store: NewRecord, json: Print = False) 
     held one is marked untrainable. A run in the published format takes question and answer from the stored task that
     it names (whet tasks add).
 
-    What another product holds comes with its own command: whet import langfuse, langsmith, phoenix or mlflow.
+    What another product holds comes with its own command: whet import langfuse, langsmith, phoenix or mlflow; chats
+    that your own program wrote down, with whet import chats.
 
     Parameters
     ----------
@@ -241,6 +242,23 @@ def from_mlflow(sources: Sequence[str], /, *, store: NewRecord, options: FromPro
         Files, folders of files, or the address of the server, such as http://localhost:5000.
     """
     return import_product("mlflow", sources, store, options)
+
+
+@app["import"].command(name="chats")
+def chats(files: Sequence[str], /, *, store: NewRecord, options: FromProduct = FROM_PRODUCT) -> int:
+    """Record chats that your own program or another agent wrote down, each one run.
+
+    Files: JSON Lines, one JSON array, CSV or Parquet, with a chat in each row, under messages (OpenAI, Anthropic,
+    LangChain), conversations (ShareGPT, ToolBench), traj (tau-bench), history (a .traj file of SWE-agent), or as a
+    question and its answer (question, input, prompt; answer, output, response, completion). Ratings, thumbs, rewards
+    and comments beside it become opinions, expected the right answer; everything else is kept with the run.
+
+    Parameters
+    ----------
+    files
+        Files, or folders of files.
+    """
+    return import_product("chats", files, store, options)
 
 
 def _tasks(store: Path) -> dict[str, Task]:

@@ -27,6 +27,9 @@ def add_tasks(
     times: AtLeastOne = 1,
     resources: str | None = None,
     max_attempts: AtLeastOne = 3,
+    input: str | None = None,
+    expected: str | None = None,
+    group: str | None = None,
     json: Print = False,
 ) -> int:
     """Record the tasks of a file and queue them, whether or not the server is running.
@@ -36,7 +39,9 @@ def add_tasks(
     Parameters
     ----------
     file
-        One task per line, as JSON: in the published format, or with the fields of a Task.
+        One task per line, as JSON, in the published format or with the fields of a Task; or a table with an input and
+        perhaps the right answer (CSV, JSON, JSON Lines, Parquet; gzipped, too), such as a benchmark's file: WebArena,
+        SWE-bench, Mind2Web.
     mode
         Purpose of the runs; also the split of tasks that name none.
     times
@@ -45,13 +50,21 @@ def add_tasks(
         Id of a recorded Bundle to run under. If omitted, the one that is live when a worker takes the task.
     max_attempts
         Most attempts at a run that fails or whose worker dies.
+    input
+        Column of what is asked, of a table that calls it otherwise than input, question, prompt or query.
+    expected
+        Column of the right answer.
+    group
+        Column that says which tasks belong together: they stay on one side of the gate.
     """
+    from ..record.columns import ColumnNames
     from ..record.store import Store
     from ..record.tasks import from_jsonl
     from ..types import Rollout, Split, digest
 
     splits = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.GATE}
-    tasks = [task if task.split else replace(task, split=splits[mode]) for task in from_jsonl(file)]
+    columns = ColumnNames(input=(input,) if input else (), expected=expected, group=group)
+    tasks = [task if task.split else replace(task, split=splits[mode]) for task in from_jsonl(file, columns)]
     rollouts = [
         Rollout(
             id=digest((task.id, mode, resources, number), 24),

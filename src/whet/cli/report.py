@@ -203,6 +203,12 @@ def table(columns: list[Report]) -> Iterator[str]:
                 f"score {name} is that of version {column.scores[name].version or '(none)'}; {counted(count, 'run')} "
                 f"have a score of an earlier one: whet score --reward {name} scores them anew"
             )
+    for column in columns:
+        if column.uncounted:
+            yield (
+                f"{counted(column.uncounted, 'model call')} of {column.model_calls:,} do not say how many tokens they "
+                "took: what they cost is unknown"
+            )
     for model in sorted({model for column in columns for model in column.unpriced}):
         yield f"no price for {model}: give --prices FILE, or name one in WHET_PRICES, to know what it costs"
 
@@ -274,8 +280,8 @@ def _rows(columns: list[Report]) -> Iterator[tuple[str, ...]]:
     yield row("steps a run", lambda one: f"{one.steps:.1f}")
     yield row("model calls", lambda one: f"{one.model_calls:,}{_each(one, one.model_calls)}")
     yield row("tool calls", lambda one: f"{one.tool_calls:,}{_each(one, one.tool_calls)}")
-    yield row("tokens in", lambda one: f"{one.prompt_tokens:,}{_each(one, one.prompt_tokens)}")
-    yield row("tokens out", lambda one: f"{one.output_tokens:,}{_each(one, one.output_tokens)}")
+    yield row("tokens in", lambda one: _tokens(one, one.prompt_tokens))
+    yield row("tokens out", lambda one: _tokens(one, one.output_tokens))
     yield row("seconds, p50 and p95", _seconds)
     yield row("dollars per 1,000 runs", lambda one: _dollars(one.per_thousand))
     yield row(
@@ -309,6 +315,13 @@ def _score(one: Report, name: str) -> str:
 def _each(one: Report, amount: int) -> str:
     each = one.per_success(amount)
     return "" if each is None else f", {each:,.1f} a success"
+
+
+def _tokens(one: Report, amount: int) -> str:
+    if one.uncounted >= one.model_calls > 0:
+        return "unknown"
+    least = "at least " if one.uncounted else ""
+    return f"{least}{amount:,}{'' if one.uncounted else _each(one, amount)}"
 
 
 def _seconds(one: Report) -> str:

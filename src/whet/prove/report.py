@@ -71,9 +71,11 @@ class Report:
     seconds: tuple[float, float] | None
     """The median and the 95th percentile of a run; None where no run states its time."""
     dollars: float | None
-    """None where a model has no price."""
+    """None where a model has no price, or a call does not say how many tokens it took."""
     unpriced: tuple[str, ...] = ()
     """Models without a price that these runs called."""
+    uncounted: int = 0
+    """Model calls that were answered and do not say how many tokens they took: they are in no sum."""
 
     @property
     def rate(self) -> float | None:
@@ -123,6 +125,7 @@ class _Adding:
     seconds: list[float] = field(default_factory=list)
     dollars: float = 0.0
     unpriced: set[str] = field(default_factory=set)
+    uncounted: int = 0
 
     def add(self, run: Trajectory, prices: Mapping[str, Price], score: str | None) -> None:
         self.runs += 1
@@ -149,6 +152,11 @@ class _Adding:
         self.output_tokens += usage.output_tokens
         if run.seconds is not None:
             self.seconds.append(run.seconds)
+        # Where the run itself says what its calls took together, nothing is missing.
+        if not any(step.usage is not None and step.kind != LLM for step in run.steps):
+            self.uncounted += sum(
+                step.kind == LLM and step.usage is None and step.error is None for step in run.steps
+            )
         dollars, unpriced = dollars_of(run, prices)
         self.dollars += dollars
         self.unpriced |= unpriced
@@ -181,8 +189,9 @@ class _Adding:
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             seconds=_percentiles(self.seconds),
-            dollars=None if self.unpriced else self.dollars,
+            dollars=None if self.unpriced or self.uncounted else self.dollars,
             unpriced=tuple(sorted(self.unpriced)),
+            uncounted=self.uncounted,
         )
 
 

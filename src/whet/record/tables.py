@@ -12,9 +12,11 @@ import codecs
 import csv
 import datetime
 import decimal
+import gzip
 import io
 import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,6 +117,8 @@ def read_table(path: Path, *, broken: list[tuple[int, str]] | None = None) -> Ro
     suffix = path.suffix.lower()
     if body[:4] == b"PAR1":
         return _parquet(path)
+    if body.startswith(b"\x1f\x8b"):
+        body, suffix = _unzipped(path, body), Path(path.stem).suffix.lower()
     if body.startswith(b"SQLite format 3\0"):
         return _recorded(path)
     if body[:2] == b"PK" or suffix in (".xlsx", ".xls", ".ods"):
@@ -124,6 +128,13 @@ def read_table(path: Path, *, broken: list[tuple[int, str]] | None = None) -> Ro
     if suffix == ".json" or (suffix not in (".jsonl", ".ndjson") and body.lstrip()[:1] == b"["):
         return _json(path, body)
     return _lines(path, body)
+
+
+def _unzipped(path: Path, body: bytes) -> bytes:
+    try:
+        return gzip.decompress(body)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path} cannot be unzipped: {error}") from error
 
 
 def json_lines(path: Path, body: bytes) -> Iterator[tuple[int, dict[str, Any]]]:

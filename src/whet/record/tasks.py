@@ -18,6 +18,7 @@ from msgspec import UNSET
 
 from ..errors import InputError
 from ..types import Feedback, Json, Task, Trajectory, canonical
+from .columns import ColumnNames
 from .exchange.formats import task_from_json
 from .rows import EXPECTED, INPUT, as_text, write_lines
 from .store import Store
@@ -123,22 +124,32 @@ def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
     return len(lines)
 
 
-def from_jsonl(path: Path | str) -> list[Task]:
+def from_jsonl(path: Path | str, columns: ColumnNames | None = None) -> list[Task]:
     """Read tasks from a file (`tables.read_table`): as `to_jsonl` writes them, in the published shape, or as rows.
 
-    A row has an input and, where it is known, the right answer, under the names of columns that people use.
+    A row has an input and, where it is known, the right answer, under the names of columns that people use, or those of
+    a benchmark (WebArena, SWE-bench, Mind2Web).
+
+    Args:
+        columns: those that a person named: every line is a row.
 
     Raises:
         NotFoundError: there is no such file.
-        InputError: the file cannot be read, a line is not a task, or an id comes twice; says which line.
+        InputError: the file cannot be read, a line is not a task, an id comes twice, or a column is not there; says
+            which line.
     """
     table = read_table(Path(path)).typed()
+    named = columns or ColumnNames()
+    for name in filter(None, (*named.input, named.expected, named.group)):
+        if name not in table.columns:
+            raise InputError(f"{table.path} has no column {name!r}; it has {', '.join(table.columns)}")
     read: dict[str, str] = {}
     result: list[Task] = []
     for number, fields in table.lines:
         where = table.where(number)
         try:
-            task = task_from_json(fields) if _is_task(fields) else _task_of_row(fields)
+            whole = not named and _is_task(fields)
+            task = task_from_json(fields) if whole else _task_of_row(_of_a_benchmark(fields), named)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if task.id in read:
@@ -149,25 +160,78 @@ def from_jsonl(path: Path | str) -> list[Task]:
 
 
 def _is_task(fields: Mapping[str, Json]) -> bool:
-    # `instruction` is also what people call the column of the input; beside a column of the right answer it is that.
-    if any(name in fields for name in ("id", "task_id", "natural_language_instruction", "initial_state")):
+    if any(name in fields for name in ("natural_language_instruction", "initial_state")):
         return True
-    return "instruction" in fields and not any(name in fields for name in EXPECTED)
+    # `instruction` is also what people call the column of the input; beside a column of the right answer it is that.
+    if "instruction" in fields:
+        return "id" in fields or "task_id" in fields or not any(name in fields for name in EXPECTED)
+    # A row may have an id, too. One whose input is empty is known by its id alone.
+    asked = any(fields.get(name) is not None for name in (*INPUT, *_BENCHMARKS))
+    return not asked and any(name in fields for name in ("id", "task_id"))
 
 
-def _task_of_row(fields: Mapping[str, Json]) -> Task:
+_BENCHMARKS = {"intent": "eval", "problem_statement": "instance_id", "confirmed_task": "annotation_id"}
+"""What is asked in the files of WebArena, SWE-bench and Mind2Web, and a field by which they are known."""
+
+
+def _of_a_benchmark(fields: Mapping[str, Json]) -> Mapping[str, Json]:
+    """A row of a benchmark's file under the names that all rows have; every other row as it is."""
+    asked = next((name for name, sign in _BENCHMARKS.items() if name in fields and sign in fields), None)
+    if asked is None:
+        return fields
+    row = {**fields, "input": fields[asked]}
+    del row[asked]
+    if asked == "intent":
+        row["initial_state"] = {"url": row.pop("start_url", None)}
+        # Many tasks of one template: they stay on one side.
+        if row.get("intent_template_id") is not None:
+            row["group"] = f"template {row['intent_template_id']}"
+        judged = fields["eval"] if isinstance(fields["eval"], Mapping) else {}
+        answers = judged.get("reference_answers")
+        # Its other checks look at pages, or ask a model: an answer alone does not pass them.
+        if (
+            judged.get("eval_types") == ["string_match"]
+            and isinstance(answers, Mapping)
+            and set(answers) == {"exact_match"}
+        ):
+            row["expected"] = answers["exact_match"]
+    else:
+        row["id"] = row.pop(_BENCHMARKS[asked])
+        group = row.get("repo" if asked == "problem_statement" else "website")
+        row |= {} if group is None else {"group": group}
+    return row
+
+
+def _task_of_row(fields: Mapping[str, Json], columns: ColumnNames) -> Task:
     """A Task of one input, whose instruction it is; other columns go to `meta`."""
-    question = next((name for name in INPUT if name in fields), None)
+    question = next((name for name in columns.input or INPUT if name in fields), None)
     if question is None or fields[question] is None:
         raise InputError(
             f"it is neither a task (task_id, instruction, answer) nor a row with an input ({', '.join(INPUT)}); its "
             f"columns: {', '.join(fields)}"
         )
-    expected = next((name for name in (*EXPECTED, "answer") if name in fields), None)
+    names = (columns.expected,) if columns.expected else (*EXPECTED, "answer")
+    expected = next((name for name in names if name in fields), None)
     named = ("group", "split")
     rest = {name: value for name, value in fields.items() if name not in (question, expected, *named)}
-    task: dict[str, Json] = {"instruction": as_text(fields[question]), **rest}
+    task: dict[str, Json] = {"instruction": _asked(fields[question]), **rest}
     task |= {name: str(fields[name]) for name in named if fields.get(name) is not None}
+    if columns.group and fields[columns.group] is not None:
+        task["group"] = as_text(fields[columns.group])
     if expected is not None:
         task["answer"] = fields[expected]
+    # Benchmarks number their tasks, from 0 on; the published shape has texts.
+    for name in ("id", "task_id"):
+        if isinstance(task.get(name), int):
+            task[name] = as_text(task[name])
     return task_from_json(task)
+
+
+def _asked(value: Json) -> str:
+    """An input as text: of a chat with one message of the user, its words."""
+    inner = value
+    while isinstance(inner, list) and len(inner) == 1:
+        inner = inner[0]
+    if isinstance(inner, Mapping) and inner.get("role") == "user" and isinstance(inner.get("content"), str):
+        return str(inner["content"])
+    return as_text(value)

@@ -81,8 +81,12 @@ class _Reading:
     def __post_init__(self) -> None:
         run = self.run
         self._open: list[_Conversation] = []
+        # Those that are steps of the run are shown where they stand: a later request says them again.
+        own = {id(step) for step in run.steps}
         self._told = {
-            str(step.info.get("tool_call_id")): step for step in tool_steps(run) if TOLD in step.info
+            str(step.info.get("tool_call_id")): step
+            for step in tool_steps(run)
+            if TOLD in step.info and id(step) not in own
         }
         self._seen: set[tuple[str, str]] = set()
         self._answered = {

@@ -24,6 +24,7 @@ from ..store.codec import decode, encode
 from ..tools import bare
 from ..tracing.tool_calls import arguments, tool_steps
 
+CHATS = "chats (messages, or questions with their answers) are recorded by whet import chats"
 _TASK_FIELDS = frozenset(Task.__dataclass_fields__)
 _PUBLISHED = {
     "task_id": "id",
@@ -232,7 +233,9 @@ def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> It
             try:
                 fields = read_json(msgspec.json.decode, line)
                 if not isinstance(fields, dict):
-                    raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}")
+                    raise InputError(f"a trajectory is a JSON object, not {type(fields).__name__}; {CHATS}")
+                if not fields.keys() & {"task", "task_id"}:
+                    raise InputError(f"it has neither a task nor a task_id; {CHATS}")
                 # Only the published shape has a task's id alone; a stored trajectory holds its whole task.
                 published = "task_id" in fields
                 trajectory = (

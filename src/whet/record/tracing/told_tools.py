@@ -113,9 +113,7 @@ def _sign(request: Mapping[str, Any]) -> bytes:
 def _leave_out_recorded(steps: Sequence[Step], calls: Sequence[_AskedFor]) -> None:
     """Take from the calls those of which the run has a step, of the tool or of an agent that worked on it."""
     own = [step for step in steps if step.kind == "tool"]
-    ids = {step.info.get("tool_call_id") for step in own} - {None}
-    for call in calls:
-        call.answered = call.answered and call.id not in ids
+    _leave_out_by_id(own, calls)
     # What a decorator records has no id: the same tool with the same arguments, else the same tool.
     unnamed = [step for step in own if not step.info.get("tool_call_id")]
     exact = Counter(canonical((bare(step.name), step.observation)) for step in unnamed)
@@ -136,6 +134,26 @@ def _leave_out_recorded(steps: Sequence[Step], calls: Sequence[_AskedFor]) -> No
         if call.answered and names[bare(call.name)] > 0:
             call.answered = False
             names[bare(call.name)] -= 1
+
+
+def _leave_out_by_id(own: Sequence[Step], calls: Sequence[_AskedFor]) -> None:
+    """Take from the calls as many of each id as there are steps of it: some models give two calls one id."""
+    exact = Counter(
+        (id, canonical((bare(step.name), step.observation)))
+        for step in own
+        if (id := step.info.get("tool_call_id"))
+    )
+    named = Counter(step.info["tool_call_id"] for step in own if step.info.get("tool_call_id"))
+    # First those whose result no request shows: a step that fits one of them is of the last call of a run.
+    for call in sorted(calls, key=lambda call: call.answered):
+        if exact[call.id, call.sign] > 0:
+            exact[call.id, call.sign] -= 1
+            named[call.id] -= 1
+            call.answered = False
+    for call in calls:
+        if call.answered and named[call.id] > 0:
+            named[call.id] -= 1
+            call.answered = False
 
 
 def _steps(asking: Step, calls: Sequence[_AskedFor]) -> Iterator[Step]:

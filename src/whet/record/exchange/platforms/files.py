@@ -21,7 +21,7 @@ from ....errors import InputError, NotFoundError
 from ....escapes import read_json
 from ...tables import DELIMITED, parquet_rows, read_table
 
-SUFFIXES = (*DELIMITED, ".json", ".jsonl", ".ndjson", ".parquet", ".db", ".sqlite")
+SUFFIXES = (*DELIMITED, ".json", ".jsonl", ".ndjson", ".traj", ".parquet", ".db", ".sqlite")
 _DATABASE = b"SQLite format 3\0"
 _CHUNK = 1 << 16
 """Bytes of a file, or characters, that are read at once."""

@@ -6,6 +6,7 @@ They wait in a database of their own (`spool.py`), so that a file may be larger 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -99,6 +100,8 @@ class TraceNote:
     metadata: dict[str, Json] = field(default_factory=dict)
     input: Json = None
     output: Json = None
+    transcript: bool = False
+    """Its calls are read from what was said: nothing tells how long they took."""
 
     def settled(self) -> TraceNote:
         """The same with texts alone where texts are wanted: files have numbers for the id of a person or a session."""
@@ -130,10 +133,18 @@ class Holdings:
         self.refused: list[str] = []
         """Records that could not be read: where, and why."""
         self._notes: dict[bytes, TraceNote] = {}
+        self._seen: Counter[str] = Counter()
+        self.began = time.time_ns()
+        """When this import began, for what does not say when it was: in 1970 a rule of retention would delete it."""
 
     def close(self) -> None:
         """Forget all of it."""
         self.spool.close()
+
+    def again(self, content: str) -> int:
+        """How often a record with this content was read before in this import."""
+        self._seen[content] += 1
+        return self._seen[content] - 1
 
     def note(self, trace: str) -> TraceNote:
         """What is said of a trace, to be added to before much else is read."""

@@ -168,6 +168,8 @@ def _told(run: Trajectory, note: TraceNote, product: str) -> Trajectory:
     task = run.task
     if not task.instruction and note.input is not None:
         task = Task(instruction=as_text(lone(note.input)))
+    if note.transcript:
+        run = replace(run, steps=[replace(step, latency=None) for step in run.steps], seconds=None)
     return replace(
         run,
         task=replace(task, meta={"source": product}),

@@ -136,7 +136,19 @@ class ImportSpool:
 
 
 def _bytes(part: Any) -> bytes:
-    return msgspec.msgpack.encode(part, enc_hook=str)
+    try:
+        return msgspec.msgpack.encode(part, enc_hook=str)
+    except OverflowError:
+        return msgspec.msgpack.encode(_in_64_bits(msgspec.to_builtins(part, enc_hook=str)))
+
+
+def _in_64_bits(value: Any) -> Any:
+    """The value with whole numbers that no database takes, such as some products' ids, as text."""
+    if isinstance(value, dict):
+        return {key: _in_64_bits(held) for key, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_64_bits(held) for held in value]
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def _part(body: bytes, type: type[Part]) -> Part:
