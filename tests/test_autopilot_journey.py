@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import random
+import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -175,6 +176,15 @@ def test_a_repair_is_found_tried_and_made_live_by_processes_that_do_one_step_eac
     clock = Clock()
     shop.under_git()
     shop.ask(72, at=1_000.0)
+    _steps(shop, clock, most=3)
+    assert shop.stage() == "to try"
+    replayed = shop.store.issues.get("issue-warranty")
+    assert re.fullmatch(
+        r"answered again with desk.UNITS alone changed, (\d+) of \1 disliked answers are others, and (\d+) of \2 liked "
+        r"ones are the same",
+        replayed.shown,
+    ), replayed.shown
+    assert (replayed.resource, replayed.certainty, replayed.because[0]) == ("desk.UNITS", 0.6, replayed.shown)
     _steps(shop, clock)
     assert shop.stage() == "on trial"
     (canary,) = shop.store.on_trial()

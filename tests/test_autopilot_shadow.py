@@ -247,6 +247,8 @@ def test_what_fails_in_the_shadow_is_served_to_nobody_and_is_not_proposed_again(
     assert "it fails in 12 of 12 shadows where what is live does not: AttributeError" in rows[1].sentence
     work = work_on(shop, "warranty")
     assert (work["stage"], work["attempt"], len(work["tried"])) == ("found", 1, 1)
+    issue = shop.store.issues.get("issue-warranty")
+    assert (issue.component, issue.shown, [*issue.because]) == (Component.ROUTE, "", [])
     assert shop.store.on_trial() == []
     assert [entry.stage for entry in shop.store.release_log()] == [Stage.SHADOW, Stage.RETIRED]
 

@@ -28,6 +28,7 @@ from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
 from .shadowing import RepairShadows, shadow_calls
 from .shipping import RepairDelivery, ship, take_back
+from .shown import as_read
 from .trial import AgentSource
 from .trying import LiveTrials, TogetherStepped
 from .weights import WeightJob, WeightOptions
@@ -47,6 +48,8 @@ _LIVE = (IssueStatus.SHIPPED, IssueStatus.CLOSED, IssueStatus.REOPENED)
 """Of an issue whose repair is live, as far as nobody has taken it back."""
 _UNDER_WAY = frozenset(("diagnosed", "proposed", "to try", "on trial", "proven"))
 """Stages of work that another issue of the same questions waits for."""
+_NOTHING = frozenset(("found", "diagnosed", "waiting", "given up"))
+"""Stages behind a proposal that has come to nothing."""
 _FRESH = 1.25
 """Times as many runs as when an issue was last tried, before it is tried again."""
 _MOST_UNSEEN = 5_000
@@ -391,6 +394,8 @@ class Autopilot:
 
     def _moved(self, issue: AgentIssue, work: dict[str, Any], sentence: str) -> None:
         """Where the issue itself stands: its own log says it, too."""
+        if work["stage"] in _NOTHING and issue.shown:
+            self.store.issues.put(as_read(issue, work))
         status = {
             "diagnosed": IssueStatus.DIAGNOSED,
             "proposed": IssueStatus.PROPOSED,

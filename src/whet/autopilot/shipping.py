@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, NotFoundError
 from ..learn.evolution.delivering import OutcomeReading, deliver_bundle
-from ..learn.evolution.repair.suspects import FITTING, PARTS, PieceKind
 from ..record.store import Store
 from ..record.store.bundles import EMPTY
-from ..record.store.issues import AgentIssue, Component
+from ..record.store.issues import AgentIssue
 from ..ship.delivery import DeliveryOptions, deliver_reversal
 from ..types import Bundle, Json, Verdict
 from .evidence import JUDGES
 from .night import trial_of
+from .shown import by_people
 from .trial import AgentSource, mark_of, patch_of
 from .work import Stepped, Workshop, bundle_of
 
-SHOWN = 0.95
-"""Certainty of a part whose change people were shown to like."""
 RepairDelivery = Callable[[AgentIssue, dict[str, Any], Verdict | None, Path], dict[str, Json]]
 """Delivers an issue's repair, or with no Verdict takes it back; gives facts for the journal.
 
@@ -47,25 +45,12 @@ def ship(bench: Workshop, issue: AgentIssue, work: dict[str, Any], deliver: Repa
         bundle, alone, new_names=True, reason=f"autopilot: {issue.name}"[:200], part_of=trial_of(store, work)
     )
     delivered = {} if deliver is None else deliver(issue, work, alone, bench.settings.output / issue.id[:12])
-    store.issues.put(_shown(issue, work))
+    store.issues.put(by_people(issue, work))
     where = f", as {delivered['branch']}" if "branch" in delivered else ""
     return Stepped(
         f"live{where}: {issue.name}",
         {**work, "stage": "shipped", "release": release.id, "serves": None, **delivered},
         {"release": release.id, "bundle": bundle.id, **delivered},
-    )
-
-
-def _shown(issue: AgentIssue, work: Mapping[str, Any]) -> AgentIssue:
-    """The issue with the part that it was: of all that was tried, this one alone was changed, and people like it."""
-    resource, kind = str(work["pieces"][0][0]), PieceKind(work["learner"])
-    part = issue.component.value
-    component = issue.component if kind in FITTING.get(part, ()) else Component(PARTS[kind])
-    points = 100 * float(work.get("effect", 0.0))
-    sentence = f"with {resource} alone changed, {points:.0f} points more of the answers were liked"
-    because = (sentence, *(each for each in issue.because if each != issue.shown))
-    return replace(
-        issue, component=component, resource=resource, certainty=SHOWN, because=because, shown=sentence
     )
 
 

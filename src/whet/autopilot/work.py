@@ -31,6 +31,7 @@ from ..types import Bundle, Json, Trajectory, Version, digest
 from .evidence import liked_of
 from .lasting import LiveRepair
 from .night import Night
+from .shown import by_replay, read_of
 from .slices import PartOfTraffic
 
 PEOPLE = InfluenceLimits(people=5)
@@ -293,11 +294,13 @@ class Workshop:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
         influence = self._traffic.weighed(work["as_of"])
         runs = influence.runs
+        # As it was diagnosed, whatever was shown of it meanwhile.
+        read = {**read_of(issue), **work.get("read", {})}
         weak = WeakPart(
             issue=issue.id,
             # A service that answers in another form is met by the tool that asks it.
-            component=(Component.TOOL if issue.component is Component.UPSTREAM else issue.component).value,
-            resource=issue.resource,
+            component=Component.TOOL.value if read["component"] == Component.UPSTREAM else read["component"],
+            resource=read["resource"],
             tried=(*work.get("tried", ()), *(self.store.state(self._harmful_key) or ())),
             searched=self._searched(work),
             runs=frozenset(run.id for run in self.part_of(work).runs(runs)),
@@ -327,6 +330,7 @@ class Workshop:
             "shown": list(issue.runs),
             "traffic": issue.traffic,
             "fitted": None,
+            "read": read_of(issue),
         }
         plan = self.plan(issue, work)
         if plan.refused:
@@ -353,7 +357,7 @@ class Workshop:
             )
         async with opened(plan, self.store, model=self.model, meter=self.night.meter) as repair:
             if work.get("others"):
-                stepped = await self._next(work, repair)
+                stepped = await self._next(issue, work, repair)
                 self._keep_harmful(repair)
                 return stepped
             proposed = await repair.propose(self._ideas(repair))
@@ -376,7 +380,7 @@ class Workshop:
                     batch.put_bundle(bundle)
             work = {**work, "others": [bundle.id for bundle in proposed.others], "origin": repair.start.id}
             which = f"the best of {proposed.variants} variants"
-            return self._proposed(work, repair, proposed.improvement.bundle, which, failed)
+            return self._proposed(issue, work, repair, proposed.improvement.bundle, which, failed)
 
     def _ideas(self, repair: Repair) -> list[Version]:
         """What searches for other issues made of pieces that stand as they stood then."""
@@ -418,7 +422,7 @@ class Workshop:
     def _harmful_key(self) -> str:
         return f"{self.night.prefix}/harmful"
 
-    async def _next(self, work: dict[str, Any], repair: Repair) -> Stepped:
+    async def _next(self, issue: AgentIssue, work: dict[str, Any], repair: Repair) -> Stepped:
         """The next of the variants that the search left, made of the source as it stands now."""
         candidates = []
         for id in work["others"]:
@@ -440,12 +444,17 @@ class Workshop:
             batch.put_bundle(repair.start)
             batch.put_bundle(chosen)
         left = len(work["others"])
-        return self._proposed(
-            work, repair, chosen, f"the next of the variants, with {left} behind it,", failed
-        )
+        which = f"the next of the variants, with {left} behind it,"
+        return self._proposed(issue, work, repair, chosen, which, failed)
 
     def _proposed(
-        self, work: dict[str, Any], repair: Repair, bundle: Bundle, which: str, failed: list[str]
+        self,
+        issue: AgentIssue,
+        work: dict[str, Any],
+        repair: Repair,
+        bundle: Bundle,
+        which: str,
+        failed: list[str],
     ) -> Stepped:
         patch, changed = repair.patch(bundle), repair.changed(bundle)
         learners = {repair.names[suspect.name]: suspect.kind.value for suspect in repair.plan.suspects}
@@ -454,24 +463,23 @@ class Workshop:
         (folder / "proposal.patch").write_text(patch, encoding="utf-8")
         stage = "proposed" if repair.plan.fitted else "to try"
         where = "" if repair.plan.fitted else "; people have to judge it, on real traffic"
-        return Stepped(
-            f"{which} changes {changed[0].resource} ({learner}){where}{''.join(failed)}",
-            {
-                **work,
-                "stage": stage,
-                "earlier": [],
-                "bundle": bundle.id,
-                "start": repair.start.id,
-                "patch": patch,
-                "learner": learner,
-                "pieces": [
-                    [repair.codec.names[piece.part], piece.mark.path, piece.mark.qualname, piece.mark.how]
-                    for piece in repair.plan.agent.pieces
-                    if repair.codec.names[piece.part] == changed[0].resource
-                ],
-            },
-            {"bundle": bundle.id, "learner": learner},
-        )
+        work = {
+            **work,
+            "stage": stage,
+            "earlier": [],
+            "bundle": bundle.id,
+            "start": repair.start.id,
+            "patch": patch,
+            "learner": learner,
+            "pieces": [
+                [repair.codec.names[piece.part], piece.mark.path, piece.mark.qualname, piece.mark.how]
+                for piece in repair.plan.agent.pieces
+                if repair.codec.names[piece.part] == changed[0].resource
+            ],
+        }
+        self.store.issues.put(by_replay(issue, work, repair.pool.replayed(bundle)))
+        sentence = f"{which} changes {changed[0].resource} ({learner}){where}{''.join(failed)}"
+        return Stepped(sentence, work, {"bundle": bundle.id, "learner": learner})
 
     async def prove(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:
         """Let the gate judge on people whom nothing saw, at this proof's part of the night's chance of an error."""

@@ -36,6 +36,18 @@ _SHRINK = 4.0
 """Rows without a gain that are added to those of each variant: one that was run on few is trusted less."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a variant answers to recorded questions whose answers people rated, beside the agent as it is."""
+
+    moved: int
+    """Disliked answers in whose place it has others."""
+    disliked: int
+    kept: int
+    """Liked answers that it gives, too."""
+    liked: int
+
+
 @dataclass
 class _Tried:
     bundle: Bundle
@@ -124,6 +136,15 @@ class VariantPool:
         for turn in zip_longest(*(self._ordered(variants) for variants in pieces.values())):
             chosen += [each for each in turn if each and not any(_alike(each, other) for other in chosen)]
         return [tried.bundle for tried in chosen][:MOST_KEPT]
+
+    def replayed(self, bundle: Bundle) -> Replayed:
+        """What it answers, of the rows that both were run on."""
+        before = self._tried[self._start.id]
+        same: dict[bool, list[bool]] = {True: [], False: []}
+        for task, answer in self._tried.get(bundle.id, before).answers.items():
+            if task in before.answers:
+                same[before.values[task] >= 0.5].append(answer == before.answers[task])
+        return Replayed(same[False].count(False), len(same[False]), sum(same[True]), len(same[True]))
 
     def _moved(self, tried: _Tried) -> float:
         """Share of the disliked answers that it has others for, and better ones."""
