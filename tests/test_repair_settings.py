@@ -207,6 +207,20 @@ def test_a_plan_gets_the_step_back_that_no_list_names_any_more() -> None:
     assert not any("tell_a_joke" in each for each in unnamed), "`tools` holds no functions of these"
 
 
+@pytest.mark.parametrize(
+    ("row", "lacks"),
+    [('cost = {{ do = ["tell"]{} }}', ", finish = {}"), ('"cost": {{"do": ["tell"]{}}},', ', "finish": {}')],
+)
+def test_a_plan_gets_a_list_that_other_plans_have(row: str, lacks: str) -> None:
+    other, local = lacks.format('["round"]'), lacks.format('["local_date"]')
+    text = "\n".join(
+        row.replace("cost", topic).format(finish)
+        for topic, finish in (("cost", ""), ("water", other), ("heat", other), ("due", local))
+    )
+    lines = [_change(text, each)[1] for each in values_near(text, {"cost"})]
+    assert lines.index(row.format(other)) < lines.index(row.format(local)), "what most have comes first"
+
+
 def test_words_of_other_languages_tell_a_part_of_the_traffic() -> None:
     runs = [Trajectory(id=f"r{n}", task=Task(instruction="Wann wird der Zähler gelesen?")) for n in range(4)]
     runs += [Trajectory(id=f"o{n}", task=Task(instruction="Wann kommt der Strom?")) for n in range(4)]

@@ -26,6 +26,8 @@ _LIST = re.compile(
     r'(?P<name>"[^"\n]+"|[A-Za-z_][\w.-]*)\s*[:=]\s*\[(?P<items>\s*(?:"[^"\\\n]*"\s*,?\s*)*)\]'
 )
 """A name and its list of texts in JSON or TOML."""
+_TABLE = re.compile(r"\{(?P<body>[^{}\n]+)\}")
+"""A table on one line, as a row of a table of plans is."""
 _TEXT = re.compile(r'"([^"\\\n]*)"')
 _CELL = r'(?:"(?:[^"]|"")*"|[^{0}"\n]*)(?=[{0}\n]|$)'
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -63,15 +65,23 @@ def values_near(
     """A file of values with another one.
 
     Numbers beside, switches turned, texts exchanged for others of the same file, a list with one item more, of another
-    list of its name or a function where those are functions, or with one less; of a table the cells that are a number,
-    or a kind that other rows have.
+    list of its name or a function where those are functions, or with one less, or a list that other rows have; of a
+    table the cells that are a number, or a kind that other rows have.
 
     Args:
         words: entries that one of these is in the name of come first; the others only where they are few.
         table: it holds rows of cells, with their names in the first one.
         functions: names of the agent's functions.
     """
-    places = [*_cells(text, words)] if table else [*_plain_values(text), *_lists(text, words, functions)]
+    places = (
+        [*_cells(text, words)]
+        if table
+        else [
+            *_plain_values(text),
+            *_lists(text, words, functions),
+            *_lacking(text, words),
+        ]
+    )
     places = [place for place in places if place.others]
     named = sorted(
         (place for place in places if place.told_by(words)), key=lambda place: -place.told_by(words)
@@ -129,6 +139,21 @@ def _lists(text: str, words: Collection[str], functions: Collection[str]) -> Ite
         others += [[*items[:place], *items[place + 1 :]] for place in reversed(range(len(items)))]
         written = [", ".join(json.dumps(item, ensure_ascii=False) for item in each) for each in others]
         yield _Place(name, match.span("items"), written)
+
+
+def _lacking(text: str, words: Collection[str]) -> Iterator[_Place]:
+    """Where a row has no list of a name that other rows have."""
+    rows = [(match, list(_LIST.finditer(match["body"]))) for match in _TABLE.finditer(text)]
+    known: dict[str, Counter[str]] = {}
+    for _, lists in rows:
+        for each in lists:
+            known.setdefault(each["name"], Counter())[each[0]] += 1
+    for row, lists in rows:
+        name, end = _whose(text, row.start()), row.start("body") + len(row["body"].rstrip())
+        for key in known.keys() - {each["name"] for each in lists}:
+            kinds = known[key]
+            chosen = sorted(kinds, key=lambda each: (-_alike(each, [name, *words]), -kinds[each]))
+            yield _Place(name, (end, end), [f", {each}" for each in chosen[:_VALUES]])
 
 
 def _whose(text: str, place: int) -> str:
