@@ -53,12 +53,16 @@ def test_a_trial_that_people_dislike_gets_no_more_of_them(trial: Trial) -> None:
     assert not trial.shipped()
 
 
-def night(seed: int, share: float) -> list[Trajectory]:
-    """Runs on two arms between which there is no difference, while all of it gets better from hour to hour."""
+def night(seed: int, *shares: float) -> list[Trajectory]:
+    """Runs on two arms between which there is no difference, while all of it gets better from hour to hour.
+
+    Args:
+        shares: of the candidate, one for each part of the night.
+    """
     rng, runs = random.Random(seed), []
     for number in range(1_200):
         liked = rng.random() < 0.2 + 0.7 * number / 1_200
-        version = "new" if rng.random() < share else "old"
+        version = "new" if rng.random() < shares[number * len(shares) // 1_200] else "old"
         runs.append(
             Trajectory(
                 id=f"{seed}-{number}",
@@ -82,6 +86,22 @@ def test_what_the_traffic_does_meanwhile_is_no_effect_of_a_candidate_with_a_smal
     assert sum(proven(seed, thinned=True) for seed in range(20)) <= 1
     # The control: the first thumbs of what is live beside those of the candidate, which come later.
     assert sum(proven(seed, thinned=False) for seed in range(20)) >= 18
+
+
+@pytest.mark.parametrize(("one_by_one", "false"), [(True, range(2)), (False, range(12, 21))])
+def test_what_goes_along_to_the_next_trial_proves_nothing_by_the_time_between(
+    one_by_one: bool, false: range
+) -> None:
+    """Pairs of two trials would set an early thumb beside a late one."""
+    shares, proofs = (0.5, 0.1, 0.5), 0
+    for seed in range(20):
+        runs = night(seed, *shares)
+        trials = [runs[begin : begin + 400] for begin in range(0, 1_200, 400)]
+        spans = [TrialSpan(trial, {"new"}, lambda at, n=n: shares[n]) for n, trial in enumerate(trials)]
+        together = [TrialSpan([run for trial in trials for run in trial], {"new"})]
+        judged = LiveArms.of(*(spans if one_by_one else together)).verdict("candidate", 0.05)
+        proofs += judged is not None and judged.promote
+    assert proofs in false
 
 
 def test_who_had_begun_with_what_is_live_is_of_neither_arm_once_the_share_has_risen() -> None:
