@@ -239,19 +239,17 @@ class Autopilot:
         return False
 
     def _trial_due(self) -> tuple[str, None, dict[str, Any]] | None:
-        """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted."""
+        """The step towards the next trial of repairs: first the shadow, then the trial, where it is permitted.
+
+        Where one stands, its end for those that wait.
+        """
         self._shadows.end_harmful()
         ready = self._to_try()
-        if (trial := self._trials.standing()) is not None:
-            left = self.night.meter.left("rollouts")
-            # One that nothing could shadow would wait for a person; what is to be tried apart goes on none with these.
-            shadowed = left is None or left >= shadow_calls(len(ready) + len(trial["issues"]))
-            beside = not any(work.get("apart") for work in ready.values())
-            at_once = self.options.mode is Mode.ACT and shadowed and beside
-            why = self._trials.full(len(ready), self.journal.work, at_once=at_once)
-            return ("room", None, {"why": why}) if why else None
         if not ready or not self.night.proofs_left:
             return None
+        if (trial := self._trials.standing()) is not None:
+            why = self._trials.full(len(ready), self.journal.work, at_once=self._at_once(ready, trial))
+            return ("room", None, {"why": why}) if why else None
         shadow = self._shadows.standing(ready)
         if shadow is None:
             return "shadow", None, {}
@@ -260,6 +258,17 @@ class Autopilot:
         if permitted is None:
             return None
         return ("trial" if permitted else "refuse"), None, {"subject": subject, "shadow": shadow}
+
+    def _at_once(self, ready: dict[str, dict[str, Any]], trial: dict[str, Any]) -> bool:
+        """True if the next trial begins as soon as this one ends, with all of its repairs and those that wait."""
+        left, count = self.night.meter.left("rollouts"), len(ready) + len(trial["issues"])
+        # One that nothing could shadow would wait for a person; what is to be tried apart goes on none with these.
+        shadowed = left is None or left >= shadow_calls(count)
+        return (
+            self.options.mode is Mode.ACT
+            and shadowed
+            and not any(work.get("apart") for work in ready.values())
+        )
 
     def _searchable(self, works: Sequence[tuple[AgentIssue, dict[str, Any]]]) -> int | None:
         """Calls of the agent that searches may still spend; None where nothing limits them.
