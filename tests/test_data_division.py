@@ -177,9 +177,9 @@ def test_what_the_gate_can_prove_is_said_in_pairs_and_groups() -> None:
     assert one.gain is None
     assert "more groups" in one.sentence
     alone = standing([Task(id=f"{n}", split=Split.GATE, answer=n) for n in range(2)])
-    assert alone.needed == standing([Task(id=f"{n}", split=Split.GATE, answer=n) for n in range(200)]).needed, (
-        "a row more is a group more: two of them are no reason to ask for thousands"
-    )
+    assert (
+        alone.needed == standing([Task(id=f"{n}", split=Split.GATE, answer=n) for n in range(200)]).needed
+    ), "a row more is a group more: two of them are no reason to ask for thousands"
     assert standing([replace(task, answer=None) for task in tasks]).pairs == 0
     rows = [row(n, output=None, split=Split.GATE) for n in range(9)]
     assert "nothing can be proven" in standing(rows).sentence

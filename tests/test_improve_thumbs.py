@@ -217,8 +217,14 @@ def test_a_prompt_that_is_declared_is_found_without_being_named(
 ) -> None:
     folder = record(prompt=PROMPT if sent else "")
     desk = folder / "desk.py"
-    declared = f'manner = whet.resource("tone", default="{PROMPT}")\nmodel = whet.resource("model", default="small")'
-    text = desk.read_text().replace(f'SYSTEM_PROMPT = "{PROMPT}"', declared).replace("SYSTEM_PROMPT", "manner.get()")
+    declared = (
+        f'manner = whet.resource("tone", default="{PROMPT}")\nmodel = whet.resource("model", default="small")'
+    )
+    text = (
+        desk.read_text()
+        .replace(f'SYSTEM_PROMPT = "{PROMPT}"', declared)
+        .replace("SYSTEM_PROMPT", "manner.get()")
+    )
     text = text if sent else text.replace("GREETING_PROMPT", "GREETING")
     desk.write_text(text.replace("import urllib.request", "import urllib.request\n\nimport whet"))
     code, plan, err = improve(folder, servers, "--dry-run")

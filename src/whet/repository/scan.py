@@ -230,7 +230,9 @@ class _Reader:
                 self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False))
         for name, constant in self._declared():
             text = str(constant.value)
-            self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False, declared=True))
+            self._scan.texts.append(
+                PromptLiteral(self._path, name, constant.lineno, text, False, declared=True)
+            )
 
     def _declared(self) -> Iterator[tuple[str, ast.Constant]]:
         """Name → text of each `whet.resource("name", default="...")`."""

@@ -285,6 +285,7 @@ def standing(tasks: Sequence[Task]) -> Standing:
         gain=gain_for(len(held), clusters=clusters),
         # Where no two share a group, more pairs come with as many more groups.
         needed={
-            f"{gain:g}": pairs_for(gain, clusters=None if clusters == len(held) else clusters) for gain in _GAINS
+            f"{gain:g}": pairs_for(gain, clusters=None if clusters == len(held) else clusters)
+            for gain in _GAINS
         },
     )

@@ -106,15 +106,16 @@ def prompt_of(
     texts |= {called(prompt): prompt for prompt in sent_texts}
     # A declared text is one by its owners' word, where it is more than the name of a model or a place.
     texts |= {
-        called(text): text for text in found.texts if text.declared and len(text.text.split()) >= DECLARED_WORDS
+        called(text): text
+        for text in found.texts
+        if text.declared and len(text.text.split()) >= DECLARED_WORDS
     }
     if not texts:
         unread = [f"{path} ({why})" for path, why in repository.problems.items()]
         raise InputError(
             'no prompt was found, neither a constant that is called one, as in SYSTEM_PROMPT = "...", nor a constant, '
             "a declared resource or a file whose text the recorded system prompts hold: make it one, or name it with "
-            "--prompt"
-            + (f". Not read: {'; '.join(unread)}" if unread else "")
+            "--prompt" + (f". Not read: {'; '.join(unread)}" if unread else "")
         )
     texts = {name: replace(prompt, text=source(prompt.text)) for name, prompt in texts.items()}
     held = {
