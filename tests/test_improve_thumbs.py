@@ -211,6 +211,28 @@ def test_thumbs_end_in_a_prompt_that_is_proven_and_live(
     assert (folder / "whet_output" / "agent.patch").read_text() in out
 
 
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_prompt_that_is_declared_is_found_without_being_named(
+    sent: bool, record: Record, servers: tuple[ScriptedServer, ScriptedServer]
+) -> None:
+    folder = record(prompt=PROMPT if sent else "")
+    desk = folder / "desk.py"
+    declared = (
+        f'manner = whet.resource("tone", default="{PROMPT}")\nmodel = whet.resource("model", default="small")'
+    )
+    text = (
+        desk.read_text()
+        .replace(f'SYSTEM_PROMPT = "{PROMPT}"', declared)
+        .replace("SYSTEM_PROMPT", "manner.get()")
+    )
+    text = text if sent else text.replace("GREETING_PROMPT", "GREETING")
+    desk.write_text(text.replace("import urllib.request", "import urllib.request\n\nimport whet"))
+    code, plan, err = improve(folder, servers, "--dry-run")
+    assert code == 0, f"{plan}\n{err}"
+    assert f"desk:tone can change ({len(PROMPT)} characters); desk:answer answers under it" in plan
+    assert "desk:model" not in plan
+
+
 def test_a_prompt_that_a_framework_writes_more_around_goes_live_as_a_passage_of_it(
     record: Record, servers: tuple[ScriptedServer, ScriptedServer]
 ) -> None:

@@ -233,9 +233,10 @@ def test_what_drifted_under_rewards_by_chance_is_not_released(
     said = capsys.readouterr().out
     assert "PROMOTE" not in said, "HELD BACK, or not shown to be better"
     assert "next: whet release" not in said
-    with pytest.raises(GateError, match=r"not by this reward|does not promote it"):
+    with pytest.raises(GateError, match=r"not by this reward|does not promote it") as refused:
         app(["release", "out"], result_action="return_value")
     if "HELD BACK" in said:
+        assert "out/runs.db (--store), see " in str(refused.value)
         assert "next: whet findings --store out/runs.db" in said
         assert app(["findings", "--store", "out/runs.db", "--json"], result_action="return_value") == 1
         (finding,) = json.loads(capsys.readouterr().out)

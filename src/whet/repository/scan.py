@@ -75,6 +75,8 @@ class PromptLiteral:
     text: str
     at_import: bool
     """It is handed to an agent when its module is imported: a candidate prompt could not reach it."""
+    declared: bool = False
+    """It is the default of a `whet.resource`, which its owners declared to be improved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,20 @@ class _Reader:
                 self._add(name, constant, False)
             if len(text) >= _SHORTEST:
                 self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False))
+        for name, constant in self._declared():
+            text = str(constant.value)
+            self._scan.texts.append(
+                PromptLiteral(self._path, name, constant.lineno, text, False, declared=True)
+            )
+
+    def _declared(self) -> Iterator[tuple[str, ast.Constant]]:
+        """Name → text of each `whet.resource("name", default="...")`."""
+        names = self._module.names_of_whet("resource")
+        for node in self._nodes if names else ():
+            if isinstance(node, ast.Call) and dotted(node) in names and node.args:
+                default = next((word.value for word in node.keywords if word.arg == "default"), None)
+                if (name := string(node.args[0])) and isinstance(default, ast.Constant) and string(default):
+                    yield name, default
 
     def _prompt(self, name: str, argument: ast.expr, early: bool) -> set[str]:
         """Add a text, or the constant that holds it, that an agent is made with; returns the constant's name."""

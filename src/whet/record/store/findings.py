@@ -126,4 +126,6 @@ def refuse_open(reader: DatabaseReader, bundles: Collection[str]) -> None:
     if blocking:
         first, others = blocking[0], len(blocking) - 1
         more = f" ({others} more: whet findings)" if others else ""
-        raise GateError(f"not released: {first.reason}{more}. To clear it, {first.remedy}")
+        # The learner's own record, as a rule, which the commands below do not look in by themselves.
+        where = "" if reader.path == ":memory:" else f" in {reader.path} (--store)"
+        raise GateError(f"not released: {first.reason}{more}. To clear it{where}, {first.remedy}")

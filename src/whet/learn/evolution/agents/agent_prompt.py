@@ -21,6 +21,8 @@ from ..editing.slots import rendered_in
 
 MOST_BESIDE = 2
 """Prompts of other calls that change with the chosen one: each takes a share of the search."""
+DECLARED_WORDS = 3
+"""Words from which on the default of a declared resource is taken for a prompt."""
 PASSAGE = 20
 """Characters of a prompt below which it may stand in a system prompt by chance."""
 
@@ -102,12 +104,18 @@ def prompt_of(
     # A constant whose name says nothing is a prompt if it was sent as one.
     sent_texts = [*(text for text in found.texts if recorded(text.text)), *file_prompts(repository, recorded)]
     texts |= {called(prompt): prompt for prompt in sent_texts}
+    # A declared text is one by its owners' word, where it is more than the name of a model or a place.
+    texts |= {
+        called(text): text
+        for text in found.texts
+        if text.declared and len(text.text.split()) >= DECLARED_WORDS
+    }
     if not texts:
         unread = [f"{path} ({why})" for path, why in repository.problems.items()]
         raise InputError(
-            'no prompt was found, neither a constant that is called one, as in SYSTEM_PROMPT = "...", nor a constant '
-            "or a file whose text the recorded system prompts hold: make it one, or name it with --prompt"
-            + (f". Not read: {'; '.join(unread)}" if unread else "")
+            'no prompt was found, neither a constant that is called one, as in SYSTEM_PROMPT = "...", nor a constant, '
+            "a declared resource or a file whose text the recorded system prompts hold: make it one, or name it with "
+            "--prompt" + (f". Not read: {'; '.join(unread)}" if unread else "")
         )
     texts = {name: replace(prompt, text=source(prompt.text)) for name, prompt in texts.items()}
     held = {
