@@ -127,7 +127,7 @@ def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when:
         "def interrupt(): os.kill(os.getpid(), signal.SIGINT)\n"
         "class Early:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'whet.cli.train': interrupt()\n"
+        "        if name == 'whet.cli.show': interrupt()\n"
     )
     arranged = {"import": "sys.meta_path.insert(0, Early())\n", "exit": "atexit.register(interrupt)\n"}[when]
     start = f"{interrupt}{arranged}from whet.__main__ import main; main()"

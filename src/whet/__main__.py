@@ -20,8 +20,10 @@ def main() -> None:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .cli import load
     from .cli import main as command
 
+    load(sys.argv[1:])
     try:
         if heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)
