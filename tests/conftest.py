@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -21,6 +22,10 @@ for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Tolerances are those of float32; what needs a GPU asks for one by name.
 os.environ.setdefault("WHET_DEVICE", "cpu")
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and a program that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A pass of the sandbox is remembered by all tests together, and not in the home of the person who runs them.
 if "PYTEST_XDIST_WORKER" not in os.environ:

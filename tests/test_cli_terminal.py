@@ -101,9 +101,7 @@ def test_a_locale_without_the_letters_gets_them_escaped(tmp_path: Path, encoding
 def test_ctrl_c_does_not_speak_of_resume_where_there_is_none(tmp_path: Path) -> None:
     pipe = tmp_path / "outcomes"
     os.mkfifo(pipe)
-    # A shell that starts the tests in the background has Ctrl-C ignored, and a child inherits that.
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    start = [sys.executable, "-c", f"{heed}from whet.cli import main; main()"]
+    start = [sys.executable, "-c", "from whet.cli import main; main()"]
     reading = subprocess.Popen([*start, "verdict", str(pipe), str(pipe)], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while True:  # until the command has opened it to read
