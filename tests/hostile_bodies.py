@@ -155,7 +155,7 @@ def main() -> None:
         server_world.world(
             grace=0.0, open_legacy=True, upstreams={"default": Upstream(url=upstream.base_url)}
         ) as here,
-        httpx2.Client(base_url=here.url, timeout=60) as http,
+        httpx2.Client(base_url=here.url, timeout=90) as http,
     ):
         for name, (path, body, headers) in bodies().items():
             highest()

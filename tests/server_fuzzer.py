@@ -331,7 +331,7 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str], subprocess.Popen
             yield url, tokens, process, said
         finally:
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=30)
+            process.communicate(timeout=300)
 
 
 def resident(pid: int) -> float:

@@ -171,7 +171,7 @@ def test_runs_of_a_deployed_copy_name_its_bundle_by_their_base_url(store: Store)
     with ScriptedServer(lambda request: "fine") as upstream, world(upstream, store=store) as made:
         said = {"model": "scripted", "messages": HELLO}
         headers = {"x-whet-run": "deployed", "authorization": f"Bearer {TOKEN}"}
-        with httpx2.Client(trust_env=False) as client:
+        with httpx2.Client(trust_env=False, timeout=90) as client:
             address = f"{made.url}/deployed/{candidate.id}/v1/chat/completions"
             in_run = address.replace("/v1/", f"/run/deployed/{TOKEN}/v1/")
             for path in (address, address.replace("/v1/", f"/{TOKEN}/v1/"), in_run):

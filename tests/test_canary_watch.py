@@ -253,7 +253,7 @@ def test_of_two_processes_that_decide_on_one_look_one_acts_and_the_other_says_so
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-    told = [process.communicate(timeout=60)[0].strip() for process in both]
+    told = [process.communicate(timeout=300)[0].strip() for process in both]
     with Store(path) as store:
         last = store.release_log(last=1)[0]
         assert len([entry for entry in store.release_log() if entry.trial == release.trial]) == 2

@@ -130,7 +130,7 @@ def test_ctrl_c_before_and_after_a_command_is_no_traceback(tmp_path: Path, when:
     arranged = {"import": "sys.meta_path.insert(0, Early())\n", "exit": "atexit.register(interrupt)\n"}[when]
     start = f"{interrupt}{arranged}from whet.__main__ import main; main()"
     command = [sys.executable, "-c", start, "show", "--store", str(tmp_path / "none.db")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == -signal.SIGINT
     assert done.stderr == (
         "" if when == "import" else f"error: there is no store at {tmp_path / 'none.db'}\n"

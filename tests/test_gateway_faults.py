@@ -243,7 +243,7 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
         url = f"{served.base()}/v1/chat/completions"
         if streamed:
             with (
-                httpx2.Client(verify=NO_TLS, timeout=30) as client,
+                httpx2.Client(verify=NO_TLS, timeout=90) as client,
                 client.stream("POST", url, json=body) as answer,
             ):
                 next(answer.iter_lines())

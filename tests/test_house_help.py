@@ -90,7 +90,7 @@ def test_the_commands_are_listed_along_the_loop_and_earlier_names_work_unlisted(
         ("capture", "check")
     }
     start = [sys.executable, "-W", "error", "-c", "from whet.cli import main; main()", "--help"]
-    done = subprocess.run(start, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(start, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     shown = [done.stdout.index(f"─ {title} ─") for title in LOOP]
     assert shown == sorted(shown)
