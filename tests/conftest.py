@@ -34,14 +34,11 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XDG_STATE_HOME"] = _state.name
     # All clients here speak to loopback, without encryption; yet each of thousands would read all certificates of the
     # system, in 20 ms of processor time.  One takes none.
-    if "SSL_CERT_FILE" not in os.environ:
-        _end = "-----END CERTIFICATE-----\n"
-        _first = (
-            Path(certifi.where()).read_text(encoding="utf-8").partition(_end)[0].rpartition("-----BEGIN")[2]
-        )
-        _one = Path(_state.name, "one.pem")
-        _one.write_text(f"-----BEGIN{_first}{_end}", encoding="utf-8")
-        os.environ["SSL_CERT_FILE"] = str(_one)
+    _end = "-----END CERTIFICATE-----\n"
+    _first = Path(certifi.where()).read_text(encoding="utf-8").partition(_end)[0].rpartition("-----BEGIN")[2]
+    _one = Path(_state.name, "one.pem")
+    _one.write_text(f"-----BEGIN{_first}{_end}", encoding="utf-8")
+    os.environ["SSL_CERT_FILE"] = str(_one)
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = {
