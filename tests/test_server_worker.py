@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -336,9 +337,12 @@ def test_a_worker_says_once_that_its_server_is_away_and_gives_up_when_told_to(
     tmp_path: Path, processes: str
 ) -> None:
     with world() as here:
-        pass  # its port is free again
-    with started(here, tmp_path, "slow", "--patience", "1.2", "--processes", processes) as process:
-        _, err = process.communicate(timeout=300)
+        pass
+    with socket.socket() as held:  # by nobody else meanwhile, and nobody listens
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", here.server.port))
+        with started(here, tmp_path, "slow", "--patience", "1.2", "--processes", processes) as process:
+            _, err = process.communicate(timeout=300)
     assert process.returncode == 75, err
     assert err.count("trying again") == int(processes), err
     assert err.count("gave up after 1.2 seconds") == int(processes), err
