@@ -6,12 +6,14 @@ import contextlib
 import gc
 import importlib
 import os
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import certifi
 import pytest
 
 # Four workers share two cores: a numerical library that starts a thread per core in each of them
@@ -22,10 +24,21 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Tolerances are those of float32; what needs a GPU asks for one by name.
 os.environ.setdefault("WHET_DEVICE", "cpu")
 
+# A shell that starts the tests in the background has Ctrl-C ignored, and a program that they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A pass of the sandbox is remembered by all tests together, and not in the home of the person who runs them.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _state = tempfile.TemporaryDirectory(prefix="whet-tests-")
     os.environ["XDG_STATE_HOME"] = _state.name
+    # All clients here speak to loopback, without encryption; yet each of thousands would read all certificates of the
+    # system, in 20 ms of processor time.  One takes none.
+    _end = "-----END CERTIFICATE-----\n"
+    _first = Path(certifi.where()).read_text(encoding="utf-8").partition(_end)[0].rpartition("-----BEGIN")[2]
+    _one = Path(_state.name, "one.pem")
+    _one.write_text(f"-----BEGIN{_first}{_end}", encoding="utf-8")
+    os.environ["SSL_CERT_FILE"] = str(_one)
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = {

@@ -29,7 +29,7 @@ NO_TLS = False
 
 def http(method: str, url: str, **given: Any) -> httpx2.Response:
     """One plain request."""
-    with httpx2.Client(verify=NO_TLS, timeout=30) as client:
+    with httpx2.Client(verify=NO_TLS, timeout=90) as client:
         return client.request(method, url, **given)
 
 

@@ -44,7 +44,7 @@ class Serving:
     text: TextCodec
 
     def post(self, path: str, body: Any, *, token: str = TOKEN) -> httpx2.Response:
-        with httpx2.Client(verify=False, timeout=30) as client:
+        with httpx2.Client(verify=False, timeout=90) as client:
             return client.post(f"{self.url}{path}", json=body, headers={"authorization": f"Bearer {token}"})
 
     def chat(self, *messages: Any, **options: Any) -> Any:
@@ -58,7 +58,7 @@ class Serving:
     def stream(self, body: dict[str, Any]) -> Iterator[Iterator[str]]:
         """The lines of a streamed answer, for as long as the block lasts."""
         with (
-            httpx2.Client(verify=False, timeout=30) as client,
+            httpx2.Client(verify=False, timeout=90) as client,
             client.stream(
                 "POST",
                 f"{self.url}/v1/chat/completions",

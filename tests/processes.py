@@ -19,7 +19,7 @@ def python(*words: object, folder: Path | None = None, **environ: str) -> subpro
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 
@@ -29,8 +29,8 @@ def whet(*words: object, folder: Path | None = None, **environ: str) -> subproce
 
 
 def until(condition: Callable[[], object], missing: str = "it did not happen in time") -> None:
-    """Wait until it is so; a minute and a half is more than any of it takes on a busy machine."""
-    deadline = time.monotonic() + 90
+    """Wait until it is so; five minutes are more than any of it takes on a busy machine."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, missing
         time.sleep(0.01)
@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def press_ctrl_c(process: subprocess.Popen[str], seconds: float = 90) -> str:
+def press_ctrl_c(process: subprocess.Popen[str], seconds: float = 300) -> str:
     """Interrupt a command until it ends, as a person would, and return its standard error.
 
     Python loses an interrupt that comes between its last look for one and a read that then blocks, and one that

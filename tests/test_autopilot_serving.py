@@ -32,16 +32,16 @@ class Served:
 
     def get(self, path: str) -> Any:
         headers = {"authorization": f"Bearer {self.tokens[Role.READ]}"}
-        answered = httpx2.get(f"{self.url}{path}", headers=headers)
+        answered = httpx2.get(f"{self.url}{path}", headers=headers, timeout=90)
         assert answered.status_code == 200, answered.text
         return answered.json()
 
     def post(self, path: str, body: Any, role: Role = Role.ADMIN) -> httpx2.Response:
         headers = {"authorization": f"Bearer {self.tokens[role]}"}
-        return httpx2.post(f"{self.url}{path}", json=body, headers=headers)
+        return httpx2.post(f"{self.url}{path}", json=body, headers=headers, timeout=90)
 
     def health(self) -> dict[str, Any]:
-        return dict(httpx2.get(f"{self.url}/healthz").json())
+        return dict(httpx2.get(f"{self.url}/healthz", timeout=90).json())
 
     @property
     def pilot(self) -> int:

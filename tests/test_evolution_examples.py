@@ -80,7 +80,7 @@ def test_the_router_is_judged_on_functions_that_the_search_does_not_see(
     for words in ([], ["unseen"]):
         out = tmp_path / "catalogue.json"
         command = [sys.executable, str(folder / "prepare.py"), str(data / "bfcl"), str(out), *words]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
         halves.append(json.loads(out.read_text(encoding="utf-8")))
     seen, unseen = ({name for name, _ in half["tools"]} for half in halves)
     assert not seen & unseen

@@ -57,7 +57,7 @@ def said(found: Slice, folder: Path, *, more: tuple[str, ...] = ()) -> str:
         f"from {module} import *; from {module} import {name}\nprint(repr(({CALLS[found.mark.name]},)))"
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-c", text], cwd=folder, capture_output=True, text=True, timeout=60
+        [sys.executable, "-I", "-c", text], cwd=folder, capture_output=True, text=True, timeout=300
     )
     return done.stdout.splitlines()[-1] if done.returncode == 0 else ""
 

@@ -95,7 +95,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
 def shop(tmp_path: Path) -> Path:
     folder = tmp_path / "clerk"
     shutil.copytree(SHOP, folder)
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True, timeout=60)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True, timeout=300)
     return folder
 
 
@@ -161,7 +161,7 @@ def test_prompt_tool_and_description_of_a_networked_agent_become_a_patch_that_is
     assert found["promote"] is True
     assert found["agent_calls"] >= 36
     assert {path: path.read_bytes() for path in before} == before
-    subprocess.run(["git", "apply", found["patch"]], cwd=shop, check=True, timeout=60)
+    subprocess.run(["git", "apply", found["patch"]], cwd=shop, check=True, timeout=300)
     assert "PRICES.get(item, 0) * count" in (shop / "shop/prices.py").read_text()
     clerk = (shop / "shop/clerk.py").read_text()
     assert "Answer in the language of the question." in clerk
@@ -211,7 +211,7 @@ def test_skill_files_and_mcp_schemas_evolve(
         )
         found = evolve(capsys, shop, "--target", target, *words, *endpoint)
     assert found["scores"]["answer"]["gate"]["after"] == 1.0
-    subprocess.run(["git", "apply", found["patch"]], cwd=shop, check=True, timeout=60)
+    subprocess.run(["git", "apply", found["patch"]], cwd=shop, check=True, timeout=300)
     assert new in "".join(path.read_text() for path in shop.rglob("*") if path.suffix in (".md", ".json"))
 
 

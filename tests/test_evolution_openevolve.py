@@ -472,7 +472,7 @@ def test_yaml_without_its_library_names_the_extra(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert MissingExtra.__name__ in done.stderr
     assert "whet[evolve]" in done.stderr

@@ -98,8 +98,8 @@ def test_the_patch_of_many_pieces_is_what_git_applies(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text_of(path), encoding="utf-8")
     said = patch(pieces, program, text_of)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=60)
-    subprocess.run(["git", "apply"], input=said, text=True, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=300)
+    subprocess.run(["git", "apply"], input=said, text=True, cwd=tmp_path, check=True, timeout=300)
     for each in pieces:
         assert cut_again(tmp_path, each.mark).text == program.parts[each.part]
 

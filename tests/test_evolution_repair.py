@@ -78,7 +78,7 @@ def mend(
     ]
     (folder / "rows.jsonl").write_text("\n".join(lines))
     source = RepositoryInput(targets=(f"shop:{name}",), repository=repository, data=folder / "rows.jsonl")
-    settings = Settings(**{"offline": True, "seed": 1, "timeout": 1.0, "output": folder / "output", **more})
+    settings = Settings(**{"offline": True, "seed": 1, "timeout": 5.0, "output": folder / "output", **more})
     return asyncio.run(evolve_targets(source, settings))
 
 
@@ -110,10 +110,10 @@ def test_a_loop_that_never_ends_is_mended(tmp_path: Path) -> None:
     def ones(number: int) -> int:
         return number.bit_count()
 
-    report = mend(tmp_path, BITS, "bits", lambda rng: {"number": rng.randint(1, 4000)}, ones)
+    report = mend(tmp_path, BITS, "bits", lambda rng: {"number": rng.randint(1, 4000)}, ones, timeout=2.0)
     assert report.found.start.score == 0.0
     assert set(every_row(report)) == {1.0}
-    assert report.found.cpu_seconds < 20.0
+    assert report.found.cpu_seconds < 20 * 2.0, "few of them are waited for"
 
 
 def test_an_augmented_sign_is_flipped_and_what_is_found_does_not_depend_on_the_workers(
@@ -359,7 +359,7 @@ def test_an_edit_that_answers_the_rows_of_the_search_alone_is_not_the_end_of_it(
     (repository / "shop.py").write_text("def pick(a, b, c):\n    return a\n")
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source = RepositoryInput(targets=("shop:pick",), repository=repository, data=tmp_path / "rows.jsonl")
-    settings = Settings(offline=True, seed=1, timeout=1.0, output=tmp_path / "output", cpu_seconds=20.0)
+    settings = Settings(offline=True, seed=1, timeout=5.0, output=tmp_path / "output", cpu_seconds=20.0)
     report = asyncio.run(evolve_targets(source, settings))
     assert report.found.stopped == "target"
     assert set(every_row(report)) == {1.0}
@@ -383,7 +383,7 @@ def test_the_right_edit_is_no_duplicate_of_a_wrong_one_that_answers_the_same_row
     (repository / "shop.py").write_text("def size(a):\n    return a\n")
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     source = RepositoryInput(targets=("shop:size",), repository=repository, data=tmp_path / "rows.jsonl")
-    settings = Settings(offline=True, seed=1, timeout=1.0, output=tmp_path / "output", cpu_seconds=20.0)
+    settings = Settings(offline=True, seed=1, timeout=5.0, output=tmp_path / "output", cpu_seconds=20.0)
     report = asyncio.run(evolve_targets(source, settings))
     assert report.found.stopped == "target"
     assert set(every_row(report)) == {1.0}

@@ -23,7 +23,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = agent_toys.write(tmp_path / "desk")
     monkeypatch.chdir(folder)
     for words in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, timeout=60)
+        subprocess.run(["git", *words], cwd=folder, check=True, timeout=300)
     agent_toys.rows(tmp_path / "rows.jsonl", 120, agent_toys.decisions)
     return folder
 
@@ -65,7 +65,7 @@ def test_targets_in_two_files_evolve_into_a_patch_that_the_gate_promotes(
     held = [row for row in table if row["split"] == "gate"]
     assert sum(row["score_after"] for row in held) / len(held) == pytest.approx(gate["after"])
     # The table tells the truth: the patched source answers what it says.
-    subprocess.run(["git", "apply", found["patch"]], cwd=desk, check=True, timeout=60)
+    subprocess.run(["git", "apply", found["patch"]], cwd=desk, check=True, timeout=300)
     text = (desk / "desk/limits.py").read_text(encoding="utf-8")
     assert "# by hand" in text
     assert '@whet.evolve(kind="tool")' in text

@@ -32,7 +32,7 @@ def read(data: Path, program: str = READ) -> str:
         cwd=REPOSITORY / "benchmarks" / "claims",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

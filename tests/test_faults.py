@@ -36,7 +36,7 @@ def by_anthropic(url: str) -> Any:
 
 
 def by_httpx(url: str) -> Any:
-    return httpx2.post(f"{url}/chat/completions", json=CHAT).raise_for_status()
+    return httpx2.post(f"{url}/chat/completions", json=CHAT, timeout=90).raise_for_status()
 
 
 def by_urllib(url: str) -> Any:

@@ -63,7 +63,7 @@ def test_an_answer_that_must_be_recorded_first_is(tmp_path: Path, path: str, str
         ScriptedServer("It is fine.") as upstream,
         Store(tmp_path / "runs.db") as store,
         world(upstream, store=store, durable=by == "server") as made,
-        httpx2.Client(verify=False, timeout=30) as client,
+        httpx2.Client(verify=False, timeout=90) as client,
     ):
         for number in range(3):
             with client.stream("POST", f"{made.base()}/v1/{path}", json=body, headers=headers) as answer:
@@ -84,7 +84,7 @@ def test_the_end_of_a_stream_alone_waits_for_the_commit() -> None:
     with (
         ScriptedServer("one two three four five six seven") as upstream,
         world(upstream, redact=redact, durable=True) as made,
-        httpx2.Client(verify=False, timeout=30) as client,
+        httpx2.Client(verify=False, timeout=90) as client,
         client.stream("POST", f"{made.base()}/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
     ):
         events = answer.iter_lines()
@@ -126,7 +126,7 @@ def test_calls_that_a_kill_loses_are_counted(tmp_path: Path, capsys: pytest.Capt
             gate.wait(90)
         return "fine"
 
-    with ScriptedServer(model) as upstream, httpx2.Client(verify=False, timeout=30) as client:
+    with ScriptedServer(model) as upstream, httpx2.Client(verify=False, timeout=90) as client:
         with serving(path, upstream.base_url) as (process, url):
             base = f"{url}/run/r1/{TOKEN}/v1/chat/completions"
             for _ in range(5):
@@ -135,7 +135,7 @@ def test_calls_that_a_kill_loses_are_counted(tmp_path: Path, capsys: pytest.Capt
 
             def ask() -> None:
                 with pytest.raises(httpx2.HTTPError):
-                    httpx2.post(base, json=under_way, verify=False, timeout=60)
+                    httpx2.post(base, json=under_way, verify=False, timeout=90)
 
             waiting = [threading.Thread(target=ask) for _ in range(2)]
             for thread in waiting:
@@ -171,7 +171,7 @@ def test_no_call_that_was_answered_is_lost_where_it_must_be_recorded_first(tmp_p
     path = tmp_path / "runs.db"
     with (
         ScriptedServer("fine") as upstream,
-        httpx2.Client(verify=False, timeout=30) as client,
+        httpx2.Client(verify=False, timeout=90) as client,
         serving(path, upstream.base_url, "--durable-calls") as (process, url),
     ):
         for _ in range(5):

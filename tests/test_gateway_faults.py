@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,11 +27,12 @@ CHUNK = b'data: {"choices": [{"index": 0, "delta": {"content": "half an"}}]}\n\n
 LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
 
 
-def closed_port() -> int:
+@contextmanager
+def closed_port() -> Iterator[int]:
+    """A port at which nobody listens: it is held, so that no other test gets it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
+        yield bound.getsockname()[1]
 
 
 def ask_chat(served: World, **given: Any) -> Any:
@@ -77,12 +79,13 @@ def drained(ask: Callable[..., Any], served: World) -> None:
 
 
 def test_an_upstream_that_is_down(api: str) -> None:
-    upstream = Upstream(url=f"http://127.0.0.1:{closed_port()}/v1", connect_seconds=5)
-    with world({"gone": upstream}) as served:
-        with pytest.raises(ERRORS[api], match="cannot be reached") as caught:
-            ASKS[api](served)
-        assert getattr(caught.value, "status_code", None) == 502
-        call = served.call()
+    with closed_port() as port:
+        upstream = Upstream(url=f"http://127.0.0.1:{port}/v1", connect_seconds=60)
+        with world({"gone": upstream}) as served:
+            with pytest.raises(ERRORS[api], match="cannot be reached") as caught:
+                ASKS[api](served)
+            assert getattr(caught.value, "status_code", None) == 502
+            call = served.call()
     assert (call["status"], call["response"]) == (502, None)
     assert (call["error"]["fault"], call["error"]["type"]) == ("model", "upstream_unreachable")
 
@@ -243,7 +246,7 @@ def test_an_agent_that_hangs_up_cancels_the_upstream(streamed: bool) -> None:
         url = f"{served.base()}/v1/chat/completions"
         if streamed:
             with (
-                httpx2.Client(verify=NO_TLS, timeout=30) as client,
+                httpx2.Client(verify=NO_TLS, timeout=90) as client,
                 client.stream("POST", url, json=body) as answer,
             ):
                 next(answer.iter_lines())

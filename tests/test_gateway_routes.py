@@ -76,7 +76,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     with (
         Store(":memory:") as store,
         ScriptedServer(lambda _: found[0].reply, speaks=speaks) as upstream,
-        httpx2.Client(verify=False, timeout=30) as client,
+        httpx2.Client(verify=False, timeout=90) as client,
     ):
         store.set_live(Bundle(changed))
         end = Upstream(url=upstream.base_url, speaks=frozenset(speaks), tokens=True, idle_seconds=5)

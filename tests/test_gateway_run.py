@@ -226,7 +226,7 @@ def test_a_program_is_not_started_where_nothing_would_record_it(tmp_path: Path) 
 
 def test_what_was_said_to_be_recorded_survives_a_kill(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
-    with ScriptedServer("fine") as upstream, httpx2.Client(verify=False, timeout=30) as client:
+    with ScriptedServer("fine") as upstream, httpx2.Client(verify=False, timeout=90) as client:
         command = whet("serve", "--store", str(store), "--port", "0", "--upstream", upstream.base_url)
         serving = subprocess.Popen(
             [*command, "--token", "t"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

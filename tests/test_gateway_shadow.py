@@ -14,7 +14,7 @@ from whet.models.base import Completion, ModelRequest, ToolCall
 from whet.models.fakes import Reply, ScriptedServer
 from whet.prove.shadow import shadow_pairs
 from whet.record.store import Stage, Store
-from whet.record.store.trials import SHADOW
+from whet.record.store.trials import SHADOW, drawn
 from whet.record.tracing.assemble import Assembler
 from whet.serve.gateway import mirror as gateway_mirror
 from whet.serve.gateway.mirror_wire import MirrorLimits
@@ -164,7 +164,9 @@ def test_a_shadow_has_its_share_and_ends_with_its_trial(store: Store, upstream: 
         until(lambda: mirror.pid is not None)
         for number in range(40):
             ask(made, f"r{number}")
-        assert 8 <= mirror.status["mirrored"] <= 32
+        assert mirror.counts["mirrored"] + mirror.counts["dropped"] == sum(
+            drawn(trial, f"r{number}", 0.5) for number in range(40)
+        )
         store.retire(trial)
         before = mirror.status["mirrored"]
         for number in range(10):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from cyclopts import App
 
 from whet.cli import app
-from whet.cli.app import LOOP
+from whet.cli.app import HOMES, LOOP
 
 FLAGS = {"--help", "-h", "--version"}
 
@@ -89,11 +90,43 @@ def test_the_commands_are_listed_along_the_loop_and_earlier_names_work_unlisted(
         ("capture", "check")
     }
     start = [sys.executable, "-W", "error", "-c", "from whet.cli import main; main()", "--help"]
-    done = subprocess.run(start, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(start, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     shown = [done.stdout.index(f"─ {title} ─") for title in LOOP]
     assert shown == sorted(shown)
     assert not any(f" {path[0]} " in done.stdout for path in hidden)
+
+
+ALONE = """
+import json, os, sys
+import whet.cli
+
+def words(parent, path):
+    yield " ".join(path)
+    for word in parent:
+        if not word.startswith("-"):
+            yield from words(parent[word], (*path, word))
+
+for name in sys.argv[1:]:
+    if (child := os.fork()) == 0:
+        whet.cli.load([name])
+        print(json.dumps([name, list(words(whet.cli._app[name], (name,))), len(list(whet.cli._app))]), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_command_with_all_its_own_is_there_without_the_others() -> None:
+    """The command line imports what `HOMES` says of the first word."""
+    assert HOMES.keys() == {name for names in LOOP.values() for name in names}
+    start = [sys.executable, "-W", "error", "-c", ALONE, *HOMES]
+    done = subprocess.run(start, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    alone = {name: (words, count) for name, words, count in map(json.loads, done.stdout.splitlines())}
+    assert {name: words for name, (words, _) in alone.items()} == {
+        name: [words_of(path) for path in commands(app[name], (name,))] for name in HOMES
+    }
+    assert alone["replay"][1] < len(list(app)) / 2, "the others were imported, too"
 
 
 @pytest.mark.parametrize("path", [("train", "ppo"), ("evolve",), ("improve",), ("serve",)], ids=words_of)

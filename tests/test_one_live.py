@@ -102,7 +102,7 @@ class Everyone:
     def subprocess(self, run: str) -> tuple[str, str | None]:
         environment = {**os.environ, "WHET_STORE": self.here.store.path, "WHET_RUN": run}
         done = subprocess.run(
-            [sys.executable, "-c", AGENT], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", AGENT], env=environment, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip(), self.recorded(run, GREETING)
@@ -115,7 +115,7 @@ class Everyone:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip(), self.recorded(run, GREETING)
@@ -173,7 +173,7 @@ def test_a_released_prompt_reaches_all_that_runs_an_agent_and_so_does_its_rollba
     file.write_text("good morning")
     release = ["release", GREETING, file, "--store", store]
     told = subprocess.run(
-        [sys.executable, "-m", "whet", *map(str, release)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "whet", *map(str, release)], capture_output=True, text=True, timeout=300
     )
     assert told.returncode == GateError.exit_code, told.stderr
     assert "--unproven" in told.stderr
@@ -365,7 +365,7 @@ def test_what_a_program_declared_or_ran_under_is_known_to_the_shell(tmp_path: Pa
     path, program, file = tmp_path / "runs.db", tmp_path / "agent.py", tmp_path / "greeting.txt"
     program.write_text(AGENT.replace("print(agent", "whet.resource('never_read', default='x')\nprint(agent"))
     subprocess.run(
-        [sys.executable, program], env={**os.environ, "WHET_STORE": str(path)}, check=True, timeout=120
+        [sys.executable, program], env={**os.environ, "WHET_STORE": str(path)}, check=True, timeout=300
     )
     file.write_text("good morning")
     for name in (GREETING, "never_read"):

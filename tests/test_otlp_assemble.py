@@ -286,7 +286,7 @@ def test_show_gives_token_ids_and_reads_beside_a_process_that_writes(store: Stor
     arrive(store, call(choices=told, policy_version="7"))
     Assembler(store).flush()
     words = [sys.executable, "-m", "whet", "show", "trajectories", "--store", store.path, "--json"]
-    ran = subprocess.run([*words, "--run", "run-1"], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([*words, "--run", "run-1"], capture_output=True, text=True, check=True, timeout=300)
     (line,) = ran.stdout.splitlines()
     tokens = json.loads(line)["steps"][0]["tokens"]
     assert tokens == {

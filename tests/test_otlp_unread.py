@@ -9,9 +9,9 @@ import pytest
 from otlp_spans import call
 
 from whet.record.tracing.content import Content
-from whet.record.tracing.dialects.reading import LLM, SpanReading
+from whet.record.tracing.dialects.reading import SpanReading
 from whet.record.tracing.dialects.unread import StepTexts, leaves, unread
-from whet.types import Json
+from whet.types import LLM, Json
 
 SAID = 'she said "go home", at\n9 o\'clock \\ ten'
 

@@ -153,7 +153,7 @@ def test_a_program_that_nobody_watches_is_held_and_asking_is_denying(rules: Path
             capture_output=True,
             text=True,
             start_new_session=True,
-            timeout=60,
+            timeout=300,
         )
 
     lines = done.stdout.splitlines()

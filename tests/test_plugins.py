@@ -63,7 +63,7 @@ def installed(site: Path, entries: str = ENTRIES) -> None:
 
 def run(site: Path, program: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys; sys.path.insert(0, {str(site)!r})\nimport whet.errors\n{program}"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
 
 
 def test_a_learner_of_another_package_learns_in_an_experiment(tmp_path: Path) -> None:

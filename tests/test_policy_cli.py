@@ -65,7 +65,7 @@ def test_a_template_that_loses_what_is_said_is_told_of_at_the_start(tmp_path):
     trimming = TEMPLATE.replace("message.content", "message.content | trim")
     with started("--model", downloaded(tmp_path / "m", template=trimming)) as (process, _, _):
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
         assert "note: this model's chat template does not give back every answer as it was sampled" in err
         assert "one sequence for each call" in err
 
@@ -79,7 +79,7 @@ def test_a_folder_is_served_until_ctrl_c(tmp_path):
         with pytest.raises(openai.AuthenticationError):
             answer(url, "whet-wrong")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, out + err
 
 

@@ -56,7 +56,7 @@ def run(folder: Path, *words: str, prompt: str = "add", root: str = "--rootdir=.
     environ = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST")}
     environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     ended = subprocess.run(
-        command, cwd=folder, env=environ | {"PROMPT": prompt}, capture_output=True, text=True, timeout=120
+        command, cwd=folder, env=environ | {"PROMPT": prompt}, capture_output=True, text=True, timeout=300
     )
     return ended.returncode, ended.stdout + ended.stderr
 

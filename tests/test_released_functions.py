@@ -256,7 +256,7 @@ def test_a_file_released_under_a_functions_name_is_a_function(tmp_path: Path) ->
 
     def shell(*words: object) -> str:
         done = subprocess.run(
-            [sys.executable, *map(str, words)], env=environment, capture_output=True, text=True, timeout=120
+            [sys.executable, *map(str, words)], env=environment, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

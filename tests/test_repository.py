@@ -62,11 +62,11 @@ def test_init_and_extract_targets_skip_the_same_files(tmp_path: Path, name: str)
 def test_init_does_not_propose_to_decorate_output_of_whet(tmp_path: Path) -> None:
     write(tmp_path / "whet_output" / "best" / "best_program.py", AGENT)
     command = [sys.executable, "-m", "whet", "init", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "holds no Python file" in done.stderr
     write(tmp_path / "agent.py", AGENT.replace("@whet.evolve\n", "").replace("import whet\n", ""))
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert json.loads(done.stdout)["entry_points"] == ["agent.py:4:answer"]
 
 
@@ -153,7 +153,7 @@ def test_the_lines_of_init_are_added_and_every_other_byte_stays(
 
 def apply(folder: Path) -> None:
     command = ["git", "-c", "core.autocrlf=false", "apply", "--whitespace=nowarn", "p"]
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, timeout=300)
 
 
 def test_spans_are_bytes_and_are_replaced_from_the_end_backwards() -> None:

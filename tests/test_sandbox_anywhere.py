@@ -68,7 +68,7 @@ def whet_from(package: Path, program: str, *words: str, **environment: str) -> s
         env={**os.environ, "PYTHONPATH": str(package), **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
         cwd="/",
     )

@@ -62,7 +62,7 @@ def run(program: str, *words: str) -> str:
         [sys.executable, "-W", "error::UserWarning", "-c", program, *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -151,7 +151,7 @@ def test_attacks_get_through_a_sandbox_whose_defences_are_taken_away(tmp_path: P
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)) >= WITHOUT_THEM
@@ -249,7 +249,7 @@ def test_the_check_command_prints_the_table_and_exits_0() -> None:
         [sys.executable, "-m", "whet", "sandbox", "check", "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -269,7 +269,7 @@ def test_a_script_runs_inside_with_its_output_and_exit_code(tmp_path: Path) -> N
 
     def whet(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "whet", "sandbox", "run", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     # After -- an option is the script's, even one that has the name of ours.
     done = whet(str(script), "--", str(script), "--seconds", "3")

@@ -171,7 +171,7 @@ print(json.dumps(asyncio.run(use())))
         [sys.executable, "-c", program, MANY, python],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

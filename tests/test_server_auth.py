@@ -31,7 +31,7 @@ def test_a_token_is_found_in_each_place_and_none_other_will_do() -> None:
 
         def status(**headers: str) -> int:
             return httpx2.get(
-                f"{url}/echo/x", headers={k.replace("_", "-"): v for k, v in headers.items()}
+                f"{url}/echo/x", headers={k.replace("_", "-"): v for k, v in headers.items()}, timeout=90
             ).status_code
 
         token = TOKENS[Role.READ]
@@ -46,7 +46,7 @@ def test_a_token_is_found_in_each_place_and_none_other_will_do() -> None:
         assert status(authorization=f"Bearer {token}x") == 401
         assert status(authorization=f"Bearer {token[:-1]}") == 401
         assert status(cookie=f"token={token}") == 401
-        assert httpx2.get(f"{url}/echo/x?token={token}").status_code == 401
+        assert httpx2.get(f"{url}/echo/x?token={token}", timeout=90).status_code == 401
 
 
 def test_a_token_may_stand_in_a_path_that_says_so() -> None:
@@ -66,9 +66,9 @@ def test_a_token_may_stand_in_a_path_that_says_so() -> None:
             ]
 
     with running(Server(Access(TOKENS), [Scoped()])) as url:
-        assert httpx2.get(f"{url}/t/{TOKENS[Role.WRITE]}/x").status_code == 200
-        assert httpx2.get(f"{url}/t/{TOKENS[Role.READ]}/x").status_code == 403
-        assert httpx2.get(f"{url}/t/wrong/x").status_code == 401
+        assert httpx2.get(f"{url}/t/{TOKENS[Role.WRITE]}/x", timeout=90).status_code == 200
+        assert httpx2.get(f"{url}/t/{TOKENS[Role.READ]}/x", timeout=90).status_code == 403
+        assert httpx2.get(f"{url}/t/wrong/x", timeout=90).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_token_may_stand_in_a_path_that_says_so() -> None:
 def test_a_foreign_host_header_is_refused_before_anything_is_served(host: str) -> None:
     with running(Server(Access(TOKENS), [Echo()])) as url:
         for path in ("/echo/x", "/healthz"):
-            refused = httpx2.get(f"{url}{path}", headers={"host": host, **bearer(Role.ADMIN)})
+            refused = httpx2.get(f"{url}{path}", headers={"host": host, **bearer(Role.ADMIN)}, timeout=90)
             assert refused.status_code == 403, path
             assert refused.json()["error"]["type"] == "wrong_host"
 
@@ -97,7 +97,9 @@ def test_hosts_are_the_loopback_names_and_what_was_allowed(
     hosts: tuple[str, ...], header: str, allowed: bool
 ) -> None:
     with running(Server(Access(TOKENS, hosts=hosts), [])) as url:
-        assert (httpx2.get(f"{url}/healthz", headers={"host": header}).status_code == 200) is allowed
+        assert (
+            httpx2.get(f"{url}/healthz", headers={"host": header}, timeout=90).status_code == 200
+        ) is allowed
 
 
 def test_a_page_of_another_origin_is_refused_and_our_own_is_not() -> None:
@@ -110,20 +112,24 @@ def test_a_page_of_another_origin_is_refused_and_our_own_is_not() -> None:
             ("null", 403),
             ("http://localhost:1", 403),
         ):
-            answered = httpx2.get(f"{url}/echo/x", headers={"origin": origin, **bearer(Role.READ)})
+            answered = httpx2.get(
+                f"{url}/echo/x", headers={"origin": origin, **bearer(Role.READ)}, timeout=90
+            )
             assert answered.status_code == status, origin
 
 
 def test_what_a_foreign_page_embeds_is_refused_though_it_sends_no_origin() -> None:
     with running(Server(Access(TOKENS), [Echo()])) as url:
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
-            answered = httpx2.get(f"{url}/echo/x", headers={"sec-fetch-site": site, **bearer(Role.READ)})
+            answered = httpx2.get(
+                f"{url}/echo/x", headers={"sec-fetch-site": site, **bearer(Role.READ)}, timeout=90
+            )
             assert answered.status_code == status, site
 
 
 def test_the_rate_is_counted_for_each_token_apart() -> None:
     with running(Server(Access(TOKENS, limits=RequestLimits(rate=5)), [Echo()])) as url:
-        with httpx2.Client(base_url=url) as http:
+        with httpx2.Client(base_url=url, timeout=90) as http:
             answered = [http.get("/echo/x", headers=bearer(Role.READ)) for _ in range(40)]
             other = http.get("/echo/x", headers=bearer(Role.WRITE))
         statuses = [one.status_code for one in answered]

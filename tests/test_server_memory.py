@@ -60,7 +60,9 @@ def test_many_threads_share_a_servers_arenas(tmp_path: Path) -> None:
             together = Barrier(8)
 
             def read(_: int) -> int:
-                with httpx2.Client(base_url=url, headers={"authorization": f"Bearer {TOKEN}"}) as client:
+                with httpx2.Client(
+                    base_url=url, headers={"authorization": f"Bearer {TOKEN}"}, timeout=90
+                ) as client:
                     together.wait(90)
                     return [client.get("/api/trajectories").status_code for _ in range(5)].count(200)
 

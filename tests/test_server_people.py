@@ -140,7 +140,7 @@ def test_retention_is_a_rule_of_the_server(tmp_path: Path) -> None:
             url = process.stdout.readline().split(" on ")[1].split(";")[0]
 
             def left() -> list[str]:
-                answered = httpx2.get(f"{url}/api/trajectories", headers=bearer(Role.ADMIN))
+                answered = httpx2.get(f"{url}/api/trajectories", headers=bearer(Role.ADMIN), timeout=90)
                 return [one["id"] for one in answered.json()["trajectories"]]
 
             until(lambda: left() == ["new"])

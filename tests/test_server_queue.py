@@ -162,7 +162,7 @@ def test_a_long_poll_ends_empty_when_its_time_is_up() -> None:
 
 def test_a_client_that_left_claims_nothing() -> None:
     with world() as here:
-        connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=90)
         body = json.dumps({"worker": "gone", "wait": 30})
         connection.request("POST", "/api/rollouts/claim", body, bearer(Role.WRITE))
         until_waiting(here, 1)
@@ -196,7 +196,7 @@ def test_many_pollers_get_each_rollout_once() -> None:
         got: list[str] = []
 
         def work(name: str) -> None:
-            with httpx2.Client(base_url=here.url, headers=bearer(Role.WRITE), timeout=30) as http:
+            with httpx2.Client(base_url=here.url, headers=bearer(Role.WRITE), timeout=90) as http:
                 while True:
                     body = {"worker": name, "n": 3, "wait": 1.0}
                     leases: Sequence[Any] = http.post("/api/rollouts/claim", json=body).json()["leases"]

@@ -79,7 +79,7 @@ def test_a_body_that_nobody_reads_does_not_cost_the_connection(
 ) -> None:
     with world() as here:
         for length, sent, kept in ((2, b"{}", True), (2, b"", False), (1_000_000, b"{}", False)):
-            connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=20)
+            connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=90)
             connection.putrequest(method, path)
             for name, value in {**bearer(role), "content-length": str(length)}.items():
                 connection.putheader(name, value)
@@ -210,7 +210,7 @@ RAW = [
 @pytest.mark.parametrize("raw", RAW, ids=range(len(RAW)))
 def test_broken_http_is_refused_and_the_server_goes_on(raw: bytes) -> None:
     with world() as here:
-        with socket.create_connection(("127.0.0.1", here.server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", here.server.port), timeout=90) as connection:
             try:
                 connection.sendall(raw)
                 connection.shutdown(socket.SHUT_WR)
@@ -223,7 +223,7 @@ def test_broken_http_is_refused_and_the_server_goes_on(raw: bytes) -> None:
 
 def test_a_head_that_is_repeated_a_thousand_times_does_not_matter() -> None:
     with world() as here:
-        connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", here.server.port, timeout=90)
         connection.putrequest("GET", "/healthz", skip_host=True)
         connection.putheader("Host", "localhost")
         for number in range(60):

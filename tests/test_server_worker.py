@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -325,7 +326,7 @@ def test_the_command_works_and_ctrl_c_finishes_what_is_under_way(tmp_path: Path)
         with started(here, tmp_path, "slow") as process:
             until_so((tmp_path / "begun").exists)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
             assert msgspec.json.decode(out)["succeeded"] == 1
             assert here.get("/api/trajectories/r0")["output"] == "finished"
@@ -336,9 +337,12 @@ def test_a_worker_says_once_that_its_server_is_away_and_gives_up_when_told_to(
     tmp_path: Path, processes: str
 ) -> None:
     with world() as here:
-        pass  # its port is free again
-    with started(here, tmp_path, "slow", "--patience", "1.2", "--processes", processes) as process:
-        _, err = process.communicate(timeout=60)
+        pass
+    with socket.socket() as held:  # by nobody else meanwhile, and nobody listens
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", here.server.port))
+        with started(here, tmp_path, "slow", "--patience", "1.2", "--processes", processes) as process:
+            _, err = process.communicate(timeout=300)
     assert process.returncode == 75, err
     assert err.count("trying again") == int(processes), err
     assert err.count("gave up after 1.2 seconds") == int(processes), err
@@ -353,7 +357,7 @@ def test_a_second_ctrl_c_gives_the_rollout_back(tmp_path: Path) -> None:
             assert process.stderr is not None
             assert "Ctrl-C again" in process.stderr.readline()
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
             assert process.returncode == 130
             assert counts(here)["queued"] == 1
 
@@ -364,7 +368,7 @@ def test_several_processes_share_the_work(tmp_path: Path) -> None:
         with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "2") as process:
             until_so(lambda: counts(here).get("succeeded", 0) == 20)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=300)
             assert process.returncode == 0, err
             tallies = [msgspec.json.decode(line) for line in out.splitlines()]
             assert [one["failed"] for one in tallies] == [0, 0]
@@ -379,7 +383,7 @@ def test_no_worker_is_left_when_the_parent_of_several_is_killed(tmp_path: Path) 
         with started(here, tmp_path, "pair", "--processes", "2", "--concurrency", "1") as process:
             until_so(lambda: counts(here).get("succeeded", 0) == 2)
             process.kill()
-            process.communicate(timeout=120)
+            process.communicate(timeout=300)
         workers = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
         assert len(workers) == 2
         until_so(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
@@ -419,6 +423,6 @@ def test_a_server_that_comes_back_gets_the_results_of_what_ran_meanwhile(tmp_pat
 
 def test_processes_that_cannot_start_end_with_their_code(tmp_path: Path) -> None:
     with world() as here, started(here, tmp_path, "no_such_agent", "--processes", "2") as process:
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == 2
         assert "no_such_agent" in err

@@ -81,5 +81,5 @@ def test_closing_does_not_wait_for_those_who_shared_the_last_commit() -> None:
     last.result()
     future = writer.submit(ROW)
     writer.close()
-    assert future.result(timeout=60) is None
+    assert future.result(timeout=90) is None
     assert sum(disk.groups) == 6

@@ -60,7 +60,7 @@ def kill(process: subprocess.Popen[str]) -> list[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> list[str]:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     return [id for each in out.split("\n")[:-1] for id in each.split() if "-" in id]
 
 
@@ -261,7 +261,7 @@ os._exit(0)
 """
     for mode, expected in (("wait", ["child", "parent"]), ("leave", ["child", "orphan", "parent"])):
         given = [sys.executable, "-c", program, str(tmp_path / mode), mode]
-        done = subprocess.run(given, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(given, capture_output=True, text=True, timeout=300)
         assert done.stdout.strip() == str(expected), done.stderr
 
 
@@ -358,7 +358,7 @@ def test_a_full_disk_takes_no_spans_and_no_results_and_both_go_on_with_space(sma
 
 def test_kill_9_under_mixed_load_loses_and_repeats_nothing(repository: Path) -> None:
     words = [sys.executable, str(repository / "benchmarks/durability.py"), "--kills", "3", "--seconds", "0.4"]
-    done = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=300)
     found = json.loads(done.stdout)
     assert done.returncode == 0, found
     assert found["lives"] == 3

@@ -365,4 +365,4 @@ def test_a_refusal_under_the_lock_does_not_lose_the_news_of_another_s_commit() -
 
         with pytest.raises(ValueError, match="stale"):
             refused()
-        assert settled[0].result(timeout=60) is None
+        assert settled[0].result(timeout=90) is None

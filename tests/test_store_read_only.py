@@ -61,7 +61,7 @@ def read_only(folder: Path, script: str, *arguments: object) -> subprocess.Compl
         [*command, sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -432,7 +432,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert os.listdir(folder) == before
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     )
     assert "is not writable by this user" in done.stdout
 
@@ -472,7 +472,7 @@ def test_no_write_permission_is_said(tmp_path: Path) -> None:
         "except StoreError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=300
     )
     assert "no permission" in done.stdout, done.stderr
 

@@ -190,7 +190,7 @@ def test_two_processes_that_move_trials_at_once_leave_one_live_and_no_trial_of_a
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in both:
-        process.communicate("\n", timeout=60)
+        process.communicate("\n", timeout=300)
     assert [process.returncode for process in both] == [0, 0]
     with Store(path) as store:
         live = ""

@@ -229,7 +229,7 @@ def test_a_saved_bundle_comes_back_and_reaches_another_process(tmp_path: Path) -
     program = "from whet.record.tracing import resource; print(resource('prompt', default='default'))"
     environment = {**os.environ, "WHET_BUNDLE": str(tmp_path / "bundle.json")}
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.stdout.strip() == "from the file", done.stderr
 
@@ -343,6 +343,6 @@ for _ in range(2):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.stdout.split() == ["NotFoundError", "NotFoundError"], done.stdout + done.stderr

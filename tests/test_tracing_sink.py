@@ -32,7 +32,7 @@ def program(body: str, *arguments: object, wait: bool = True) -> subprocess.Pope
     given = [sys.executable, "-c", AGENT + body, *map(str, arguments)]
     process = subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if wait:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         process.said = out + err  # type: ignore[attr-defined]
     return process
@@ -59,7 +59,7 @@ def test_many_programs_record_to_one_store_at_once(tmp_path: Path) -> None:
     with Store(path):
         running = [program(f"work('p{n}')", path, wait=False) for n in range(4)]
         for each in running:
-            _, err = each.communicate(timeout=60)
+            _, err = each.communicate(timeout=300)
             assert each.returncode == 0, err
     assert questions(path) == sorted(f"p{n}-{k}" for n in range(4) for k in range(50))
 
@@ -194,7 +194,7 @@ calling = True
 open(sys.argv[1] + ".seen").close()
 assert done == ["open"], done  # what was heard, had there been anything
 """
-    subprocess.run([sys.executable, "-c", body, str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", body, str(path)], check=True, timeout=300)
     assert len(spools(path)) == 1
     path.rmdir()
     assert len(questions(path)) == 1_001
@@ -204,7 +204,7 @@ def test_the_default_store_is_named_by_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "elsewhere.db"
     body = "from whet.record.tracing import trace\n@trace\ndef f(q): return q\nf('x')"
     environment = {**os.environ, "WHET_STORE": str(path)}
-    subprocess.run([sys.executable, "-c", body], env=environment, check=True, cwd=tmp_path, timeout=60)
+    subprocess.run([sys.executable, "-c", body], env=environment, check=True, cwd=tmp_path, timeout=300)
     assert questions(path) == ["x"]
 
 

@@ -138,7 +138,7 @@ def together(site: Path, *commands: list[object]) -> list[subprocess.CompletedPr
     words = json.dumps([[*map(str, command)] for command in commands])
     environment = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "160"}
     command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     ended = map(json.loads, done.stdout.splitlines())
     return [
         subprocess.CompletedProcess(command, *parts) for command, parts in zip(commands, ended, strict=True)

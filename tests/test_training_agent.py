@@ -17,7 +17,7 @@ from whet.errors import InputError, TrainingRefused, WhetError
 from whet.learn.training.engines import EnginePlan, engine
 from whet.learn.training.local import adopted, fresh
 from whet.learn.training.model import ModelOptions
-from whet.learn.training.remote import RemoteModels, free_port
+from whet.learn.training.remote import RemoteModels
 from whet.learn.training.vocabulary import Vocabulary
 from whet.models.fakes import ScriptedServer
 from whet.record.env import rollout
@@ -127,7 +127,7 @@ def test_an_agent_that_was_not_changed_learns_from_a_reward_and_its_gain_is_prov
 
 def answers_of(*words, taken_back_by):
     """The share of right answers that the agent gives, served by these words: as it is live, and after a command."""
-    port = free_port()
+    port = 20_000 + os.getpid() % 10_000  # below those that a server of another test is given
     command = [sys.executable, "-m", "whet", "serve-policy", *words, "--port", str(port), "--threads", "1"]
     environment = {**os.environ, "WHET_TOKEN": "k", "OPENAI_API_KEY": "k"}
     environment["OPENAI_BASE_URL"] = f"http://127.0.0.1:{port}/v1"

@@ -38,7 +38,7 @@ def launched(processes, *words, **environment):
     command += ["--main_process_port", "0", "--num_cpu_threads_per_process", "1", "-m", "whet"]
     given = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo", **environment}
     return subprocess.run(
-        [*command, *map(str, words)], env=given, capture_output=True, text=True, timeout=120, check=False
+        [*command, *map(str, words)], env=given, capture_output=True, text=True, timeout=300, check=False
     )
 
 

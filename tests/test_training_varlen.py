@@ -6,8 +6,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-varlen = pytest.importorskip("whet.learn.training.varlen", reason="torch has no varlen_attn before 2.10")
-from whet.learn.training.packing import attend, plan  # noqa: E402
+from whet.learn.training.packing import attend, plan
+
+
+@pytest.fixture(scope="module")
+def varlen():
+    """Imported here: torch compiles its compiler for it, a second of processor time in each process of the tests."""
+    return pytest.importorskip("whet.learn.training.varlen", reason="torch has no varlen_attn before 2.10")
 
 
 def forest(rng):
@@ -40,7 +45,7 @@ def one_by_one(q, k, v, entries, scale, *, late=0):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_token_sees_what_lies_before_it_in_its_own_sequence_and_nothing_else(seed):
+def test_a_token_sees_what_lies_before_it_in_its_own_sequence_and_nothing_else(varlen, seed):
     rows = forest(random.Random(seed))
     layout = plan(rows, [range(len(row)) for row in rows])
     results = []
@@ -55,26 +60,26 @@ def test_a_token_sees_what_lies_before_it_in_its_own_sequence_and_nothing_else(s
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_sequences_that_share_nothing_are_not_gathered():
+def test_sequences_that_share_nothing_are_not_gathered(varlen):
     layout = plan([[1, 2, 3], [4, 5]], [[0], [0]])
     assert varlen.entries_of(layout).context is None
     assert varlen.entries_of(layout).queries.tolist() == varlen.entries_of(layout).keys.tolist() == [0, 2, 5]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_kernel_that_differs_is_found_out(dtype):
+def test_a_kernel_that_differs_is_found_out(varlen, dtype):
     device, shape = torch.device("cpu"), {"width": 16, "heads": 4, "groups": 2}
     assert varlen.agrees(one_by_one, device, dtype, **shape)
     assert not varlen.agrees(lambda *given: one_by_one(*given, late=1), device, dtype, **shape)
     assert not varlen.agrees(lambda *given: one_by_one(*given).detach() + given[0], device, dtype, **shape)
 
 
-def test_a_processor_and_float32_have_bands():
+def test_a_processor_and_float32_have_bands(varlen):
     for dtype in (torch.float32, torch.bfloat16):
         assert not varlen.usable(torch.zeros(1, 4, 16, dtype=dtype), torch.zeros(1, 2, 16, dtype=dtype))
 
 
-def test_each_torch_is_told_in_its_own_words():
+def test_each_torch_is_told_in_its_own_words(varlen):
     first = {"query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k", "return_aux"}
     assert varlen.settings_of(first | {"is_causal"}, 0.3) == {"is_causal": True}  # 2.10
     later = first | {"window_size", "scale"}
@@ -83,7 +88,7 @@ def test_each_torch_is_told_in_its_own_words():
     assert {"window_size", "is_causal"} & varlen._known, "a torch with words of its own"
 
 
-def test_a_kernel_that_does_not_hear_the_scale_is_found_out():
+def test_a_kernel_that_does_not_hear_the_scale_is_found_out(varlen):
     def deaf(q, k, v, entries, scale):
         return one_by_one(q, k, v, entries, None)
 
@@ -93,6 +98,6 @@ def test_a_kernel_that_does_not_hear_the_scale_is_found_out():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs a GPU")
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize(("heads", "groups"), [(4, 4), (14, 2)])
-def test_the_kernel_agrees_on_a_gpu(width, heads, groups):
+def test_the_kernel_agrees_on_a_gpu(varlen, width, heads, groups):
     q = torch.zeros(1, heads, width, dtype=torch.bfloat16, device="cuda")
     assert varlen.usable(q, q[:, :groups])

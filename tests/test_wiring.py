@@ -335,7 +335,7 @@ def test_a_folder_of_this_machine_is_asked_for_and_not_written_into_the_step(tmp
 
 def whet(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "whet", *words], cwd=folder, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "whet", *words], cwd=folder, capture_output=True, text=True, timeout=300
     )
 
 

@@ -39,7 +39,7 @@ def asked(here: World, question: str, *, run: str, stream: bool = False) -> str:
     """One call through the gateway."""
     body = {"model": "scripted", "messages": [{"role": "user", "content": question}], "stream": stream}
     headers = {**bearer(Role.WRITE), "x-whet-run": run}
-    answered = httpx2.post(f"{here.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    answered = httpx2.post(f"{here.url}/v1/chat/completions", json=body, headers=headers, timeout=90)
     assert answered.status_code == 200, answered.text
     if not stream:
         return str(answered.json()["choices"][0]["message"]["content"])

@@ -6,6 +6,7 @@ ends any other program: by the signal, without a traceback.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 
@@ -16,12 +17,16 @@ def main() -> None:
     """Entry point of the `whet` command."""
     if sys.platform == "win32":
         sys.exit(f"error: {NOT_ON_WINDOWS}")
+    # What a command imports stays to its end; with Python's own 700 it is looked through again and again meanwhile.
+    gc.set_threshold(10_000, 20, 50)
     # Behind nohup or a shell's & it is ignored, and stays so.
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from .cli import load
     from .cli import main as command
 
+    load(sys.argv[1:])
     try:
         if heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -176,6 +176,9 @@ class Step:
     info: Mapping[str, Json] = field(default_factory=dict)
 
 
+AGENT, LLM, TOOL, FUNCTION = "agent", "llm", "tool", "function"
+"""Kinds of a Step; an Env's is an `action`."""
+
 BY_WORKER = "worker:"
 """How the evaluator of a score begins that the worker of a rollout reported: learned from on request, and no proof."""
 

@@ -1,6 +1,7 @@
 """The command line: parse, call, print.
 
-One module per family of commands; every module of this package is imported and adds its commands to `app`.
+One module per family of commands, which adds its commands to `app` when it is imported: the command line imports
+those of the command that is given (`app.HOMES`), and who asks for `whet.cli.app` gets it with all commands.
 Nothing heavy is imported until a command needs it.  An error that the user can fix is one line on standard
 error and an exit code of its own (`errors.py`); any other is a bug and keeps its traceback.
 """
@@ -12,26 +13,55 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ..errors import InputError, WhetError
 from . import terminal
-from .app import app
+from .app import HOMES
+from .app import app as _app
+
+if TYPE_CHECKING:
+    from .app import app
 
 __all__ = ["app", "main"]
 
-for _module in pkgutil.iter_modules(__path__):
-    if _module.name != "__main__":
-        import_module(f".{_module.name}", __name__)
+
+def load(words: Sequence[str]) -> None:
+    """Import the modules of the command that stands first, or all of them where none stands there."""
+    known = HOMES.get(words[0], "").split() if words else []
+    for name in known or [
+        module.name for module in pkgutil.iter_modules(__path__) if module.name != "__main__"
+    ]:
+        import_module(f".{name}", __name__)
+
+
+class _Package(ModuleType):
+    """This package. Its `app` is the App with all commands, and not the module of that name."""
+
+    @property
+    def app(self) -> object:
+        load(())
+        return _app
+
+    @app.setter
+    def app(self, module: object) -> None:
+        """What the import of the module sets."""
+
+
+if not TYPE_CHECKING:
+    globals().pop("app", None)
+    sys.modules[__name__].__class__ = _Package
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:
     """Entry point of the `whet` command; exits with the command's code."""
     terminal.prepare()
+    load(sys.argv[1:] if argv is None else argv)
     try:
-        code = app(argv, result_action="return_value")
+        code = _app(argv, result_action="return_value")
         sys.stdout.flush()  # here, where an error of it can still be reported
     except WhetError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -61,7 +91,7 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
 
 def _how_to_resume(argv: Sequence[str] | None) -> str:
     """How to resume the interrupted command, if it can be resumed."""
-    command, _, _ = app.parse_args(argv)
+    command, _, _ = _app.parse_args(argv)
     if "resume" in inspect.signature(command).parameters:
         return " To resume, add --resume to the same command"
     return " To resume, run the same command" if command.__name__ in ("evolve", "improve") else ""

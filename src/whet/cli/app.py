@@ -63,6 +63,49 @@ LOOP = {
 }
 """The commands as `whet --help` lists them: along the loop, and in each part those first that one needs first."""
 
+HOMES = {
+    "audit": "audit",
+    "autopilot": "autopilot",
+    "baseline": "baseline",
+    "demo": "loop",
+    "diff": "log",
+    "doctor": "wiring",
+    "erase": "people",
+    "evolve": "evolve",
+    "export": "exchange",
+    "extract-targets": "extract",
+    "feedback": "people",
+    "findings": "findings",
+    "gate": "improve",
+    "generate-evaluators": "audit",
+    "generate-training-data": "training_data",
+    "import": "exchange",
+    "improve": "improve",
+    "init": "wiring",
+    "issues": "issues",
+    "label": "label",
+    "log": "log",
+    "permissions": "permitted",
+    "refine": "refine",
+    "release": "release",
+    "replay": "replay",
+    "report": "report",
+    "retain": "people",
+    "rollback": "release",
+    "run": "run",
+    "sandbox": "sandbox",
+    "score": "score",
+    "serve": "server",
+    "serve-policy": "serve_policy",
+    "show": "show",
+    "tasks": "queue task_guides task_sets task_writing",
+    "token": "token",
+    "train": "train",
+    "verdict": "loop",
+    "work": "server",
+}
+"""Command → the modules of this package that add it: a command imports these, and not the forty others."""
+
 _GROUPS = {title: Group(title, sort_key=part) for part, title in enumerate(LOOP)}
 app["--help"].group = app["--version"].group = Group("Help", sort_key=len(LOOP))
 _PLACES = {

@@ -24,7 +24,6 @@ from ..record.env import Env, StepResult
 from ..record.policy import Action, Policy
 from ..record.store import Store
 from ..record.tracing import collecting, flush, recorded_in, using
-from ..record.tracing.join import with_calls
 from ..record.tracing.replay import Divergence, ReplayCounts
 from ..record.tracing.trace import timing
 from ..types import Bundle, Json, Outcome, Span, Step, Task, Trajectory
@@ -242,6 +241,8 @@ class Calls:
         if self._model_calls is None:
             yield lambda steps: steps
             return
+        from ..record.tracing.join import with_calls  # with the readers of all traces, which few commands need
+
         model_calls = self._model_calls
         model_calls()  # those of an answer that failed are nobody's
         with timing():

@@ -14,9 +14,8 @@ from statistics import NormalDist
 
 from ..models.spending import Price
 from ..record.costs import dollars_of
-from ..record.tracing.dialects.reading import LLM, TOOL
 from ..stats import Interval, wilson
-from ..types import Outcome, Trajectory
+from ..types import LLM, TOOL, Outcome, Trajectory
 
 THUMB = "thumb"
 ERRORS, ERROR_LENGTH, KINDS = 3, 120, 1_000

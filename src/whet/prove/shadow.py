@@ -19,8 +19,7 @@ from ..record.store import Release, Store
 from ..record.store.batch import Batch
 from ..record.store.bundles import EMPTY
 from ..record.store.trials import SHADOW, shadow_experiment
-from ..record.tracing.dialects.reading import LLM
-from ..types import Trajectory, Verdict
+from ..types import LLM, Trajectory, Verdict
 from .gate import as_far_as_judges_reach, compare
 
 _TOGETHER = 16

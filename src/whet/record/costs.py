@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..models.prices import price_for
 from ..models.spending import Price
-from ..types import Step, Trajectory, Usage
-from .tracing.dialects.reading import LLM
+from ..types import LLM, Step, Trajectory, Usage
 
 
 def dollars_of(run: Trajectory, prices: Mapping[str, Price]) -> tuple[float, set[str]]:

@@ -4,12 +4,42 @@
 program and marks the score co-resident; `Local` runs trusted code without a sandbox and marks what
 it scores.  Before its first use since the machine started a sandbox is attacked, and refused if an attack
 succeeds (`whet.sandbox.check`).  A program never gets the network, or a file of the host.
+
+The names are looked up when first used (PEP 562): `inside` is imported alone, too, by processes that have a single call
+to make to the kernel.
 """
 
-from .box import Local, Sandbox
-from .limits import CallResult, Limits
-from .pool import Pool
-from .staging import Source, exact
-from .unchecked import ProgramSession
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .box import Local, Sandbox
+    from .limits import CallResult, Limits
+    from .pool import Pool
+    from .staging import Source, exact
+    from .unchecked import ProgramSession
+
+_HOME = {
+    "CallResult": "limits",
+    "Limits": "limits",
+    "Local": "box",
+    "Pool": "pool",
+    "ProgramSession": "unchecked",
+    "Sandbox": "box",
+    "Source": "staging",
+    "exact": "staging",
+}
+"""Public name → module that defines it."""
 
 __all__ = ["CallResult", "Limits", "Local", "Pool", "ProgramSession", "Sandbox", "Source", "exact"]
+
+if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'whet.sandbox' has no attribute {name!r}")
+        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value  # looked up once
+        return value

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...record.rows import as_text
-from ...record.tracing.dialects.reading import LLM, TOOL
 from ...record.tracing.tool_calls import Invocation, tool_calls
-from ...types import Json, Step, Trajectory
+from ...types import LLM, TOOL, Json, Step, Trajectory
 
 
 class RunMark(NamedTuple):

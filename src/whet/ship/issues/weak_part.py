@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...record.store.issues import Component
-from ...record.tracing.dialects.reading import LLM
 from ...record.tracing.tool_calls import tool_calls
-from ...types import Trajectory
+from ...types import LLM, Trajectory
 from .failing import BLOCKED, SECONDS, TOKENS
 from .marks import (
     AGENT,

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from ....escapes import read_json
-from ....types import Json, Step, canonical, digest
+from ....types import AGENT, Json, Step, canonical, digest
 from .messages import Message
-from .reading import AGENT, Wire
+from .reading import Wire
 
 SPAWNED = "spawned"
 """In the info of an agent step that the wire told: `handoff` or `call`."""

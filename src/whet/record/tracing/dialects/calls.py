@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ....errors import InputError
-from ....types import Json, Span, Tokens
+from ....types import LLM, Json, Span, Tokens
 from ...store.trials import TRIALS
 from ..content import Content, member
 from .agents import wire_of
 from .messages import Message, conversation_of, joined, message, messages, with_wire_ids
-from .reading import LLM, UNTYPED, SpanReading, number, usage, word
+from .reading import UNTYPED, SpanReading, number, usage, word
 
 ENCODING = "call+json"
 

@@ -8,10 +8,10 @@ Source: opentelemetry-instrumentation-crewai 0.36 to 0.62.
 
 from __future__ import annotations
 
-from ....types import Json
+from ....types import AGENT, Json
 from ..content import Content
 from .messages import Message
-from .reading import AGENT, SpanReading, array, failure, first, word
+from .reading import SpanReading, array, failure, first, word
 from .values import parsed, plain
 
 MARKS = frozenset({"crewai.task.description", "crewai.crew.tasks"})

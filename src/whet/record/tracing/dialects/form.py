@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ....types import Json, Step, Tokens, Trajectory
-from .reading import AGENT, LLM
+from ....types import AGENT, LLM, Json, Step, Tokens, Trajectory
 
 
 def form(trajectory: Trajectory) -> dict[str, Json]:

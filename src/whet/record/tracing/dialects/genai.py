@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 
-from ....types import Json
+from ....types import AGENT, FUNCTION, LLM, TOOL, Json
 from ..content import Content, SpanEvent
 from .messages import (
     Message,
@@ -28,14 +28,10 @@ from .messages import (
     with_wire_ids,
 )
 from .reading import (
-    AGENT,
     CONSTRUCTION,
-    FUNCTION,
-    LLM,
     NAMES,
     NODE,
     SHAPES,
-    TOOL,
     SpanReading,
     Usage,
     array,

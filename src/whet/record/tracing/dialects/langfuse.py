@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import AGENT, FUNCTION, LLM, TOOL, Json
 from ..content import Content
 from .messages import Message, joined, messages, tool_result, with_wire_ids
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, Usage, failure, number, usage, word
+from .reading import NODE, SpanReading, Usage, failure, number, usage, word
 from .values import called_with, parsed, plain, structure
 
 _TYPE = "langfuse.observation.type"

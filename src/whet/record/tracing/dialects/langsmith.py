@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import FUNCTION, LLM, TOOL, Json
 from ..content import Content
 from . import genai
 from .calls import answers_of
 from .messages import Message, joined, message, messages, tool_result, with_wire_ids
 from .openinference import prompt_of
-from .reading import FUNCTION, LLM, NODE, TOOL, SpanReading, failure, word
+from .reading import NODE, SpanReading, failure, word
 from .values import literal, parsed, plain, structure
 
 _KIND = "langsmith.span.kind"

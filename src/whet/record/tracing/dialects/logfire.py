@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import AGENT, LLM, TOOL, Json
 from ..content import Content, member
 from . import genai
 from .calls import answers_of, prompt_of
 from .messages import with_wire_ids
-from .reading import AGENT, LLM, NODE, TOOL, UNTYPED, SpanReading, failure, word
+from .reading import NODE, UNTYPED, SpanReading, failure, word
 from .values import parsed, plain, structure
 
 _TEMPLATE = "logfire.msg_template"

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import AGENT, FUNCTION, LLM, TOOL, Json
 from ..content import Content
 from .calls import answers_of
 from .messages import Message, joined, messages, tool_result, with_wire_ids
 from .openinference import prompt_of
-from .reading import AGENT, FUNCTION, LLM, NODE, TOOL, SpanReading, failure, number, usage, word
+from .reading import NODE, SpanReading, failure, number, usage, word
 from .values import called_with, parsed, plain, structure
 
 _TYPE, _INPUT, _OUTPUT = "mlflow.spanType", "mlflow.spanInputs", "mlflow.spanOutputs"

@@ -14,26 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import AGENT, FUNCTION, LLM, TOOL, Json
 from ..content import Content
 from .messages import Message, joined, message, messages, together, tool_result, with_wire_ids
-from .reading import (
-    AGENT,
-    FUNCTION,
-    LLM,
-    NODE,
-    TOOL,
-    SpanReading,
-    Usage,
-    array,
-    failure,
-    first,
-    indexed,
-    number,
-    under,
-    usage,
-    word,
-)
+from .reading import NODE, SpanReading, Usage, array, failure, first, indexed, number, under, usage, word
 from .values import arguments_of, literal, parsed, plain, structure
 
 _KINDS = {"LLM": LLM, "TOOL": TOOL, "AGENT": AGENT, "CHAIN": NODE, "PROMPT": NODE}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ....types import AGENT
 from ..content import Content
 from . import genai
 from .messages import Message, messages, with_wire_ids
-from .reading import AGENT, SpanReading, number, word
+from .reading import SpanReading, number, word
 from .values import plain
 
 MARKS = frozenset({"pydantic_ai.all_messages", "agent_name"})

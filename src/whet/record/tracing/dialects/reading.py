@@ -26,7 +26,6 @@ them: so many such sets are remembered, of so many names."""
 Usage = dict[str, int | None]
 """`input`, `output`, `cached_input`, `reasoning`: numbers of tokens; None where the span does not say."""
 
-AGENT, LLM, TOOL, FUNCTION = "agent", "llm", "tool", "function"
 NODE = "node"
 """A graph node, turn or chain: not a step, unless it is the run itself."""
 CONSTRUCTION = "construction"

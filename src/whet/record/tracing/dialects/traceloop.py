@@ -11,24 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....types import Json
+from ....types import AGENT, FUNCTION, LLM, TOOL, Json
 from ..content import Content
 from . import genai
 from .messages import Message, joined, message, messages, tool_result, with_wire_ids
-from .reading import (
-    AGENT,
-    FUNCTION,
-    LLM,
-    NODE,
-    TOOL,
-    UNTYPED,
-    SpanReading,
-    failure,
-    first,
-    indexed,
-    under,
-    word,
-)
+from .reading import NODE, UNTYPED, SpanReading, failure, first, indexed, under, word
 from .values import arguments_of, parsed, plain, structure
 
 _INPUT = ("traceloop.entity.input", "gen_ai.task.input")

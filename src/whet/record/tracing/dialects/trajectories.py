@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ....errors import InputError
-from ....types import Failure, Fault, Json, Span, Step, Task, Trajectory, digest
+from ....types import AGENT, FUNCTION, LLM, TOOL, Failure, Fault, Json, Span, Step, Task, Trajectory, digest
 from ...store.redaction.redact import MARKED, redaction
 from ...store.trials import TRIALS
 from ..content import Content, SpanEvent, content
@@ -36,7 +36,7 @@ from . import (
 )
 from .agents import attribute
 from .messages import Message, finish_reason
-from .reading import AGENT, FUNCTION, LLM, NAMES, OTHER, SHAPES, TOOL, SpanReading, cost, failure, first, who
+from .reading import NAMES, OTHER, SHAPES, SpanReading, cost, failure, first, who
 from .rows import NOUNS, ROWS, Forms
 from .tree import Node, given_calls, grow, let_go, steps
 from .unread import evaluations, unread

@@ -19,10 +19,11 @@ from operator import itemgetter
 
 import msgspec
 
+from ....types import AGENT, FUNCTION, LLM, TOOL
 from ..content import Content
 from .calls import ENCODING as CALL
 from .messages import Message
-from .reading import AGENT, FUNCTION, LLM, NODE, OTHER, TOOL, SpanReading
+from .reading import NODE, OTHER, SpanReading
 
 STEPS = (AGENT, LLM, TOOL, FUNCTION)
 _KNOWN = frozenset({*STEPS, NODE})
