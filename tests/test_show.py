@@ -71,6 +71,15 @@ def test_a_tool_that_the_gateway_was_told_of_is_one_turn() -> None:
     ]
 
 
+def test_an_action_that_is_the_answer_is_said_once_whatever_it_earned() -> None:
+    steps = [
+        Step(observation="Weather?", action="look", reward=0.0),
+        Step(observation="rain", action="It rains.", reward=1.0, done=True),
+    ]
+    run = Trajectory(task=Task(instruction="Weather?"), steps=steps, output="It rains.")
+    assert said(run) == ["user: Weather?", "agent: look", "world: rain", "agent: It rains.  (reward 1)"]
+
+
 def test_a_tool_that_failed_and_one_without_an_answer_are_told_apart() -> None:
     failure = Failure(Fault.TOOL, "ValueError", "no such city")
     failed = Step(kind="tool", name="weather", observation={"city": "Oslo"}, error=failure)
