@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_import_products import bring, runs_of
 
+from whet.record.exchange.formats import trajectory_to_json
 from whet.record.store import Store
 from whet.types import Trajectory
 
@@ -246,6 +247,25 @@ def test_real_transcripts_lose_nothing_and_go_on_to_rows_to_train_on(
     exported = command(capsys, "export", "trl-sft", "--store", store, "--score", "reward", "--output", good)
     assert exported.returncode == 0
     assert len(good.read_text().splitlines()) == sum(row["reward"] == 1.0 for row in rows)
+
+
+def test_a_talk_with_a_person_is_published_with_all_that_both_said(data: Path, tmp_path: Path) -> None:
+    rows = json.loads((data / "tau" / "gpt-4o-airline-trajectories.json").read_text())[:20]
+    store = tmp_path / "runs.db"
+    assert bring("chats", written(tmp_path, *rows), store=store) == 0
+    with Store(store) as opened:
+        runs = {run.meta["metadata"]["task_id"]: run for run in opened.trajectories()}
+    for row in rows:
+        steps = trajectory_to_json(runs[row["task_id"]])["steps"]
+        said = [turn for turn in row["traj"] if turn["role"] == "assistant"]
+        texts = [turn["content"] for turn in said if turn["content"]]
+        calls = [call["function"]["name"] for turn in said for call in turn.get("tool_calls") or ()]
+        assert [step["action"] for step in steps if isinstance(step["action"], str)] == texts
+        assert [step["action"]["name"] for step in steps if isinstance(step["action"], dict)] == calls
+        # What the person, or a tool, replied is seen at the next step; what came after the last action nobody acted on.
+        heard = [turn["content"] for turn in row["traj"][2:-1] if turn["role"] in ("user", "tool")]
+        assert [step["obs"] for step in steps[1:] if step["obs"] is not None] == heard[-len(heard) :]
+        assert [step.get("done", False) for step in steps] == [False] * (len(steps) - 1) + [True]
 
 
 _VALUE = st.recursive(
