@@ -30,6 +30,10 @@ class Coin:
         won = int(action) == self.right
         return "over", float(won), True, False, {"success": won}
 
+class Down:
+    def __init__(self):
+        raise ConnectionError("the game's server is down")
+
 class Two:
     async def act(self, observation):
         return whet.Action("2")
@@ -94,6 +98,14 @@ def test_what_ended_all_runs_is_said(folder: Path) -> None:
     words = ("baseline", "--env", "claims:Coin", "--policy", "claims:no_policy", "--store", "runs.db")
     shown = whet_command(*words, "--tasks", "20", folder=folder)
     assert "20 runs ended by AttributeError: 'function' object has no attribute 'act'" in shown.stdout
+
+
+def test_an_environment_that_cannot_be_made_is_one_sentence(folder: Path) -> None:
+    words = ("baseline", "--env", "claims:Down", "--policy", "claims:always_two", "--store", "runs.db")
+    refused = whet_command(*words, folder=folder)
+    assert refused.returncode == 1
+    assert "the environment Down cannot be made: ConnectionError: the game's server is down" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
