@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,26 @@ def test_what_ended_all_runs_is_said(folder: Path) -> None:
     words = ("baseline", "--env", "claims:Coin", "--policy", "claims:no_policy", "--store", "runs.db")
     shown = whet_command(*words, "--tasks", "20", folder=folder)
     assert "20 runs ended by AttributeError: 'function' object has no attribute 'act'" in shown.stdout
+
+
+def test_a_reward_that_breaks_on_every_run_is_said_and_measures_nothing(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "def broken(run):\n    return 1 / 0\n\n\n"
+        "def picky(run):\n    return float(int(run.task.instruction) % 3 == 0) / (int(run.task.instruction) % 3 - 1)\n"
+    )
+    words = ("baseline", "claims:desk", "--store", "runs.db", "--data", "tasks.jsonl", "--reward")
+    shown = whet_command(*words, "mine:broken", folder=folder)
+    assert shown.returncode == 1
+    line = "score broken: it breaks on each of them (ZeroDivisionError: division by zero), so it is broken itself"
+    assert line in shown.stdout
+    told = json.loads(whet_command(*words, "mine:broken", "--json", folder=folder).stdout)["report"]
+    assert told["scores"]["broken"]["broke"] == told["runs"] == 90
+    # An answer that breaks a reward which stands elsewhere is worth 0, and said to be.
+    some = whet_command(*words, "mine:picky", folder=folder)
+    assert some.returncode == 0
+    assert re.search(r"score picky: \d+ runs broke it and count as 0 \(ZeroDivisionError", some.stdout)
+    scored = whet_command("score", "--store", "runs.db", "--reward", "mine:broken", folder=folder)
+    assert "it breaks on each of them (ZeroDivisionError: division by zero)" in scored.stdout
 
 
 def test_an_environment_that_cannot_be_made_is_one_sentence(folder: Path) -> None:

@@ -14,6 +14,7 @@ from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
 from .named import named_rewards, plain_rewards
+from .score import broken
 from .show import moment
 from .train_input import read_trajectories
 
@@ -197,6 +198,9 @@ def table(columns: list[Report]) -> Iterator[str]:
     for column in columns:
         for said, count in column.errors.items():
             yield f"{counted(count, 'run')} ended by {said}"
+        for name, score in column.scores.items():
+            if score.broke:
+                yield f"score {name}: {broken(score.broke, score.n, score.broken_by)}"
         for name, before in column.earlier.items():
             count = sum(mean.n + mean.missing for mean in before)
             yield (

@@ -94,12 +94,22 @@ def score(
     return 0
 
 
+def broken(broke: int, scored: int, why: str) -> str:
+    """That a reward broke on runs, which count as 0; where it breaks on all, it is the reward that is broken."""
+    said = why.partition(": ")[2] or why
+    if broke >= scored:
+        return f"it breaks on each of them ({said}), so it is broken itself: mend it (whet audit)"
+    return f"{counted(broke, 'run')} broke it and count as 0 ({said})"
+
+
 def sentence(count: ScoreCount) -> str:
     """What one reward made of the record."""
     mean = "no run could be judged" if count.mean is None else f"mean {count.mean:.3f} of"
     runs = "" if count.mean is None else f" {counted(count.scored, 'run')}"
     version = f" {count.version[:40]}" if count.version else " (no version)"
     parts = [f"{count.reward}{version}: {mean}{runs}"]
+    if count.broke:
+        parts.append(broken(count.broke, count.scored, count.broken_by))
     if count.missing:
         said = max(count.unjudged, key=count.unjudged.__getitem__, default="")
         parts.append(f"{count.missing:,} not judged" + (f" ({said})" if said and not count.why else ""))

@@ -69,7 +69,9 @@ def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:
         # ourselves may quote anything: there a bold heading is all that a terminal is told.
         try:
             by_rich = sys._getframe(1).f_globals.get("__name__", "").startswith("rich.")
-        except ValueError:  # Python itself writes the traceback that ends the process, and nobody has called it
+        except (
+            ValueError
+        ):  # Python itself writes the traceback that ends the process, and nobody has called it
             by_rich = False
         own = OURS if by_rich and stream.isatty() else BOLD if stream.isatty() else None
         write(neutral(text, but=own))
