@@ -121,6 +121,20 @@ def test_a_reward_that_breaks_on_every_run_is_said_and_measures_nothing(folder: 
     assert "it breaks on each of them (ZeroDivisionError: division by zero)" in scored.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("script:answer", "script cannot be imported: it ends the program (SystemExit: 0)"),
+        ("claims.py:desk", "claims.py is a file; a module is named without its ending: claims:desk"),
+    ],
+)
+def test_a_program_is_not_taken_for_a_module(name: str, said: str, folder: Path) -> None:
+    (folder / "script.py").write_text("import sys\n\ndef answer(q):\n    return q\n\nsys.exit(0)\n")
+    refused = whet_command("baseline", name, *BASELINE[2:], folder=folder)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+
+
 def test_an_environment_that_cannot_be_made_is_one_sentence(folder: Path) -> None:
     words = ("baseline", "--env", "claims:Down", "--policy", "claims:always_two", "--store", "runs.db")
     refused = whet_command(*words, folder=folder)
