@@ -181,6 +181,20 @@ def test_a_chat_that_does_not_say_when_it_was_outlives_retention(
     assert only(store).task.instruction == "2 + 2?"
 
 
+def test_an_answer_may_be_an_object_and_an_error_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    structured = {"question": "Where?", "answer": {"city": "Oslo"}, "user": "ann"}
+    failed = {"question": "Where?", "response": {"error": {"message": "rate limit"}}}
+    nobody = {"user": "ann", "output": "Hello."}
+    assert bring("chats", written(tmp_path, structured, failed, nobody), store=tmp_path / "runs.db") == 1
+    run = only(tmp_path / "runs.db")
+    assert (run.subject, run.steps[0].action["text"]) == ("ann", '{"city":"Oslo"}')
+    said = capsys.readouterr().err
+    assert "line 2: its response is an error" in said
+    assert "line 3: no chat: it has neither messages" in said
+
+
 def test_a_number_that_no_database_takes_is_kept_as_text(tmp_path: Path) -> None:
     row = {"question": "2 + 2?", "answer": "4", "ticket": 2**70, "n": 2**40}
     assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0

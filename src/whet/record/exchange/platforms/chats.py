@@ -35,8 +35,8 @@ _TURNS = (
     "dialogue",
     "chat",
 )
-_ASKED = ("question", "input", "prompt", "query", "instruction", "request", "user_message", "user")
-_ANSWERED = ("answer", "output", "response", "completion", "reply", "assistant_message", "assistant")
+_ASKED = ("question", "input", "prompt", "query", "instruction", "request", "user_message")
+_ANSWERED = ("answer", "output", "response", "completion", "reply", "assistant_message")
 _IDS = ("id", "chat_id", "conversation_id", "trace_id", "run_id", "instance_id", "uuid")
 _SESSIONS = ("session", "session_id", "thread_id")
 _SUBJECTS = tuple(name for name in GROUP if name not in ("group", *_SESSIONS))
@@ -151,10 +151,10 @@ def _response(fields: dict[str, Json], *, last: Json, name: str = "") -> list[di
         return []
     value = fields.pop(name)
     held = structure(value)
-    if isinstance(held, dict) and "role" not in held:
-        answers, _ = answers_of(held)
-        if not answers:
-            raise InputError(f"its {name} holds no answer: it has {', '.join(held)}")
+    if isinstance(held, dict) and held.get("error") and not answers_of(held)[0]:
+        raise InputError(f"its {name} is an error: {plain(held['error'])[:200]}")
+    # Any other object is an answer that is an object.
+    if isinstance(held, dict) and "role" not in held and (answers := answers_of(held)[0]):
         for key in ("model", "usage"):
             if held.get(key) is not None:
                 fields.setdefault(key, held[key])
