@@ -105,6 +105,11 @@ def report(
     ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))
+    if score is not None and score not in ours.scores:
+        there = ", ".join(sorted(ours.scores)) or "none: whet score gives them"
+        raise NotFoundError(
+            f"none of these {counted(ours.runs, 'run')} has a score {score!r}; their scores are {there}"
+        )
     theirs = None if versus is None else report_on(runs(versus), known, score=score)
     if theirs is not None and not theirs.runs:
         raise NotFoundError(_nothing(versus))
