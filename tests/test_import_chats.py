@@ -195,6 +195,23 @@ def test_an_answer_may_be_an_object_and_an_error_is_none(
     assert "line 3: no chat: it has neither messages" in said
 
 
+def test_an_address_is_no_log_and_a_record_beside_the_logs_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = command(capsys, "import", "chats", "http://127.0.0.1:1", "--store", tmp_path / "runs.db")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: chats come from files, not from an address: http://127.0.0.1:1\n",
+    )
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    Store(logs / "other.db").close()
+    written(logs, {"question": "2 + 2?", "answer": "4"})
+    assert bring("chats", logs, store=tmp_path / "runs.db") == 1
+    assert only(tmp_path / "runs.db").task.instruction == "2 + 2?"
+    assert "other.db: a database, which is not read" in capsys.readouterr().err
+
+
 def test_a_number_that_no_database_takes_is_kept_as_text(tmp_path: Path) -> None:
     row = {"question": "2 + 2?", "answer": "4", "ticket": 2**70, "n": 2**40}
     assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
