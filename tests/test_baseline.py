@@ -121,6 +121,22 @@ def test_a_reward_that_breaks_on_every_run_is_said_and_measures_nothing(folder: 
     assert "it breaks on each of them (ZeroDivisionError: division by zero)" in scored.stdout
 
 
+def test_an_agent_or_a_reward_that_ends_the_program_has_failed_and_ends_nothing(folder: Path) -> None:
+    """The command ended with their exit code: 0 from whet gate --ci would have said keep."""
+    (folder / "leaving.py").write_text(
+        "import sys\n\ndef desk(claim):\n    sys.exit(0)\n\nasync def later(claim):\n    sys.exit(0)\n\n"
+        "def reward(run):\n    sys.exit(0)\n"
+    )
+    words = ("--store", "runs.db", "--data", "tasks.jsonl", "--tasks", "10", "--reward")
+    for agent in ("leaving:desk", "leaving:later"):
+        shown = whet_command("baseline", agent, *words, "exact", folder=folder)
+        assert shown.returncode == 0, shown.stderr
+        assert "10 runs ended by SystemExit: 0" in shown.stdout
+    judged = whet_command("baseline", "claims:desk", *words, "leaving:reward", folder=folder)
+    assert judged.returncode == 1
+    assert "it breaks on each of them (SystemExit: 0)" in judged.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

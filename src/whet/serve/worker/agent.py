@@ -146,8 +146,9 @@ class _Lit:
                     # would run without its Bundle.
                     result = await asyncio.to_thread(getattr(self._agent, name), *arguments)
             done = trajectory_of(reported(result, id), task, id)
-        except Exception as exception:
-            # A CancelledError is no Exception: it goes on to the worker, which knows why it cancelled.
+        except (Exception, SystemExit) as exception:
+            # A CancelledError is no Exception: it goes on to the worker, which knows why it cancelled. A program that
+            # ends itself does so for its rollout, and not for the worker's others.
             failure = blame(exception)
             done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure)
         seconds = time.perf_counter() - clock
