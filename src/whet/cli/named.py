@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ..errors import InputError, NotFoundError
+from .app import counted
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -74,6 +75,14 @@ def known_score(store: Store, name: str | None) -> None:
             else "none has a score: whet score gives them"
         )
         raise NotFoundError(f"no run in the record has a score {name!r}; {there}")
+
+
+def broken(broke: int, scored: int, why: str) -> str:
+    """That a reward broke on runs, which count as 0; where it breaks on all, it is the reward that is broken."""
+    said = why.partition(": ")[2] or why
+    if broke >= scored:
+        return f"it breaks on each of them ({said}), so it is broken itself: mend it (whet audit)"
+    return f"{counted(broke, 'run')} broke it and count as 0 ({said})"
 
 
 def named_rewards(names: Sequence[str]) -> list[Reward]:

@@ -13,8 +13,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
-from .named import named_rewards, plain_rewards
-from .score import broken
+from .named import broken, named_rewards, plain_rewards
 from .show import moment
 from .train_input import read_trajectories
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, JudgeModel, Print, Record, command, counted, existing, print_json
-from .named import opened_rewards
+from .named import broken, opened_rewards
 from .show import moment
 
 if TYPE_CHECKING:
@@ -92,14 +92,6 @@ def score(
     if dry_run:
         print("nothing was recorded: --dry-run")
     return 0
-
-
-def broken(broke: int, scored: int, why: str) -> str:
-    """That a reward broke on runs, which count as 0; where it breaks on all, it is the reward that is broken."""
-    said = why.partition(": ")[2] or why
-    if broke >= scored:
-        return f"it breaks on each of them ({said}), so it is broken itself: mend it (whet audit)"
-    return f"{counted(broke, 'run')} broke it and count as 0 ({said})"
 
 
 def sentence(count: ScoreCount) -> str:
