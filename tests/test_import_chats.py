@@ -120,6 +120,119 @@ def test_a_logged_call_has_its_usage_and_keeps_the_rest_of_its_response(tmp_path
     assert run.meta["metadata"]["response"]["id"] == "chatcmpl-1"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [
+                {"type": "system", "content": "Be brief."},
+                {"type": "human", "content": "Warm?"},
+                {
+                    "type": "ai",
+                    "content": "",
+                    "tool_calls": [{"id": "c1", "name": "weather", "args": {"city": "Oslo"}}],
+                },
+                {"type": "tool", "content": "-4", "tool_call_id": "c1"},
+                {"type": "ai", "content": "No."},
+            ]
+        },
+        {
+            "messages": [
+                {"lc": 1, "type": "constructor", "id": ["langchain", "messages", kind], "kwargs": kwargs}
+                for kind, kwargs in (
+                    ("SystemMessage", {"content": "Be brief."}),
+                    ("HumanMessage", {"content": "Warm?"}),
+                    (
+                        "AIMessage",
+                        {
+                            "content": "",
+                            "tool_calls": [{"id": "c1", "name": "weather", "args": {"city": "Oslo"}}],
+                        },
+                    ),
+                    ("ToolMessage", {"content": "-4", "tool_call_id": "c1"}),
+                    ("AIMessage", {"content": "No."}),
+                )
+            ]
+        },
+        {
+            "request": {
+                "model": "small",
+                "instructions": "Be brief.",
+                "input": [
+                    {"role": "user", "content": [{"type": "input_text", "text": "Warm?"}]},
+                    {
+                        "type": "function_call",
+                        "call_id": "c1",
+                        "name": "weather",
+                        "arguments": '{"city": "Oslo"}',
+                    },
+                    {"type": "function_call_output", "call_id": "c1", "output": "-4"},
+                ],
+            },
+            "response": {
+                "output": [
+                    {
+                        "type": "message",
+                        "role": "assistant",
+                        "content": [{"type": "output_text", "text": "No."}],
+                    }
+                ],
+                "usage": {"input_tokens": 40, "output_tokens": 7},
+            },
+        },
+        {
+            "request": {
+                "model": "small",
+                "system": "Be brief.",
+                "messages": [
+                    {"role": "user", "content": "Warm?"},
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+                        ],
+                    },
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "-4"}],
+                    },
+                ],
+            },
+            "response": {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "No."}],
+                "usage": {"input_tokens": 40, "output_tokens": 7},
+                "stop_reason": "end_turn",
+            },
+        },
+    ],
+    ids=["langchain", "langchain, dumped", "responses", "anthropic's call"],
+)
+def test_each_api_s_messages_are_read_as_the_gateway_reads_them(row: dict[str, Any], tmp_path: Path) -> None:
+    assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
+    run = only(tmp_path / "runs.db")
+    last = [step for step in run.steps if step.kind == "llm"][-1]
+    call = {"id": "c1", "name": "weather", "arguments": {"city": "Oslo"}}
+    assert [*last.observation, last.action] == [
+        {"role": "system", "text": "Be brief."},
+        {"role": "user", "text": "Warm?"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "text": "-4"},
+        {"role": "assistant", "text": "No."},
+    ]
+    if "request" in row:
+        assert last.usage is not None
+        assert (last.usage.prompt_tokens, last.usage.output_tokens) == (40, 7)
+
+
+def test_a_logged_answer_that_calls_a_tool_keeps_the_call(tmp_path: Path) -> None:
+    item = {"type": "function_call", "call_id": "x", "name": "weather", "arguments": '{"city": "Oslo"}'}
+    row = {"request": {"model": "small", "input": "Warm?"}, "response": {"output": [item]}}
+    assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
+    (step,) = only(tmp_path / "runs.db").steps
+    assert step.action["tool_calls"] == [{"id": "x", "name": "weather", "arguments": {"city": "Oslo"}}]
+
+
 def test_sharegpt_and_toolbench_conversations_are_read_by_who_speaks(tmp_path: Path) -> None:
     row = {
         "id": "1",
