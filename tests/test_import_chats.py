@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from commands import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import whet
 from test_import_products import bring, runs_of
 
 from whet.record.exchange.formats import trajectory_to_json
@@ -478,3 +480,25 @@ def test_whatever_a_log_holds_each_row_is_a_run_or_a_sentence(
     with Store(folder / "runs.db") as opened:
         assert opened.count("trajectories") == came["new_runs"] == came["runs"]
         assert not [run for run in opened.trajectories() if run.meta.get("unread")]
+
+
+def test_a_table_of_answers_and_thumbs_is_enough_to_improve_a_prompt_by(tmp_path: Path) -> None:
+    """Nothing but a log: the plan says what stands behind the proof, and spends nothing."""
+    rows = ["question,answer,thumb,user"]
+    for number in range(240):
+        liked = number % 3 != 0
+        answer = f"Please wait, case {number} is looked at." if liked else f"Case {number}: no."
+        rows.append(f'Where is parcel {number}?,"{answer}",{"up" if liked else "down"},u{number % 60}')
+    (tmp_path / "log.csv").write_text("\n".join(rows))
+    (tmp_path / "desk.py").write_text(
+        'from openai import OpenAI\n\nPROMPT = "You are the desk of a shop."\n\n\ndef answer(question):\n'
+        '    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": question}]\n'
+        '    return OpenAI().chat.completions.create(model="m", messages=messages).choices[0].message.content\n'
+    )
+    assert bring("chats", tmp_path / "log.csv", store=tmp_path / "log.db") == 0
+    nowhere = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--dry-run")
+    planned = whet("improve", "desk.py", "--store", "log.db", *nowhere, folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "desk:PROMPT can change" in planned.stdout
+    assert "240 recorded runs; 160 thumbs up and 80 down of 60 people" in planned.stdout
+    assert re.search(r"behind the gate \d+ questions of \d+ other people", planned.stdout)
