@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ class Coin:
     def step(self, action):
         won = int(action) == self.right
         return "over", float(won), True, False, {"success": won}
+
+class Down:
+    def __init__(self):
+        raise ConnectionError("the game's server is down")
 
 class Two:
     async def act(self, observation):
@@ -94,6 +99,64 @@ def test_what_ended_all_runs_is_said(folder: Path) -> None:
     words = ("baseline", "--env", "claims:Coin", "--policy", "claims:no_policy", "--store", "runs.db")
     shown = whet_command(*words, "--tasks", "20", folder=folder)
     assert "20 runs ended by AttributeError: 'function' object has no attribute 'act'" in shown.stdout
+
+
+def test_a_reward_that_breaks_on_every_run_is_said_and_measures_nothing(folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "def broken(run):\n    return 1 / 0\n\n\n"
+        "def picky(run):\n    return float(int(run.task.instruction) % 3 == 0) / (int(run.task.instruction) % 3 - 1)\n"
+    )
+    words = ("baseline", "claims:desk", "--store", "runs.db", "--data", "tasks.jsonl", "--reward")
+    shown = whet_command(*words, "mine:broken", folder=folder)
+    assert shown.returncode == 1
+    line = "score broken: it breaks on each of them (ZeroDivisionError: division by zero), so it is broken itself"
+    assert line in shown.stdout
+    told = json.loads(whet_command(*words, "mine:broken", "--json", folder=folder).stdout)["report"]
+    assert told["scores"]["broken"]["broke"] == told["runs"] == 90
+    # An answer that breaks a reward which stands elsewhere is worth 0, and said to be.
+    some = whet_command(*words, "mine:picky", folder=folder)
+    assert some.returncode == 0
+    assert re.search(r"score picky: \d+ runs broke it and count as 0 \(ZeroDivisionError", some.stdout)
+    scored = whet_command("score", "--store", "runs.db", "--reward", "mine:broken", folder=folder)
+    assert "it breaks on each of them (ZeroDivisionError: division by zero)" in scored.stdout
+
+
+def test_an_agent_or_a_reward_that_ends_the_program_has_failed_and_ends_nothing(folder: Path) -> None:
+    """The command ended with their exit code: 0 from whet gate --ci would have said keep."""
+    (folder / "leaving.py").write_text(
+        "import sys\n\ndef desk(claim):\n    sys.exit(0)\n\nasync def later(claim):\n    sys.exit(0)\n\n"
+        "def reward(run):\n    sys.exit(0)\n"
+    )
+    words = ("--store", "runs.db", "--data", "tasks.jsonl", "--tasks", "10", "--reward")
+    for agent in ("leaving:desk", "leaving:later"):
+        shown = whet_command("baseline", agent, *words, "exact", folder=folder)
+        assert shown.returncode == 0, shown.stderr
+        assert "10 runs ended by SystemExit: 0" in shown.stdout
+    judged = whet_command("baseline", "claims:desk", *words, "leaving:reward", folder=folder)
+    assert judged.returncode == 1
+    assert "it breaks on each of them (SystemExit: 0)" in judged.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("script:answer", "script cannot be imported: it ends the program (SystemExit: 0)"),
+        ("claims.py:desk", "claims.py is a file; a module is named without its ending: claims:desk"),
+    ],
+)
+def test_a_program_is_not_taken_for_a_module(name: str, said: str, folder: Path) -> None:
+    (folder / "script.py").write_text("import sys\n\ndef answer(q):\n    return q\n\nsys.exit(0)\n")
+    refused = whet_command("baseline", name, *BASELINE[2:], folder=folder)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+
+
+def test_an_environment_that_cannot_be_made_is_one_sentence(folder: Path) -> None:
+    words = ("baseline", "--env", "claims:Down", "--policy", "claims:always_two", "--store", "runs.db")
+    refused = whet_command(*words, folder=folder)
+    assert refused.returncode == 1
+    assert "the environment Down cannot be made: ConnectionError: the game's server is down" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,15 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_bug_ends_with_its_traceback() -> None:
+    """Python writes it itself, after the last frame is gone."""
+    code = "from whet.cli import terminal; terminal.prepare(); print('where it was'); raise RuntimeError('a bug')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "where it was\n")
+    assert done.stderr.startswith("Traceback (most recent call last)")
+    assert done.stderr.endswith("RuntimeError: a bug\n")
+
+
 def test_a_reader_that_has_gone_ends_a_command_quietly(store: Path) -> None:
     for words in (["show", "trajectories"], ["show", "trajectories", "--json"], ["show"]):
         command = subprocess.Popen(

@@ -114,6 +114,24 @@ def test_the_files_of_benchmarks_are_tasks_that_say_what_is_asked(tmp_path: Path
     assert (find.id, find.instruction, find.group) == ("m-1", "Find a ladder", "shop")
 
 
+@pytest.mark.parametrize(
+    ("row", "answer"),
+    [
+        ('{"id": "1", "instruction": "2 + 2?", "expected": "4"}', "4"),
+        ('{"id": "1", "question": "2 + 2?", "gold": "4"}', "4"),
+        ('{"id": "1", "instruction": "2 + 2?", "answer": "4", "reference": "a book"}', "4"),
+        ('{"id": "1", "instruction": "2 + 2?"}', None),
+    ],
+)
+def test_a_row_with_an_id_keeps_its_question_and_its_answer(
+    row: str, answer: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(row)
+    (task,) = from_jsonl(file)
+    assert (task.id, task.instruction, task.answer) == ("1", "2 + 2?", answer)
+
+
 def test_columns_of_tasks_may_be_named_and_a_file_zipped(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl.gz"
     rows.write_bytes(gzip.compress(b'{"code": "a", "api_call": "f()", "provider": "hub", "id": 0}\n'))

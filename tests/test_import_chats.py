@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from commands import command
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import whet
 from test_import_products import bring, runs_of
 
+from whet.record.exchange.formats import trajectory_to_json
 from whet.record.store import Store
 from whet.types import Trajectory
 
@@ -119,6 +122,119 @@ def test_a_logged_call_has_its_usage_and_keeps_the_rest_of_its_response(tmp_path
     assert run.meta["metadata"]["response"]["id"] == "chatcmpl-1"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [
+                {"type": "system", "content": "Be brief."},
+                {"type": "human", "content": "Warm?"},
+                {
+                    "type": "ai",
+                    "content": "",
+                    "tool_calls": [{"id": "c1", "name": "weather", "args": {"city": "Oslo"}}],
+                },
+                {"type": "tool", "content": "-4", "tool_call_id": "c1"},
+                {"type": "ai", "content": "No."},
+            ]
+        },
+        {
+            "messages": [
+                {"lc": 1, "type": "constructor", "id": ["langchain", "messages", kind], "kwargs": kwargs}
+                for kind, kwargs in (
+                    ("SystemMessage", {"content": "Be brief."}),
+                    ("HumanMessage", {"content": "Warm?"}),
+                    (
+                        "AIMessage",
+                        {
+                            "content": "",
+                            "tool_calls": [{"id": "c1", "name": "weather", "args": {"city": "Oslo"}}],
+                        },
+                    ),
+                    ("ToolMessage", {"content": "-4", "tool_call_id": "c1"}),
+                    ("AIMessage", {"content": "No."}),
+                )
+            ]
+        },
+        {
+            "request": {
+                "model": "small",
+                "instructions": "Be brief.",
+                "input": [
+                    {"role": "user", "content": [{"type": "input_text", "text": "Warm?"}]},
+                    {
+                        "type": "function_call",
+                        "call_id": "c1",
+                        "name": "weather",
+                        "arguments": '{"city": "Oslo"}',
+                    },
+                    {"type": "function_call_output", "call_id": "c1", "output": "-4"},
+                ],
+            },
+            "response": {
+                "output": [
+                    {
+                        "type": "message",
+                        "role": "assistant",
+                        "content": [{"type": "output_text", "text": "No."}],
+                    }
+                ],
+                "usage": {"input_tokens": 40, "output_tokens": 7},
+            },
+        },
+        {
+            "request": {
+                "model": "small",
+                "system": "Be brief.",
+                "messages": [
+                    {"role": "user", "content": "Warm?"},
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+                        ],
+                    },
+                    {
+                        "role": "user",
+                        "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "-4"}],
+                    },
+                ],
+            },
+            "response": {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "No."}],
+                "usage": {"input_tokens": 40, "output_tokens": 7},
+                "stop_reason": "end_turn",
+            },
+        },
+    ],
+    ids=["langchain", "langchain, dumped", "responses", "anthropic's call"],
+)
+def test_each_api_s_messages_are_read_as_the_gateway_reads_them(row: dict[str, Any], tmp_path: Path) -> None:
+    assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
+    run = only(tmp_path / "runs.db")
+    last = [step for step in run.steps if step.kind == "llm"][-1]
+    call = {"id": "c1", "name": "weather", "arguments": {"city": "Oslo"}}
+    assert [*last.observation, last.action] == [
+        {"role": "system", "text": "Be brief."},
+        {"role": "user", "text": "Warm?"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "text": "-4"},
+        {"role": "assistant", "text": "No."},
+    ]
+    if "request" in row:
+        assert last.usage is not None
+        assert (last.usage.prompt_tokens, last.usage.output_tokens) == (40, 7)
+
+
+def test_a_logged_answer_that_calls_a_tool_keeps_the_call(tmp_path: Path) -> None:
+    item = {"type": "function_call", "call_id": "x", "name": "weather", "arguments": '{"city": "Oslo"}'}
+    row = {"request": {"model": "small", "input": "Warm?"}, "response": {"output": [item]}}
+    assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
+    (step,) = only(tmp_path / "runs.db").steps
+    assert step.action["tool_calls"] == [{"id": "x", "name": "weather", "arguments": {"city": "Oslo"}}]
+
+
 def test_sharegpt_and_toolbench_conversations_are_read_by_who_speaks(tmp_path: Path) -> None:
     row = {
         "id": "1",
@@ -178,6 +294,37 @@ def test_a_chat_that_does_not_say_when_it_was_outlives_retention(
     assert bring("chats", written(tmp_path, {"question": "2 + 2?", "answer": "4"}, old), store=store) == 0
     assert command(capsys, "retain", "--store", store, "--days", "30").returncode == 0
     assert only(store).task.instruction == "2 + 2?"
+
+
+def test_an_answer_may_be_an_object_and_an_error_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    structured = {"question": "Where?", "answer": {"city": "Oslo"}, "user": "ann"}
+    failed = {"question": "Where?", "response": {"error": {"message": "rate limit"}}}
+    nobody = {"user": "ann", "output": "Hello."}
+    assert bring("chats", written(tmp_path, structured, failed, nobody), store=tmp_path / "runs.db") == 1
+    run = only(tmp_path / "runs.db")
+    assert (run.subject, run.steps[0].action["text"]) == ("ann", '{"city":"Oslo"}')
+    said = capsys.readouterr().err
+    assert "line 2: its response is an error" in said
+    assert "line 3: no chat: it has neither messages" in said
+
+
+def test_an_address_is_no_log_and_a_record_beside_the_logs_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = command(capsys, "import", "chats", "http://127.0.0.1:1", "--store", tmp_path / "runs.db")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "error: chats come from files, not from an address: http://127.0.0.1:1\n",
+    )
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    Store(logs / "other.db").close()
+    written(logs, {"question": "2 + 2?", "answer": "4"})
+    assert bring("chats", logs, store=tmp_path / "runs.db") == 1
+    assert only(tmp_path / "runs.db").task.instruction == "2 + 2?"
+    assert "other.db: a database, which is not read" in capsys.readouterr().err
 
 
 def test_a_number_that_no_database_takes_is_kept_as_text(tmp_path: Path) -> None:
@@ -248,6 +395,25 @@ def test_real_transcripts_lose_nothing_and_go_on_to_rows_to_train_on(
     assert len(good.read_text().splitlines()) == sum(row["reward"] == 1.0 for row in rows)
 
 
+def test_a_talk_with_a_person_is_published_with_all_that_both_said(data: Path, tmp_path: Path) -> None:
+    rows = json.loads((data / "tau" / "gpt-4o-airline-trajectories.json").read_text())[:20]
+    store = tmp_path / "runs.db"
+    assert bring("chats", written(tmp_path, *rows), store=store) == 0
+    with Store(store) as opened:
+        runs = {run.meta["metadata"]["task_id"]: run for run in opened.trajectories()}
+    for row in rows:
+        steps = trajectory_to_json(runs[row["task_id"]])["steps"]
+        said = [turn for turn in row["traj"] if turn["role"] == "assistant"]
+        texts = [turn["content"] for turn in said if turn["content"]]
+        calls = [call["function"]["name"] for turn in said for call in turn.get("tool_calls") or ()]
+        assert [step["action"] for step in steps if isinstance(step["action"], str)] == texts
+        assert [step["action"]["name"] for step in steps if isinstance(step["action"], dict)] == calls
+        # What the person, or a tool, replied is seen at the next step; what came after the last action nobody acted on.
+        heard = [turn["content"] for turn in row["traj"][2:-1] if turn["role"] in ("user", "tool")]
+        assert [step["obs"] for step in steps[1:] if step["obs"] is not None] == heard[-len(heard) :]
+        assert [step.get("done", False) for step in steps] == [False] * (len(steps) - 1) + [True]
+
+
 _VALUE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -314,3 +480,25 @@ def test_whatever_a_log_holds_each_row_is_a_run_or_a_sentence(
     with Store(folder / "runs.db") as opened:
         assert opened.count("trajectories") == came["new_runs"] == came["runs"]
         assert not [run for run in opened.trajectories() if run.meta.get("unread")]
+
+
+def test_a_table_of_answers_and_thumbs_is_enough_to_improve_a_prompt_by(tmp_path: Path) -> None:
+    """Nothing but a log: the plan says what stands behind the proof, and spends nothing."""
+    rows = ["question,answer,thumb,user"]
+    for number in range(240):
+        liked = number % 3 != 0
+        answer = f"Please wait, case {number} is looked at." if liked else f"Case {number}: no."
+        rows.append(f'Where is parcel {number}?,"{answer}",{"up" if liked else "down"},u{number % 60}')
+    (tmp_path / "log.csv").write_text("\n".join(rows))
+    (tmp_path / "desk.py").write_text(
+        'from openai import OpenAI\n\nPROMPT = "You are the desk of a shop."\n\n\ndef answer(question):\n'
+        '    messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": question}]\n'
+        '    return OpenAI().chat.completions.create(model="m", messages=messages).choices[0].message.content\n'
+    )
+    assert bring("chats", tmp_path / "log.csv", store=tmp_path / "log.db") == 0
+    nowhere = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--dry-run")
+    planned = whet("improve", "desk.py", "--store", "log.db", *nowhere, folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "desk:PROMPT can change" in planned.stdout
+    assert "240 recorded runs; 160 thumbs up and 80 down of 60 people" in planned.stdout
+    assert re.search(r"behind the gate \d+ questions of \d+ other people", planned.stdout)

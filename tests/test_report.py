@@ -93,6 +93,27 @@ def test_a_report_says_of_how_many_calls_the_tokens_are_not_known(
     assert "1 model call of 1" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "--score", "rewrad"),
+        ("issues", "--score", "rewrad"),
+        ("tasks", "collect", "--score", "rewrad", "--output", "tasks.jsonl"),
+        ("export", "trl-sft", "--score", "rewrad", "--output", "rows.jsonl"),
+    ],
+    ids=["report", "issues", "tasks collect", "export"],
+)
+def test_the_name_of_a_score_that_no_run_has_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A slip of the pen said that nothing was judged, or that there is no defect."""
+    with whet.Store(tmp_path / "runs.db") as store:
+        store.put(*runs(3, 3))
+    refused = whet_command(*words, "--store", "runs.db", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "has a score 'rewrad'; their scores are near" in refused.stderr
+    right = [word.replace("rewrad", "near") for word in words]
+    assert whet_command(*right, "--store", "runs.db", folder=tmp_path).returncode in (0, 1)
+
+
 def test_nothing_judged_is_unknown_and_not_zero() -> None:
     added = report(runs(0, 0, 5))
     assert added.rate is None

@@ -65,6 +65,20 @@ def test_a_route_is_closed_to_whom_it_is_not_for(route: HttpRoute) -> None:
         assert wrong.status_code == 401
 
 
+def test_a_filter_that_no_list_has_is_refused() -> None:
+    """It listed everything, as if nobody had asked for less."""
+    with world() as here:
+        lists = [route for route in here.server.routes if isinstance(route, HttpRoute) and route.query]
+        assert len(lists) >= 8
+        for route in lists:
+            refused = here.http.get(f"{path_of(route)}?subjct=ann", headers=bearer(Role.ADMIN))
+            assert refused.status_code == 400, route.path
+            said = refused.json()["error"]["message"]
+            assert said.startswith("there is no query parameter 'subjct' here; there are ")
+            assert all(name in said for name in route.query)
+        assert here.get("/api/trajectories?subject=ann&limit=1") == {"trajectories": []}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "role", "status"),
     [

@@ -6,11 +6,12 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import httpx2
 import pytest
 from processes import until, whet
 
+from whet.models.fakes import ScriptedServer
 from whet.record.store import Store
 from whet.record.tracing import flush, trace
 from whet.serve import Role, token_file, tokens_of
@@ -243,3 +245,22 @@ def test_nodes_fetch_posts_otlp_json(tmp_path: Path) -> None:
     with Store(path) as store:
         (span,) = store.spans.trace(bytes.fromhex("0af7651916cd43dd8448eb211c80319c"))
         assert span.name == "from node"
+
+
+def test_a_copy_of_the_record_made_while_it_is_served_holds_runs_that_are_not_assembled(
+    tmp_path: Path,
+) -> None:
+    ask = {"model": "scripted", "messages": [{"role": "user", "content": "hello"}]}
+    with ScriptedServer("fine", speaks=("chat",)) as model:
+        path, copy = tmp_path / "runs.db", tmp_path / "copy.db"
+        # Durable: the answer is the sign that the call is committed, and two seconds pass until the run is read.
+        options = ("--upstream", model.base_url, "--durable-calls", "--token", "t")
+        with serving(path, *options) as (_, url, _):
+            answered = httpx2.post(f"{url}/run/r/v1/chat/completions", json=ask, headers=GIVEN)
+            assert answered.status_code == 200
+            with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(copy)) as target:
+                live.backup(target)
+        with serving(copy, "--token", "t") as (_, url, _):
+            until(lambda: httpx2.get(f"{url}/api/trajectories", headers=GIVEN).json()["trajectories"])
+            (run,) = httpx2.get(f"{url}/api/trajectories", headers=GIVEN).json()["trajectories"]
+        assert run["task"]["instruction"] == "hello"

@@ -11,12 +11,13 @@ import pytest
 from processes import press_ctrl_c, until
 
 from whet.cli import app
+from whet.cli.conversation import RunFilter
 from whet.learn.evolution.live import LiveLine
 from whet.models.budget import Meter
 from whet.record.store import Store
 from whet.record.tracing.told_tools import with_told_tools
 from whet.record.transcript import separate_questions, turns
-from whet.types import Failure, Fault, Feedback, Json, Step, Task, Trajectory, Usage
+from whet.types import Failure, Fault, Feedback, Json, Outcome, Step, Task, Trajectory, Usage
 
 
 def call(messages: list[Json], action: Json, **more: object) -> Step:
@@ -69,6 +70,25 @@ def test_a_tool_that_the_gateway_was_told_of_is_one_turn() -> None:
         'tool: weather({"city":"Oslo"}) → rain',
         "agent: It rains.",
     ]
+
+
+def test_failing_runs_are_those_that_the_agent_did_not_bring_to_a_good_end() -> None:
+    failing = RunFilter(failing=True)
+    kept = {
+        outcome for outcome in Outcome if failing(Trajectory(task=Task(instruction="?"), outcome=outcome))
+    }
+    assert kept == set(Outcome) - {Outcome.SUCCESS, Outcome.UNKNOWN, Outcome.INFRASTRUCTURE_ERROR}
+    outage = Failure(Fault.MODEL, "Timeout", "no answer")
+    assert failing(Trajectory(task=Task(instruction="?"), outcome=Outcome.INFRASTRUCTURE_ERROR, error=outage))
+
+
+def test_an_action_that_is_the_answer_is_said_once_whatever_it_earned() -> None:
+    steps = [
+        Step(observation="Weather?", action="look", reward=0.0),
+        Step(observation="rain", action="It rains.", reward=1.0, done=True),
+    ]
+    run = Trajectory(task=Task(instruction="Weather?"), steps=steps, output="It rains.")
+    assert said(run) == ["user: Weather?", "agent: look", "world: rain", "agent: It rains.  (reward 1)"]
 
 
 def test_a_tool_that_failed_and_one_without_an_answer_are_told_apart() -> None:

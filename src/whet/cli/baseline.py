@@ -123,13 +123,16 @@ def baseline(
             measured = _environment(env or "", policy, model, (system, answer_tokens), data, tasks, seed)
         runs, score = asyncio.run(measure(opened, measured, ran_with))
     found = report(runs, known, score=score)
+    decides = found.scores.get(score or "")
+    # A reward that breaks on every run has measured nothing.
+    code = int(decides is not None and 0 < decides.n <= decides.broke)
     if json:
         print_json({"report": plain(found), "bundle": ran_with.id})
-        return 0
+        return code
     print(f"{counted(len(runs), 'run')} of {agent or env}; recorded in {store}")
     for line in table([found]):
         print(line)
-    return 0
+    return code
 
 
 class _Measured(NamedTuple):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..types import Outcome
 from .terminal import bold
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ class RunFilter:
             or (self.unrated and value is not None)
         ):
             return False
-        if self.failing and not (run.error is not None or run.outcome == "failure"):
+        # Blocked, cut short, out of time: failures of the agent, too.
+        failed = run.error is not None or (run.outcome.counts and run.outcome is not Outcome.SUCCESS)
+        if self.failing and not failed:
             return False
         text = f"{run.task.instruction}\n{run.output_text}\n" + "\n".join(
             note.comment for note in run.feedback

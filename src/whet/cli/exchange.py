@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import InputError, MissingExtra
 from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json, say_redacted
-from .named import judged, refuse_two_rewards
+from .named import judged, known_score, refuse_two_rewards
 from .products import FROM_PRODUCT, FromProduct, import_product
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def export(
     refuse_two_rewards(score, reward_function)
     with Store(store) as opened:
         hear(opened)
+        known_score(opened, score)
         runs: Iterable[Trajectory] = opened.trajectories()
         if reward_function is not None:
             runs, score, _ = judged(list(runs), reward_function)

@@ -11,6 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 from .app import AtLeastOne, Print, Record, app, counted, existing, listed, print_json
+from .named import known_score
 from .show import moment
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def issues(
     with Store(existing(store)) as opened:
         began = time.perf_counter()
         runs = min(newest, opened.count("trajectories"))
+        known_score(opened, score if look else None)
         options: dict[str, Any] = {"score": score, "since": moment(since), "newest": newest}
         known = find_issues(opened, **options) if look else opened.issues.read()
         seconds = time.perf_counter() - began

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..errors import InputError
+from ..errors import InputError, NotFoundError
+from .app import counted
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -51,6 +52,37 @@ def named(name: str) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(f"{name!r} is a {type(function).__name__}, not a function")
     return cast("Callable[..., Any]", function)
+
+
+def known_score(store: Store, name: str | None) -> None:
+    """Refuse the name of a score that no recorded run has: a slip of the pen would say that nothing was judged.
+
+    Raises:
+        NotFoundError: there is none; names those that there are.
+    """
+    if name is None:
+        return
+    names: set[str] = set()
+    for run in store.trajectories():
+        if name in run.scores:
+            return
+        names.update(run.scores)
+    # Of an empty record something else is said.
+    if store.count("trajectories"):
+        there = (
+            f"their scores are {', '.join(sorted(names))}"
+            if names
+            else "none has a score: whet score gives them"
+        )
+        raise NotFoundError(f"no run in the record has a score {name!r}; {there}")
+
+
+def broken(broke: int, scored: int, why: str) -> str:
+    """That a reward broke on runs, which count as 0; where it breaks on all, it is the reward that is broken."""
+    said = why.partition(": ")[2] or why
+    if broke >= scored:
+        return f"it breaks on each of them ({said}), so it is broken itself: mend it (whet audit)"
+    return f"{counted(broke, 'run')} broke it and count as 0 ({said})"
 
 
 def named_rewards(names: Sequence[str]) -> list[Reward]:

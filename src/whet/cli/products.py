@@ -94,6 +94,8 @@ def _records(
     from ..record.exchange.platforms.files import Record, files_of, is_database, records
 
     if source.startswith(_ADDRESS):
+        if not hasattr(reader, "fetch"):
+            raise InputError(f"{product} come from files, not from an address: {source}")
         api = _server(reader, source, product, store, servers)
         try:
             for number, fetched in enumerate(reader.fetch(api, options.project, options.since), 1):
@@ -109,7 +111,11 @@ def _records(
     for file in [] if folders else files_of(Path(source)):
         if is_database(file):
             if not hasattr(reader, "database"):
-                raise InputError(f"{file} is a database, which is not read; give what {product} exported")
+                why = "a database, which is not read"
+                if Path(source).is_dir():  # of something else that lies in the folder
+                    yield Record(str(file), None, why)
+                    continue
+                raise InputError(f"{file} is {why}; give a file that {product} can be read from")
             for number, fetched in enumerate(reader.database(file), 1):
                 yield Record(f"{file}, number {number}", fetched)
         else:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
 from .app import Print, command, counted, existing, named_store, print_json
-from .named import named_rewards, plain_rewards
+from .named import broken, named_rewards, plain_rewards
 from .show import moment
 from .train_input import read_trajectories
 
@@ -104,6 +104,11 @@ def report(
     ours = report_on(runs(version), known, score=score)
     if not ours.runs:
         raise NotFoundError(_nothing(version))
+    if score is not None and score not in ours.scores:
+        there = ", ".join(sorted(ours.scores)) or "none: whet score gives them"
+        raise NotFoundError(
+            f"none of these {counted(ours.runs, 'run')} has a score {score!r}; their scores are {there}"
+        )
     theirs = None if versus is None else report_on(runs(versus), known, score=score)
     if theirs is not None and not theirs.runs:
         raise NotFoundError(_nothing(versus))
@@ -197,6 +202,9 @@ def table(columns: list[Report]) -> Iterator[str]:
     for column in columns:
         for said, count in column.errors.items():
             yield f"{counted(count, 'run')} ended by {said}"
+        for name, score in column.scores.items():
+            if score.broke:
+                yield f"score {name}: {broken(score.broke, score.n, score.broken_by)}"
         for name, before in column.earlier.items():
             count = sum(mean.n + mean.missing for mean in before)
             yield (

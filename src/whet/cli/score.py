@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import InputError
 from .app import BaseUrl, JudgeModel, Print, Record, command, counted, existing, print_json
-from .named import opened_rewards
+from .named import broken, opened_rewards
 from .show import moment
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def sentence(count: ScoreCount) -> str:
     runs = "" if count.mean is None else f" {counted(count.scored, 'run')}"
     version = f" {count.version[:40]}" if count.version else " (no version)"
     parts = [f"{count.reward}{version}: {mean}{runs}"]
+    if count.broke:
+        parts.append(broken(count.broke, count.scored, count.broken_by))
     if count.missing:
         said = max(count.unjudged, key=count.unjudged.__getitem__, default="")
         parts.append(f"{count.missing:,} not judged" + (f" ({said})" if said and not count.why else ""))

@@ -280,7 +280,9 @@ def trajectories(
         if follow:
             _follow(opened, newest, wanted, chosen, printer)
     if run is not None and not printer.count:
-        raise NotFoundError(f"{store} holds no trajectory, run or trace {run!r}. Omit --run to list all.")
+        raise NotFoundError(
+            f"{store} holds no trajectory, run or trace {run!r}. whet show trajectories lists them."
+        )
     if not printer.count and not follow:
         print(f"no run of {store} is like that: leave out a filter", file=sys.stderr)
     if printer.separate and not json and not whole:

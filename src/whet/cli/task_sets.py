@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
 from .app import AtLeastOne, Print, Record, counted, existing, print_json
+from .named import known_score
 from .queue import tasks_app
 from .task_writing import bias_lines, plain_bias
 
@@ -181,6 +182,7 @@ def _traffic(store: Path, group: str | None, score: str | None) -> AskedTraffic:
     from ..record.store import Store
 
     with Store(existing(store)) as opened:
+        known_score(opened, score)
         all_traffic = traffic(opened, group=group, score=score)
     if not all_traffic.demands:
         raise NotFoundError(

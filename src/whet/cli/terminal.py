@@ -67,7 +67,12 @@ def _neutral(stream: io.TextIOWrapper) -> Callable[[str], int]:
     def written(text: str) -> int:
         # Rich alone moves the cursor and sets colours, of text that is made neutral before it gets it. What we print
         # ourselves may quote anything: there a bold heading is all that a terminal is told.
-        by_rich = sys._getframe(1).f_globals.get("__name__", "").startswith("rich.")
+        try:
+            by_rich = sys._getframe(1).f_globals.get("__name__", "").startswith("rich.")
+        except (
+            ValueError
+        ):  # Python itself writes the traceback that ends the process, and nobody has called it
+            by_rich = False
         own = OURS if by_rich and stream.isatty() else BOLD if stream.isatty() else None
         write(neutral(text, but=own))
         return len(text)

@@ -150,7 +150,8 @@ def score(reward: Reward, trajectory: Trajectory) -> Score:
         return _masked(reward)
     try:
         value = reward(trajectory)
-    except Exception as error:
+    # An exit that went on would end the command with the reward's own exit code, 0 perhaps, as if all were well.
+    except (Exception, SystemExit) as error:
         return _raised(reward, error)
     if isinstance(value, Coroutine):
         value.close()  # else Python warns that it was never awaited
@@ -168,7 +169,7 @@ async def ascore(reward: Reward, trajectory: Trajectory) -> Score:
         value: Any = reward(trajectory)
         return _as_score(await value, reward)
     # Not BaseException: a cancelled task or Ctrl-C is no failure of the reward.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _raised(reward, error)
 
 
@@ -206,7 +207,7 @@ def _masked(reward: Reward) -> Score:
     return Score(name_of(reward), None, why, version_of(reward))
 
 
-def _raised(reward: Reward, error: Exception) -> Score:
+def _raised(reward: Reward, error: Exception | SystemExit) -> Score:
     fault = fault_of(error)
     # An exception of plain code is the reward's own; `fault_of` knows those of endpoints, budgets and sandboxes.
     return _failed(

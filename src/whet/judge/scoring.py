@@ -54,6 +54,10 @@ class ScoreCount:
     """Of a panel that took scores back: why; "" of any other."""
     unjudged: Counter[str] = field(default_factory=Counter)
     """What it said of runs that it could not judge → how many of them; no more than a few different ones."""
+    broke: int = 0
+    """Runs on which it broke (`Score.broke`): they are among those that were scored, with 0."""
+    broken_by: str = ""
+    """What it raised on the first of them."""
 
     @property
     def mean(self) -> float | None:
@@ -69,6 +73,9 @@ class ScoreCount:
             return
         # An answer that broke its evaluator is worth 0, as at the gate.
         value = 0.0 if now.broke else now.value
+        if now.broke:
+            self.broke += 1
+            self.broken_by = self.broken_by or now.reason
         if value is None:
             self.missing += 1
             if now.reason in self.unjudged or len(self.unjudged) < _REASONS:

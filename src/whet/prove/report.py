@@ -31,6 +31,10 @@ class ScoreMean:
     """Runs that the evaluator looked at and gave no value."""
     version: str = ""
     """Of what judged."""
+    broke: int = 0
+    """Runs on which the evaluator broke (`Score.broke`): they are in the mean, as 0."""
+    broken_by: str = ""
+    """What it raised on the first of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,8 @@ class _Values:
     n: int = 0
     total: float = 0.0
     missing: int = 0
+    broke: int = 0
+    broken_by: str = ""
 
     def add(self, value: float | None) -> None:
         if value is None or not math.isfinite(value):
@@ -105,7 +111,14 @@ class _Values:
 
     def mean(self, version: str) -> ScoreMean:
         mean = self.total / self.n if self.n else math.nan
-        return ScoreMean(mean=mean, n=self.n, missing=self.missing, version=version)
+        return ScoreMean(
+            mean=mean,
+            n=self.n,
+            missing=self.missing,
+            version=version,
+            broke=self.broke,
+            broken_by=self.broken_by,
+        )
 
 
 @dataclass(slots=True)
@@ -137,6 +150,9 @@ class _Adding:
             versions = self.values.setdefault(name, {})
             values = versions.pop(scored.evaluator, None) or _Values()
             values.add(0.0 if scored.broke else scored.value)
+            if scored.broke:
+                values.broke += 1
+                values.broken_by = values.broken_by or scored.reason
             versions[scored.evaluator] = values
         if run.error is not None:
             self.faults[run.error.fault.value] += 1

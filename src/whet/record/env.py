@@ -162,7 +162,7 @@ async def _episode(
         if enforcement is not None:
             env = PermittedEnv(env, enforcement)
         observation = await _resolved(env.reset(task, seed))
-    except Exception as exception:
+    except (Exception, SystemExit) as exception:
         outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
     while error is None:
         # Before the policy is asked: an action that the env may no longer take would be paid for in vain.
@@ -189,7 +189,7 @@ async def _episode(
             # Of a tool that the environment called for the policy: its doing, as the action was.
             error = _failure(Fault.AGENT, denied)
             outcome = outcome_of(error)
-        except Exception as exception:
+        except (Exception, SystemExit) as exception:
             outcome, error = Outcome.INFRASTRUCTURE_ERROR, _failure(Fault.ENVIRONMENT, exception)
         done = error is None and (result.terminated or result.truncated)
         step = Step(
@@ -251,7 +251,8 @@ async def _decided(policy: Policy, observation: Json, seconds: float | None) -> 
         if not isinstance(action, Action):
             raise TypeError(f"act() returned {type(action).__name__}; it must return an Action")
         return action
-    except Exception as exception:
+    # A program that ends itself has failed at its task: one exit must not end all rollouts, with its own exit code.
+    except (Exception, SystemExit) as exception:
         # A TimeoutError may be the agent's own, and then its failure: only the limit knows if it ran out.
         if isinstance(exception, TimeoutError) and limit is not None and limit.expired():
             return _Undecided(Outcome.TIMEOUT)
@@ -279,7 +280,7 @@ def failed(
     )
 
 
-def _failure(fault: Fault, exception: Exception) -> Failure:
+def _failure(fault: Fault, exception: BaseException) -> Failure:
     return Failure(fault, type(exception).__name__, str(exception))
 
 

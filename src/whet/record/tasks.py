@@ -164,7 +164,7 @@ def _is_task(fields: Mapping[str, Json]) -> bool:
         return True
     # `instruction` is also what people call the column of the input; beside a column of the right answer it is that.
     if "instruction" in fields:
-        return "id" in fields or "task_id" in fields or not any(name in fields for name in EXPECTED)
+        return "answer" in fields or not any(name in fields for name in EXPECTED)
     # A row may have an id, too. One whose input is empty is known by its id alone.
     asked = any(fields.get(name) is not None for name in (*INPUT, *_BENCHMARKS))
     return not asked and any(name in fields for name in ("id", "task_id"))

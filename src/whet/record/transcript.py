@@ -88,6 +88,7 @@ class _Reading:
             for step in tool_steps(run)
             if TOLD in step.info and id(step) not in own
         }
+        self._acted: str | None = None  # the last action, without what it earned
         self._seen: set[tuple[str, str]] = set()
         self._answered = {
             str(step.info["tool_call_id"]) for step in tool_steps(run) if step.info.get("tool_call_id")
@@ -115,7 +116,8 @@ class _Reading:
             if step.observation is not None and as_text(step.observation) != self.run.task.instruction:
                 self.turns.append(TranscriptTurn("world", as_text(step.observation)))
             reward = f"  (reward {step.reward:g})" if step.reward else ""
-            self.turns.append(TranscriptTurn("agent", as_text(step.action) + reward))
+            self._acted = as_text(step.action)
+            self.turns.append(TranscriptTurn("agent", self._acted + reward))
 
     def _call(self, step: Step) -> None:
         messages = _messages(step)
@@ -182,7 +184,7 @@ class _Reading:
         if run.output is None or (isinstance(run.output, dict) and run.output.get("tool_calls")):
             return  # a request of a tool stands among the turns
         said = [turn.text for turn in self.turns if turn.who == "agent"]
-        if not said or not said[-1].endswith(run.output_text):
+        if not said or not (said[-1].endswith(run.output_text) or self._acted == run.output_text):
             self.turns.append(TranscriptTurn("agent", run.output_text))
 
 

@@ -251,6 +251,15 @@ class Server:
             if request.path == "/healthz" or not self._closing or not self._closing.is_set():
                 route, request.params = self._router.find(request.method, request.path, request.raw_path)
                 self.access.check(request, route)
+                # A filter whose name is mistyped would list everything.
+                if (
+                    request.query_string
+                    and route.query
+                    and (unknown := request.query.keys() - route.query.keys())
+                ):
+                    raise InputError(
+                        f"there is no query parameter {min(unknown)[:100]!r} here; there are {', '.join(route.query)}"
+                    )
                 return await route.handler(request)
             raise Refused(503, "closing", "the server is stopping; try again", headers={"retry-after": "1"})
         except WhetError as error:

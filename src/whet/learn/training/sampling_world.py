@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import InputError
+from ...errors import EnvError, InputError
 from ...judge import Reward, name_of
 from ...record.env import EnvFactory
 from ...record.gym import AdaptedEnv, adapted, episodes, factory_of
@@ -64,6 +64,7 @@ class SamplingPlan:
 
         Raises:
             ContractError: the environment lacks a method.
+            EnvError: it cannot be made.
             InputError: there are no tasks, or both tasks and episodes; or as `ChatPolicy`.
         """
         env = factory_of(self.env)
@@ -93,7 +94,7 @@ class SamplingPlan:
             if self.episodes is not None:
                 raise InputError("give tasks or a number of episodes, not both")
             return self.tasks
-        gymnasium = isinstance(adapted(env()), AdaptedEnv)
+        gymnasium = isinstance(adapted(_made(env)), AdaptedEnv)
         if self.episodes is None and not gymnasium:
             raise InputError(
                 "--env needs tasks: give --tasks-file, with one JSON object per line, or --episodes N where the seed "
@@ -104,6 +105,18 @@ class SamplingPlan:
         if self.gate:
             sizes[Split.GATE] = GATE_EPISODES
         return [task for split, n in sizes.items() for task in episodes(env, n, seed=seed, split=split)]
+
+
+def _made(env: EnvFactory) -> Any:
+    """One environment, before anything is spent on episodes of it."""
+    try:
+        return env()
+    except Exception as error:
+        name = getattr(env, "__name__", type(env).__name__)
+        raise EnvError(
+            f"the environment {name} cannot be made: {type(error).__name__}: {error}. It is called without arguments, "
+            "for each episode anew"
+        ) from error
 
 
 def success(trajectory: Trajectory) -> float | None:

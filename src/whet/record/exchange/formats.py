@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -184,6 +185,7 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Json]:
 
     A run outside of any Env, or of `whet.calls`, has no such steps: its tool calls, as far as they are recorded,
     are the actions, `{"name", "arguments"}`, what they answered is seen next, and the last action is the output.
+    Where people went on talking to the agent, what it said to them is an action, too, and what they replied is seen.
     """
     rows = []
     actions = decisions(trajectory)
@@ -202,6 +204,8 @@ def _as_episode(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
     """The decisions of an agent that was traced or captured, as the steps of an episode."""
     if len(actions) > 1 or trajectory.output is None:
         return list(actions)
+    if talk := _talk(trajectory):
+        return talk if not actions else [*talk[:-1], replace(talk[-1], reward=actions[0].reward)]
     observation: Json = trajectory.task.instruction
     steps = []
     for tool in tool_steps(trajectory):
@@ -212,6 +216,45 @@ def _as_episode(trajectory: Trajectory, actions: Sequence[Step]) -> list[Step]:
         observation = tool.action
     last = Step(observation=observation, action=trajectory.output, done=True)
     return [*steps, replace(last, reward=actions[0].reward, done=actions[0].done) if actions else last]
+
+
+def _talk(trajectory: Trajectory) -> list[Step]:
+    """A conversation in which a person spoke more than once, as an episode; empty for every other run.
+
+    Its last call has seen all of it.  Where that does not hold (calls of several agents, a history that was cut) the
+    tools alone are the actions.
+    """
+    calls = [step for step in trajectory.steps if step.kind == "llm"]
+    if not calls or len({(step.agent, step.parent) for step in calls}) > 1:
+        return []
+    seen = calls[-1].observation if isinstance(calls[-1].observation, list | tuple) else ()
+    messages = [message for message in (*seen, calls[-1].action) if isinstance(message, dict)]
+    roles = [message.get("role") for message in messages]
+    if "assistant" not in roles or roles.count("assistant") != len(calls):
+        return []
+    if "user" not in roles[roles.index("assistant") :]:
+        return []
+    steps: list[Step] = []
+    observation: Json = trajectory.task.instruction
+    results: list[Json] = []
+    for place, message in enumerate(messages):
+        role = message.get("role")
+        if role == "assistant":
+            following = messages[place + 1 :]
+            results = [
+                later.get("text") for later in takewhile(lambda later: later.get("role") == "tool", following)
+            ]
+            # Text beside calls is said before them, and nobody answers it.
+            if text := message.get("text"):
+                steps.append(Step(observation=observation, action=text))
+                observation = None
+            for number, call in enumerate(message.get("tool_calls") or ()):
+                action = {"name": bare(str(call.get("name"))), "arguments": call.get("arguments")}
+                steps.append(Step(observation=observation, action=action))
+                observation = results[number] if number < len(results) else None
+        elif role == "user" and steps:
+            observation = message.get("text")
+    return [*steps[:-1], replace(steps[-1], done=True)] if steps else []
 
 
 def read_trajectories(path: Path, tasks: Mapping[str, Task] | None = None) -> Iterator[Trajectory]:

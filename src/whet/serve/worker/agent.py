@@ -42,11 +42,20 @@ def load(spec: str) -> Any:
     module, _, name = spec.partition(":")
     if not module or not name:
         raise InputError(f"{spec!r} is not a name. Write MODULE:NAME, for example my_agent:answer")
+    if module.endswith(".py"):
+        dotted = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise InputError(f"{module} is a file; a module is named without its ending: {dotted}:{name}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         named: Any = importlib.import_module(module)
+    except SystemExit as exception:
+        # Unnoticed, it would end the command with the program's exit code, and nothing would have been done.
+        raise InputError(
+            f"{module} cannot be imported: it ends the program (SystemExit: {exception}). Put what it does when it is "
+            'started under if __name__ == "__main__":'
+        ) from exception
     except Exception as exception:
         raise InputError(
             f"{module} cannot be imported: {type(exception).__name__}: {exception}"
@@ -137,8 +146,9 @@ class _Lit:
                     # would run without its Bundle.
                     result = await asyncio.to_thread(getattr(self._agent, name), *arguments)
             done = trajectory_of(reported(result, id), task, id)
-        except Exception as exception:
-            # A CancelledError is no Exception: it goes on to the worker, which knows why it cancelled.
+        except (Exception, SystemExit) as exception:
+            # A CancelledError is no Exception: it goes on to the worker, which knows why it cancelled. A program that
+            # ends itself does so for its rollout, and not for the worker's others.
             failure = blame(exception)
             done = Trajectory(task=task, id=id, outcome=outcome(failure), error=failure)
         seconds = time.perf_counter() - clock

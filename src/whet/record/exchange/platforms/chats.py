@@ -35,8 +35,8 @@ _TURNS = (
     "dialogue",
     "chat",
 )
-_ASKED = ("question", "input", "prompt", "query", "instruction", "request", "user_message", "user")
-_ANSWERED = ("answer", "output", "response", "completion", "reply", "assistant_message", "assistant")
+_ASKED = ("question", "input", "prompt", "query", "instruction", "request", "user_message")
+_ANSWERED = ("answer", "output", "response", "completion", "reply", "assistant_message")
 _IDS = ("id", "chat_id", "conversation_id", "trace_id", "run_id", "instance_id", "uuid")
 _SESSIONS = ("session", "session_id", "thread_id")
 _SUBJECTS = tuple(name for name in GROUP if name not in ("group", *_SESSIONS))
@@ -61,12 +61,15 @@ _ROLES = {
     "gpt": "assistant",
     "bot": "assistant",
     "chatgpt": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
     "observation": "tool",
 }
-"""Who speaks in `from`, and in the words of some logs; others have the names of the APIs."""
+"""Who speaks in `from`; others have the names of the APIs."""
+_WIRE = ("system", "developer", "user", "assistant", "tool", "function")
+_SAID = ("from", "speaker", "value", "text", "message")
 _SAID_IN = ("choices", "output", "content", "role", "model", "usage")
 """Members of a response that are read; the others are kept."""
-_SPEAKERS = ("role", "from", "speaker", "type")
 
 
 def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
@@ -92,16 +95,16 @@ def _turns(fields: dict[str, Json]) -> tuple[list[dict[str, Json]], list[dict[st
     request = structure(fields.get("request"))
     if isinstance(request, dict) and isinstance(request.get("messages", request.get("input")), list | str):
         del fields["request"]
-        fields = _merged(fields, request)
+        # The request's fields beside the record's own: who reads on finds one chat.
+        for name, value in request.items():
+            listed = name == "input" and isinstance(value, list)
+            fields.setdefault("messages" if listed else "system" if name == "instructions" else name, value)
     for name in _TURNS:
         several = structure(fields.get(name))
         if isinstance(several, list) and several and all(isinstance(turn, dict) for turn in several):
             del fields[name]
-            turns = [_turn(turn, number) for number, turn in enumerate(several, 1)]
-            if isinstance(system := fields.get("system"), str | list) and system:
-                del fields["system"]
-                turns.insert(0, {"role": "system", "content": system})
-            return turns, _response(fields, last=turns[-1]["role"])
+            turns = [said for number, turn in enumerate(several, 1) for said in _turn(turn, number)]
+            return _under_system(fields, turns), _response(fields, last=turns[-1]["role"])
     asked = next((name for name in _ASKED if _says(fields.get(name))), None)
     answered = next((name for name in _ANSWERED if name != asked and _says(fields.get(name))), None)
     if asked is None:
@@ -111,37 +114,61 @@ def _turns(fields: dict[str, Json]) -> tuple[list[dict[str, Json]], list[dict[st
         )
     if answered is None:
         raise InputError(f"it has a question ({asked}) and no answer ({', '.join(_ANSWERED[:4])})")
-    question = fields.pop(asked)
-    return _spoken(question, "user"), _response(fields, last="user", name=answered)
+    question = _spoken(fields.pop(asked), "user")
+    return _under_system(fields, question), _response(fields, last="user", name=answered)
 
 
-def _merged(fields: dict[str, Json], request: Mapping[str, Json]) -> dict[str, Json]:
-    """The record with its request's fields beside its own, in place: who reads on finds one chat."""
-    for name, value in request.items():
-        fields.setdefault("messages" if name == "input" and isinstance(value, list) else name, value)
-    return fields
+def _under_system(fields: dict[str, Json], turns: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """The messages behind the system prompt that stands beside them, taken out of the record."""
+    system = fields.get("system")
+    if not isinstance(system, str | list) or not system:
+        return turns
+    del fields["system"]
+    return [{"role": "system", "content": system}, *turns]
 
 
-def _turn(turn: Mapping[str, Json], number: int) -> dict[str, Json]:
-    """A message with a role, and its text under `content`."""
-    if "from" in turn or "speaker" in turn or "role" not in turn:
-        speaker = next((turn[name] for name in _SPEAKERS if isinstance(turn.get(name), str)), None)
-        if speaker is None:
-            raise InputError(
-                f"turn {number} does not say who speaks: it has {', '.join(map(str, turn)) or 'nothing'}"
-            )
+def _turn(turn: Mapping[str, Json], number: int) -> list[dict[str, Json]]:
+    """A message as those of the chat API, as it came where it is one of that or of Anthropic's."""
+    if "from" in turn or "speaker" in turn:
+        speaker = turn.get("from", turn.get("speaker"))
         said = next((turn[name] for name in ("value", "content", "text", "message") if name in turn), None)
-        rest = {
-            name: value
-            for name, value in turn.items()
-            if name not in (*_SPEAKERS, "value", "text", "message")
-        }
-        turn = {**rest, "role": speaker, "content": said}
-    role = str(turn["role"]).lower()
-    # SWE-agent: a tool's message names the calls that it answers in a list.
-    ids = turn.get("tool_call_ids")
-    named = {"tool_call_id": ids[0]} if isinstance(ids, list) and ids and "tool_call_id" not in turn else {}
-    return {**turn, **named, "role": _ROLES.get(role, role)}
+        rest = {name: value for name, value in turn.items() if name not in _SAID}
+        turn = {**rest, "role": _ROLES.get(str(speaker).lower(), speaker), "content": said}
+    role = str(turn.get("role")).lower()
+    if role in _WIRE:
+        # SWE-agent: a tool's message names the calls that it answers in a list.
+        ids = turn.get("tool_call_ids")
+        named = (
+            {"tool_call_id": ids[0]} if isinstance(ids, list) and ids and "tool_call_id" not in turn else {}
+        )
+        return [{**turn, **named, "role": role}]
+    # LangChain's, the items of the Responses API, Gemini's: in the one form that all readers of messages know.
+    if several := common_messages([dict(turn)]):
+        return [_on_the_wire(message) for message in several]
+    raise InputError(
+        f"turn {number} does not say who speaks: it has {', '.join(map(str, turn)) or 'nothing'}"
+    )
+
+
+def _on_the_wire(message: Mapping[str, Any]) -> dict[str, Json]:
+    """A message in the common form as the chat API has it."""
+    text = message.get("text")
+    parts = [{"type": "text", "text": text}] * bool(text) + list(message.get("parts") or ())
+    wire: dict[str, Json] = {"role": message["role"], "content": parts if message.get("parts") else text}
+    if message.get("tool_call_id") is not None:
+        wire["tool_call_id"] = message["tool_call_id"]
+    if message.get("reasoning"):
+        wire["reasoning_content"] = message["reasoning"]
+    if message.get("tool_calls"):
+        wire["tool_calls"] = [
+            {
+                "id": call.get("id"),
+                "type": "function",
+                "function": {"name": call.get("name"), "arguments": plain(call.get("arguments"))},
+            }
+            for call in message["tool_calls"]
+        ]
+    return wire
 
 
 def _response(fields: dict[str, Json], *, last: Json, name: str = "") -> list[dict[str, Json]]:
@@ -151,29 +178,17 @@ def _response(fields: dict[str, Json], *, last: Json, name: str = "") -> list[di
         return []
     value = fields.pop(name)
     held = structure(value)
-    if isinstance(held, dict) and "role" not in held:
-        answers, _ = answers_of(held)
-        if not answers:
-            raise InputError(f"its {name} holds no answer: it has {', '.join(held)}")
-        for key in ("model", "usage"):
-            if held.get(key) is not None:
-                fields.setdefault(key, held[key])
-        fields["response"] = {key: part for key, part in held.items() if key not in _SAID_IN}
-        message = _choice(held)
-        return [
-            message if message is not None else {"role": "assistant", "content": answers[0].get("text", "")}
-        ]
-    return _spoken(value, "assistant")
-
-
-def _choice(response: Mapping[str, Json]) -> dict[str, Json] | None:
-    """The message of a chat completion or of the Messages API, with its tool calls."""
-    choices = response.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        held = choices[0].get("message")
-        return {"role": "assistant", **held} if isinstance(held, dict) else None
-    content = response.get("content")
-    return {"role": "assistant", "content": content} if isinstance(content, list) else None
+    answers = answers_of(held)[0] if isinstance(held, dict) else []
+    if isinstance(held, dict) and held.get("error") and not answers:
+        raise InputError(f"its {name} is an error: {plain(held['error'])[:200]}")
+    if not isinstance(held, dict) or not answers:
+        # Any other object is an answer that is an object.
+        return _spoken(value, "assistant")
+    for key in ("model", "usage"):
+        if held.get(key) is not None:
+            fields.setdefault(key, held[key])
+    fields["response"] = {key: part for key, part in held.items() if key not in _SAID_IN}
+    return [_on_the_wire(answers[0])]
 
 
 def _spoken(value: Json, role: str) -> list[dict[str, Json]]:
@@ -185,7 +200,7 @@ def _spoken(value: Json, role: str) -> list[dict[str, Json]]:
         and several
         and all(isinstance(turn, dict) and "role" in turn for turn in several)
     ):
-        return [_turn(turn, number) for number, turn in enumerate(several, 1)]
+        return [said for number, turn in enumerate(several, 1) for said in _turn(turn, number)]
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return [{"role": role, "content": text}]
 
