@@ -50,7 +50,13 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/autopilot.md",
         "docs/tasks.md",
     ),
-    "Reference": ("docs/cli.md", "docs/nouns.md", "docs/entrances.md", "docs/claims.md", "docs/references.md"),
+    "Reference": (
+        "docs/cli.md",
+        "docs/nouns.md",
+        "docs/entrances.md",
+        "docs/claims.md",
+        "docs/references.md",
+    ),
     "Project": ("docs/decisions/000-index.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 }
 STYLE = """\

@@ -234,13 +234,8 @@ class Standing:
     gain: float | None
     """Smallest gain that so many pairs are likely to prove; None where none is."""
     needed: Mapping[str, int | None]
-<<<<<<< HEAD
-    """Gain → pairs that it takes where nothing gets worse, in as many groups if some share one; None where those are
-    too few."""
-=======
     """Gain → pairs that it takes where nothing gets worse, in as many groups if some share one; None if these are too
     few."""
->>>>>>> w-first
 
     @property
     def sentence(self) -> str:
