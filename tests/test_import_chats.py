@@ -227,6 +227,15 @@ def test_each_api_s_messages_are_read_as_the_gateway_reads_them(row: dict[str, A
         assert (last.usage.prompt_tokens, last.usage.output_tokens) == (40, 7)
 
 
+def test_a_completion_of_several_messages_is_as_many_calls(tmp_path: Path) -> None:
+    """As whet export trl-kto writes a run with tools."""
+    row = {"prompt": TOOLED[:2], "completion": TOOLED[2:], "label": False}
+    assert bring("chats", written(tmp_path, row), store=tmp_path / "runs.db") == 0
+    run = only(tmp_path / "runs.db")
+    assert [step.kind for step in run.steps] == ["llm", "tool", "llm"]
+    assert run.scores["label"].value == 0.0
+
+
 def test_a_logged_answer_that_calls_a_tool_keeps_the_call(tmp_path: Path) -> None:
     item = {"type": "function_call", "call_id": "x", "name": "weather", "arguments": '{"city": "Oslo"}'}
     row = {"request": {"model": "small", "input": "Warm?"}, "response": {"output": [item]}}

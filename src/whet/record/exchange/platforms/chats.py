@@ -83,7 +83,8 @@ def read(record: Mapping[str, Json], holdings: Holdings) -> bool:
     if not answer and not any(turn["role"] == "assistant" for turn in turns):
         raise InputError("nobody answers in it: a chat has a message of the role assistant")
     # Of a logged call, the answers before its own were calls of their own, and perhaps logged as such.
-    calls = list(_calls([*turns, *answer]))[-1:] if answer else list(_calls(turns))
+    before_it = len(turns) if answer else 0
+    calls = [(before, said) for before, said in _calls([*turns, *answer]) if len(before) >= before_it]
     _chat(fields, [*turns, *answer], calls, holdings)
     return True
 
