@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -195,6 +196,35 @@ def test_a_cell_of_a_table_is_exchanged_for_what_its_row_speaks_of() -> None:
 @pytest.mark.parametrize("text", ["", "phrase,topic\n", "no table\nat all\n\n", 'a,b\n"open,c\nd,e\n'])
 def test_what_is_no_table_has_no_other_cells(text: str) -> None:
     assert values_near(text, {"open"}, table=True) == []
+
+
+def test_numbers_of_a_table_are_those_around_and_a_telephone_number_is_none() -> None:
+    prices = "place,price,rate,phone\nhall,0.5,0,0848\nyard,12,-1.25,0849\nroof,007,3,0850\n"
+    lines = {_change(prices, each)[1] for each in values_near(prices, {"hall", "yard", "roof"}, table=True)}
+    assert {"hall,1.0,0,0848", "yard,24,-1.25,0849", "yard,12,-2.5,0849", "roof,007,6,0850"} <= lines
+    assert not [line for line in lines if line.split(",")[3] not in ("0848", "0849", "0850")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_stands_in_a_file_of_values_no_other_value_is_a_failure(seed: int) -> None:
+    chance = random.Random(seed)
+    parts = [
+        *"0123456789.,;\t|-+=:[]{}()\"'#\n\n ",
+        "true",
+        "null",
+        "name",
+        "Zähler",
+        "1e9",
+        "-0",
+        "00",
+        ".5",
+        "[a]\n",
+        '["x", "y"]',
+    ]
+    text = "".join(chance.choice(parts) for _ in range(400))
+    for table in (True, False):
+        for each in values_near(text, {"name", "zähler", "x"}, table=table, functions=["x", "step"]):
+            assert each != text
 
 
 def test_a_plan_gets_the_step_back_that_no_list_names_any_more() -> None:

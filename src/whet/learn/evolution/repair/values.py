@@ -18,7 +18,7 @@ from ....repository.text import SourceText
 
 ENTRY = re.compile(
     r'(?:(")|^[ \t]*(?:-[ \t]+)?)(?P<name>(?(1)[^"\n]+|[A-Za-z_][\w.-]*))(?(1)")\s*[:=]\s*'
-    r'(?P<value>"(?P<text>[^"\\\n]*)"|-?\d+(?:\.\d+)?|true|false)(?=\s*(?:[,}\n;#]|\Z))',
+    r'(?P<value>"(?P<text>[^"\\\n]*)"|-?(?:0|[1-9]\d*)(?:\.\d+)?|true|false)(?=\s*(?:[,}\n;#]|\Z))',
     re.MULTILINE,
 )
 """A name and its plain value in a file of values: JSON, or a line of TOML, YAML or INI."""
@@ -30,7 +30,8 @@ _TABLE = re.compile(r"\{(?P<body>[^{}\n]+)\}")
 """A table on one line, as a row of a table of plans is."""
 _TEXT = re.compile(r'"([^"\\\n]*)"')
 _CELL = r'(?:"(?:[^"]|"")*"|[^{0}"\n]*)(?=[{0}\n]|$)'
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
+"""Of a cell; what begins with a 0 and goes on is a name, as a telephone number is."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 _VALUES = 12
 """Values of a constant that are raced."""
@@ -185,7 +186,7 @@ def _cells(text: str, words: Collection[str]) -> Iterator[_Place]:
         begin += len(line)
     width = len(rows[0]) if rows else 0
     # A row that is no row of this table is left as it is.
-    rows = [row for row in rows[1:] if len(row) == width]
+    rows = [row for row in rows[1:] if row and len(row) == width]
     if len(rows) < _FEWEST_ROWS:
         return
     columns = [Counter(text[slice(*row[number])] for row in rows) for number in range(width)]
@@ -195,10 +196,7 @@ def _cells(text: str, words: Collection[str]) -> Iterator[_Place]:
             now, kinds = text[slice(*span)], columns[number]
             others: list[str] = []
             if _NUMBER.fullmatch(now):
-                others = [
-                    json.dumps(other)
-                    for other in _around(json.loads(now.lstrip("0") or "0"), ast.Constant(0))
-                ]
+                others = [json.dumps(other) for other in _around(json.loads(now), ast.Constant(0))]
             elif now and len(kinds) <= _KINDS * len(rows):
                 others = [kind for kind in kinds if kind and kind != now]
                 others.sort(key=lambda kind: (-_alike(kind, [name, *words]), -kinds[kind]))
