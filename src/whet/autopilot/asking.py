@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..record.store import Store
+from ..types import Json
 
 _ASKED, _ANSWER = "autopilot/asked", "autopilot/approve"
 
 
-def ask(store: Store, subject: str) -> bool:
-    """Note that a thing waits for an answer; False if it does already."""
+def asked(store: Store, subject: str) -> dict[str, Json]:
+    """States by which a thing waits for an answer, to be written with the row that says so; none if it does already."""
     waiting = list(store.state(_ASKED) or [])
-    if subject in waiting:
-        return False
-    store.put_state(_ASKED, [*waiting, subject])
-    return True
+    return {} if subject in waiting else {_ASKED: [*waiting, subject]}
 
 
 def waiting(store: Store) -> list[str]:
@@ -34,9 +32,9 @@ def decide(store: Store, subject: str, *, allow: bool) -> None:
     Raises:
         InputError: nothing of that name waits for an answer.
     """
-    asked = waiting(store)
-    if subject not in asked:
-        names = ", ".join(asked) or "nothing"
+    waits = waiting(store)
+    if subject not in waits:
+        names = ", ".join(waits) or "nothing"
         raise InputError(f"nothing waits for an answer under {subject!r:.60}; what waits now: {names}")
     store.put_state(f"{_ANSWER}/{subject}", allow)
 

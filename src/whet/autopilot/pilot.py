@@ -23,7 +23,7 @@ from ..record.store import Stage, Store
 from ..record.store.issues import AgentIssue, IssueStatus
 from ..types import Json
 from .alone import MOST_CALLS, LeaveOneOut
-from .asking import answer_of, ask, settled
+from .asking import answer_of, asked, settled
 from .journal import Journal, JournalRow, NewRow
 from .night import Night, NightBudget, alone
 from .shadowing import RepairShadows, shadow_calls
@@ -555,9 +555,10 @@ class Autopilot:
         if self.options.mode is Mode.ACT and not unsure:
             return True
         answer = answer_of(self.store, subject)
-        if answer is None and ask(self.store, subject):
+        if answer is None and (states := asked(self.store, subject)):
             why = f", for nothing of it was seen in the shadow: {unsure}" if unsure else ""
-            self._write("ask", f"waits for whet autopilot approve {subject}{why}", subject=subject)
+            row = NewRow(f"waits for whet autopilot approve {subject}{why}", {"subject": subject})
+            self.say(*self.journal.write_together("ask", [row], states))
         return answer
 
     def _refused(self, subject: str, weights: str | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..learn.evolution.repair.suspects import FITTING, PARTS, PieceKind
-from ..learn.evolution.repair.variants import Replayed
+from ..learn.evolution.repair.variants import AnsweredAgain
 from ..record.store.issues import AgentIssue, Component
 
 PROVEN = 0.95
@@ -26,7 +26,7 @@ def read_of(issue: AgentIssue) -> dict[str, Any]:
     return {"component": issue.component.value, "resource": issue.resource, "certainty": issue.certainty}
 
 
-def by_replay(issue: AgentIssue, work: Mapping[str, Any], told: Replayed) -> AgentIssue:
+def by_replay(issue: AgentIssue, work: Mapping[str, Any], told: AnsweredAgain) -> AgentIssue:
     """The issue with the part that recorded questions were answered again with a change of.
 
     One that the record is surer of than that stays what it is.

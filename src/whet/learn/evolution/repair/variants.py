@@ -37,7 +37,7 @@ _SHRINK = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class AnsweredAgain:
     """What a variant answers to recorded questions whose answers people rated, beside the agent as it is."""
 
     moved: int
@@ -137,14 +137,14 @@ class VariantPool:
             chosen += [each for each in turn if each and not any(_alike(each, other) for other in chosen)]
         return [tried.bundle for tried in chosen][:MOST_KEPT]
 
-    def replayed(self, bundle: Bundle) -> Replayed:
+    def replayed(self, bundle: Bundle) -> AnsweredAgain:
         """What it answers, of the rows that both were run on."""
         before = self._tried[self._start.id]
         same: dict[bool, list[bool]] = {True: [], False: []}
         for task, answer in self._tried.get(bundle.id, before).answers.items():
             if task in before.answers:
                 same[before.values[task] >= 0.5].append(answer == before.answers[task])
-        return Replayed(same[False].count(False), len(same[False]), sum(same[True]), len(same[True]))
+        return AnsweredAgain(same[False].count(False), len(same[False]), sum(same[True]), len(same[True]))
 
     def _moved(self, tried: _Tried) -> float:
         """Share of the disliked answers that it has others for, and better ones."""
