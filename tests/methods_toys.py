@@ -50,6 +50,22 @@ class Next(gymnasium.Env):
         return "", float(action == (self.digit + 1) % 4), True, False, {}
 """
 """A module with the same game of one turn, as an environment of Gymnasium."""
+CHANCE = f"""
+import random
+{NEXT_DIGIT}
+
+CHANCE = random.Random(0)
+
+
+class Chance(Next):
+    # Any text is an action: where some are refused, even these rewards teach which.
+    action_space = spaces.Text(9)
+
+    def step(self, action):
+        won = action == str((self.digit + 1) % 4)
+        return "", float(CHANCE.random() < 0.25), True, False, {{"success": won}}
+"""
+"""The same with rewards by chance beside the success that is judged."""
 ANSWERS = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})

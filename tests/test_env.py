@@ -208,7 +208,7 @@ def test_the_time_limit_cuts_off_a_policy_that_waits() -> None:
     begun = time.monotonic()
     played = play(Counting(), act, budget=Budget(seconds=0.05))
     assert (played.outcome, played.error, len(played.steps)) == (Outcome.TIMEOUT, None, 0)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 5
 
 
 def test_a_timeout_of_the_agents_own_is_its_failure() -> None:

@@ -110,10 +110,10 @@ def test_a_loop_that_never_ends_is_mended(tmp_path: Path) -> None:
     def ones(number: int) -> int:
         return number.bit_count()
 
-    report = mend(tmp_path, BITS, "bits", lambda rng: {"number": rng.randint(1, 4000)}, ones, timeout=2.0)
+    report = mend(tmp_path, BITS, "bits", lambda rng: {"number": rng.randint(1, 4000)}, ones, timeout=1.0)
     assert report.found.start.score == 0.0
     assert set(every_row(report)) == {1.0}
-    assert report.found.cpu_seconds < 20 * 2.0, "few of them are waited for"
+    assert report.found.cpu_seconds < 20.0
 
 
 def test_an_augmented_sign_is_flipped_and_what_is_found_does_not_depend_on_the_workers(

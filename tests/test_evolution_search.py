@@ -187,7 +187,7 @@ def test_a_hang_costs_one_timeout_and_nothing_to_the_next() -> None:
         "nothing",
     ]
     assert found.best.score > found.start.score
-    assert time.monotonic() - started < 300
+    assert time.monotonic() - started < 30
 
 
 def test_what_behaves_like_one_before_is_not_evaluated() -> None:

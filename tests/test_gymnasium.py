@@ -19,7 +19,7 @@ import numpy
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check
-from methods_toys import NEXT_DIGIT, WORDS, beginning
+from methods_toys import CHANCE, WORDS, beginning
 from test_policy_cli import answer, started
 
 from whet.cli import app
@@ -480,27 +480,11 @@ def test_there_and_back_again_is_the_same_episode() -> None:
 
 # -- from an environment to weights that are proven --------------------------------------------
 
-WORLD = f"""
-import random
-{NEXT_DIGIT}
-
-CHANCE = random.Random(0)
-
-
-class Chance(Next):
-    # Any text is an action: where some are refused, even these rewards teach which.
-    action_space = spaces.Text(9)
-
-    def step(self, action):
-        won = action == str((self.digit + 1) % 4)
-        return "", float(CHANCE.random() < 0.25), True, False, {{"success": won}}
-"""
-
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with two environments and a tiny model whose vocabulary is digits."""
-    (tmp_path / "digits_world.py").write_text(WORLD)
+    (tmp_path / "digits_world.py").write_text(CHANCE)
     monkeypatch.chdir(tmp_path)
     beginning(tmp_path)
     WORDS.save(tmp_path / "start" / "vocabulary.json")

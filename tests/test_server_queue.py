@@ -79,7 +79,7 @@ def test_a_report_its_spans_and_the_next_claim_are_one_request_and_one_commit() 
         }
         began = time.monotonic()
         told = here.post("/api/rollouts/finish", body)
-        assert time.monotonic() - began < 30, "a claim that comes with a report does not wait"
+        assert time.monotonic() - began < 15, "a claim that comes with a report does not wait"
         assert [each["taken"] for each in told["results"]] == [True]
         assert [each["rollout"]["id"] for each in told["leases"]] == ["b"]
         assert len(here.store.spans.run("a")) == 2, "its spans are the run's, where they do not say another"
@@ -150,14 +150,14 @@ def test_a_long_poll_comes_back_as_soon_as_something_is_queued() -> None:
         add(here, "late")
         waiting.join(90)
         assert [one["rollout"]["id"] for one in found] == ["late"]
-        assert time.monotonic() - queued < 30, "it was woken, it did not wait its time out"
+        assert time.monotonic() - queued < 5, "it was woken, it did not wait its time out"
 
 
 def test_a_long_poll_ends_empty_when_its_time_is_up() -> None:
     with world() as here:
         started = time.monotonic()
         assert claim(here, wait=0.3) == []
-        assert 0.25 < time.monotonic() - started < 30
+        assert 0.25 < time.monotonic() - started < 10
 
 
 def test_a_client_that_left_claims_nothing() -> None:

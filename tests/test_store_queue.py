@@ -114,13 +114,7 @@ def test_a_failed_attempt_is_retried_to_its_limit_and_says_whose_fault_it_was(st
 
 
 def test_a_dead_workers_rollout_is_claimable_within_a_second_of_its_lease(tmp_path: Path) -> None:
-    # On a busy machine the news comes late in one try, and not in each of three.
-    assert any(_taken_back(tmp_path / f"{number}.db") < 1.0 for number in range(3))
-
-
-def _taken_back(path: Path) -> float:
-    """The seconds from the end of a dead worker's lease to the news of it, at most."""
-    with Store(path) as store:
+    with Store(tmp_path / "runs.db") as store:
         queue = store.queue
         queue.add([rollout("a")]).result()
         woken, at = threading.Event(), list[float]()
@@ -135,6 +129,7 @@ def _taken_back(path: Path) -> float:
         queue.on_available(wake)
         assert woken.wait(90)
         assert at[0] - asked >= 1.0
+        assert at[0] - given < 1.0 + 1.0
         (lease,) = queue.claim("alive").result()
         assert lease.rollout.id == "a"
         assert lease.fence > lost.fence
@@ -143,7 +138,6 @@ def _taken_back(path: Path) -> float:
         assert store.counts()["trajectories"] == 0
         queue.finish("a", lease.fence, trajectory=done("a")).result()
         assert queue.attempts("a")[0].outcome == "expired"
-        return at[0] - given - 1.0
 
 
 def test_heartbeats_hold_a_lease_and_the_attempts_that_leases_cost_are_counted() -> None:

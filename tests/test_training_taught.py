@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from methods_toys import NEXT_DIGIT, WORDS, beginning
+from methods_toys import CHANCE, WORDS, beginning
 
 import whet
 from whet.cli import app
@@ -178,20 +178,7 @@ def test_a_curve_rises_early_late_or_not() -> None:
 
 # -- at the command line -------------------------------------------------------------------------
 
-WORLD = f"""
-import random
-{NEXT_DIGIT}
-
-CHANCE = random.Random(0)
-
-
-class Chance(Next):
-    action_space = spaces.Text(9)
-
-    def step(self, action):
-        won = action == str((self.digit + 1) % 4)
-        return "", float(CHANCE.random() < 0.25), True, False, {{"success": won}}
-
+WORLD = f"""{CHANCE}
 
 class Shaped(Chance):
     # Half of it for a digit at all: another reward than the success that is judged.

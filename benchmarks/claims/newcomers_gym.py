@@ -132,10 +132,7 @@ def _tried(folder: Path, python: Path | None, seed: int, env: str) -> Noted:
         "lines of code": str(written := lines_of_code(folder)),
     }
     if env == "Chance":
-        noted.lines = {
-            "not promoted, or held back": not verdict.get("promote") or bool(findings),
-            "not released": released.returncode != 0,
-        }
+        noted.lines = {"not promoted": not verdict.get("promote"), "not released": released.returncode != 0}
     else:
         with _served(shell) as address:
             live = _fingerprint(address)

@@ -30,7 +30,6 @@ from typing import Any
 
 from night_issues import night_issues
 from night_pilot import begun, ended
-from night_setting import REPAIRED as RIGHT_AGAIN
 from night_setting import Night, night
 
 from whet.autopilot.journal import read
@@ -198,7 +197,7 @@ class Unattended:
                     self.outcome.unrepeated.append(issue.name)
                 self._commit(f"merge {issue.id}")
                 after = self._truth()
-                gained = [id for id, share in after.items() if _gained(before[id], share)]
+                gained = [id for id, share in after.items() if share >= before[id] + GAINED]
                 self.outcome.shipped.append(issue.name)
                 if not gained:
                     self.outcome.in_vain.append(f"{issue.name} ({work['learner']})")
@@ -307,16 +306,6 @@ class Unattended:
             if self.world.repaired(fault, Bundle(), folder=self.world.folder)
         ]
         return outcome
-
-
-def _gained(before: float, after: float) -> bool:
-    """True if a fault gained by a repair, by the shares of its questions that are answered right.
-
-    A fault that leaves most answers right, as of which of two things is cheaper, has less than `GAINED` to gain: then
-    it has to be repaired by it, and by more than half of what was wrong.
-    """
-    gain = after - before
-    return gain >= GAINED or (before < RIGHT_AGAIN <= after and gain > (1 - before) / 2)
 
 
 def spend(

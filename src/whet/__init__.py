@@ -8,9 +8,9 @@ A test holds the names and their signatures to `tests/public_names.txt`.
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from .lazy import from_home
 
 __version__ = "0.1.0"
 
@@ -166,21 +166,11 @@ __all__ = [
     "verdict",
 ]
 
+
 if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
 
     def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'whet' has no attribute {name!r}")
-        try:
-            module = import_module(f".{_HOME[name]}", __name__)
-        except ImportError as error:
-            # Files are locked, and processes made, in ways that Windows does not have.
-            if sys.platform != "win32":
-                raise
-            raise ImportError(import_module(".errors", __name__).NOT_ON_WINDOWS) from error
-        value = getattr(module, name)
-        globals()[name] = value  # looked up once
-        return value
+        return from_home(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:

@@ -17,8 +17,8 @@ def main() -> None:
     """Entry point of the `whet` command."""
     if sys.platform == "win32":
         sys.exit(f"error: {NOT_ON_WINDOWS}")
-    # What a command imports stays to its end; with Python's own 700 it is looked through again and again meanwhile.
-    gc.set_threshold(10_000, 20, 50)
+    # What a command imports stays to its end: it is not looked through again and again meanwhile, nor later.
+    gc.disable()
     # Behind nohup or a shell's & it is ignored, and stays so.
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
@@ -27,6 +27,8 @@ def main() -> None:
     from .cli import main as command
 
     load(sys.argv[1:])
+    gc.freeze()
+    gc.enable()
     try:
         if heeded:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -156,15 +156,15 @@ class Autopilot:
 
     def _held_back(self) -> str:
         """That searches wait for no traffic but for calls of the agent; "" where they do not."""
-        works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        works = self._works()
         searchable, runs = self._searchable(works), self._evidence()
         if searchable is None or searchable >= _LEAST_CALLS:
             return ""
         held = sum(self._due(issue, work, runs) in _ASKING for issue, work in works)
+        if not held:
+            return ""
         left = self.night.meter.left("rollouts")
-        return f"; {held} issues are left, for the {left:g} calls of the agent are kept back for trials" * (
-            held > 0
-        )
+        return f"; {held} issues are left, for the {left:g} calls of the agent are kept back for trials"
 
     async def step(self) -> bool:
         """Do the next thing; False if there is none."""
@@ -199,7 +199,7 @@ class Autopilot:
         due = find_due(runs, runs_at_last.get("find", 0)) or self._relapsed(runs, runs_at_last)
         if due and self._may("find"):
             return "find", None, {"runs": runs}
-        works = [(issue, self.journal.work(issue.id)) for issue in self._open()]
+        works = self._works()
         for issue, work in works:
             # A process was killed behind the row that says so.
             if work.get("stage") == "shipped" and issue.status is not IssueStatus.REOPENED:
@@ -319,6 +319,10 @@ class Autopilot:
         issues = self.store.issues.read(*statuses)
         return sorted(issues, key=lambda issue: (-issue.affected, issue.id))
 
+    def _works(self) -> list[tuple[AgentIssue, dict[str, Any]]]:
+        """Those issues, and where the work on each stands."""
+        return [(issue, self.journal.work(issue.id)) for issue in self._open()]
+
     def _due(self, issue: AgentIssue, work: dict[str, Any], runs: int) -> str:
         """The step that is due for an issue; "" for none."""
         if work.get("night") != self.night.number:
@@ -375,7 +379,7 @@ class Autopilot:
         if name == "diagnose":
             fresh = work.get("night") == self.night.number
             start = work if fresh else {"attempt": 0}
-            searchable = self._searchable([(each, self.journal.work(each.id)) for each in self._open()])
+            searchable = self._searchable(self._works())
             most = self.options.repair.calls
             start |= {"calls": most if searchable is None else min(most, searchable)}
             stepped = bench.diagnose(issue, {**start, "night": self.night.number, "runs": self._evidence()})
@@ -540,7 +544,7 @@ class Autopilot:
 
     def _to_try(self) -> dict[str, dict[str, Any]]:
         """Where the work stands on each issue whose repair waits for a trial."""
-        works = {issue.id: self.journal.work(issue.id) for issue in self._open()}
+        works = {issue.id: work for issue, work in self._works()}
         waiting = {id: work for id, work in works.items() if work.get("stage") == "to try"}
         # Those of whom one did harm come last, and in the parts into which they were put.
         apart = min((work.get("apart") or "" for work in waiting.values()), default="")

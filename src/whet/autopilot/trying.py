@@ -436,10 +436,8 @@ class LiveTrials:
         """
         trial, undecided = self.standing(), self._undecided(work_of)
         assert trial is not None
-        sentence, now = (
-            f"it goes on the next trial: {waiting} repairs wait, and {why}",
-            self.workshop.night.now,
-        )
+        now = self.workshop.night.now
+        sentence = f"it goes on the next trial: {waiting} repairs wait, and {why}"
         stepped = {id: Stepped(sentence, _goes_on(work, trial, now)) for id, work in undecided.items()}
         count = f"{waiting} repairs that wait, with {len(undecided)} undecided"
         return TogetherStepped(f"trial {trial['number']} ends for {count}: {why}", stepped)

@@ -241,9 +241,8 @@ class Calls:
         if self._model_calls is None:
             yield lambda steps: steps
             return
-        from ..record.tracing.join import (
-            with_calls,
-        )  # with the readers of all traces, which few commands need
+        # With the readers of all traces, which few commands need.
+        from ..record.tracing.join import with_calls
 
         model_calls = self._model_calls
         model_calls()  # those of an answer that failed are nobody's

@@ -6,8 +6,9 @@ here, and would pay for a server's parser, client and certificates otherwise.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..lazy import from_home
 
 if TYPE_CHECKING:
     from .app import Server, run, running, standard
@@ -60,8 +61,4 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
 
     def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'whet.serve' has no attribute {name!r}")
-        value = getattr(import_module(f".{_HOME[name]}", __name__), name)
-        globals()[name] = value  # looked up once
-        return value
+        return from_home(__name__, _HOME, name)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
@@ -283,8 +284,9 @@ class Repair:
         if suspect.kind in (PieceKind.PROMPT, PieceKind.CODE):
             return await self._search(suspect, rollouts, proposals)
         values, tried = None, 0
-        if len(self._neighbours(suspect)) > 1:
-            values, tried = await self._values(suspect, rollouts // (2 if self.model else 1))
+        around = self._neighbours(suspect)
+        if len(around) > 1:
+            values, tried = await self._values(suspect, around, rollouts // (2 if self.model else 1))
             # Without a reward any other value looks as good as the right one, which may be none of those around.
             if self.model is None or (self.plan.fitted and values.bundle != self.start):
                 return values, tried
@@ -294,12 +296,18 @@ class Repair:
         return searched, tried + more
 
     def _neighbours(self, suspect: Suspect) -> list[str]:
+        """The values around those of a constant or of a file."""
         text = str(self.start[self.names[suspect.name]].content)
         if ":" in suspect.name:
             return neighbours(text)
-        table = Path(suspect.name).suffix.lower() in _TABLES
-        called = {piece.name.rpartition(".")[2] for piece in functions(self.plan.agent.root)}
-        return values_near(text, self.words, table=table, functions=called)
+        if Path(suspect.name).suffix.lower() in _TABLES:
+            return values_near(text, self.words, table=True)
+        return values_near(text, self.words, functions=self._functions)
+
+    @cached_property
+    def _functions(self) -> frozenset[str]:
+        """Names of the agent's functions, methods without their class: to find them every module is parsed."""
+        return frozenset(piece.name.rpartition(".")[2] for piece in functions(self.plan.agent.root))
 
     async def _search(self, suspect: Suspect, rollouts: int, proposals: int) -> tuple[Improvement, int]:
         """A search of texts that a model proposes, and of edits."""
@@ -339,14 +347,16 @@ class Repair:
         metrics = improvement.metrics[-1] if improvement.metrics else {}
         return improvement, int(metrics.get("tried", metrics.get("proposals", 0)))
 
-    async def _values(self, suspect: Suspect, rollouts: int) -> tuple[Improvement, int]:
+    async def _values(
+        self, suspect: Suspect, around: Sequence[str], rollouts: int
+    ) -> tuple[Improvement, int]:
         """The best of the values around a constant's."""
         before = self.start[self.names[suspect.name]]
         # A race needs some rows for each.
         most = max(2, rollouts // (_LEAST_ROWS if self.plan.fitted else _WORST))
         bundles = {
             f"{suspect.name} {number}": self.start.put(replace(before, content=text, id="", parent=before.id))
-            for number, text in enumerate(self._neighbours(suspect)[:most], 1)
+            for number, text in enumerate(around[:most], 1)
             if variant_id(replace(before, content=text)) not in self.plan.part.tried
         }
         if not self.plan.fitted:
