@@ -308,6 +308,17 @@ def test_a_session_keeps_its_program_loaded_until_it_dies() -> None:
     within(use)
 
 
+def test_a_fraction_of_a_second_is_held_by_the_programs_own_clock() -> None:
+    """The kernel counts whole seconds, by ticks that run ahead of what was used on a busy machine."""
+
+    async def use(pool: Pool) -> None:
+        spin = await pool.call("def f():\n    while True: pass", "f")
+        assert spin.killed_by == "cpu"
+        assert 0.5 <= spin.cpu_seconds < 1.4
+
+    within(use, Limits(cpu_seconds=0.5, wall_seconds=60))
+
+
 def test_a_cancelled_call_leaves_the_pool_usable() -> None:
     async def use(pool: Pool) -> None:
         with pytest.raises(TimeoutError):

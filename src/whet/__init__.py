@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazy import from_home
+from whet.lazy import from_home as _from_home  # absolute: what is imported relatively here is public
 
 __version__ = "0.1.0"
 
@@ -170,7 +170,7 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
 
     def __getattr__(name: str) -> object:
-        return from_home(__name__, _HOME, name)
+        return _from_home(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 
+from .errors import NOT_ON_WINDOWS
+
 
 def from_home(package: str, homes: Mapping[str, str], name: str) -> object:
     """What a package's `__getattr__` gives.
@@ -24,8 +26,6 @@ def from_home(package: str, homes: Mapping[str, str], name: str) -> object:
         # Files are locked, and processes made, in ways that Windows does not have.
         if sys.platform != "win32":
             raise
-        from .errors import NOT_ON_WINDOWS
-
         raise ImportError(NOT_ON_WINDOWS) from error
     value = getattr(module, name)
     setattr(sys.modules[package], name, value)  # looked up once
