@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whet.lazy import from_home as _from_home  # absolute: what is imported relatively here is public
-
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -170,7 +168,9 @@ __all__ = [
 if not TYPE_CHECKING:  # to a type checker this would make every misspelt name valid
 
     def __getattr__(name: str) -> object:
-        return _from_home(__name__, _HOME, name)
+        from whet.lazy import from_home  # absolute: what is imported relatively here is public
+
+        return from_home(__name__, _HOME, name)
 
 
 def __dir__() -> list[str]:
