@@ -69,13 +69,17 @@ class World:
         """The base URL of a run, for what can set nothing else."""
         return f"{self.url}/run/{run}/{TOKEN}"
 
-    def calls(self, run: str = "r1") -> list[dict[str, Any]]:
-        """What the record holds of a run, read back from the store, in order."""
+    def settle(self) -> None:
+        """Wait until every call is durable or lost: `Recorder.flush` knows only of those it has been handed."""
         recorder, deadline = self.gateway.recorder, time.monotonic() + 90
         # A call is handed to the recorder when the agent has its answer already.
         while recorder.recorded + recorder.lost < self.gateway.calls and time.monotonic() < deadline:
             recorder.flush(0.05)
             time.sleep(0.002)
+
+    def calls(self, run: str = "r1") -> list[dict[str, Any]]:
+        """What the record holds of a run, read back from the store, in order."""
+        self.settle()
         return [msgspec.json.decode(span.body) for span in self.store.spans.run(run)]
 
     def call(self, run: str = "r1") -> dict[str, Any]:

@@ -75,12 +75,12 @@ def test_a_traceparent_joins_the_call_to_the_agents_span() -> None:
     with ScriptedServer("fine") as upstream, world(upstream) as made:
         given = {"traceparent": f"00-{TRACE}-{PARENT}-01", "authorization": f"Bearer {TOKEN}"}
         answer = post(made, **given)
-        made.gateway.recorder.flush()
+        made.settle()
         (span,) = made.store.spans.trace(bytes.fromhex(TRACE))
         assert (span.parent.hex(), span.run) == (PARENT, None)
         assert "x-whet-run" not in answer.headers
         post(made, **given, x_whet_run="named")
-        made.gateway.recorder.flush()
+        made.settle()
         (span,) = made.store.spans.run("named")
         assert span.trace.hex() == TRACE
     assert all("traceparent" not in received.headers for received in upstream.requests)
@@ -160,7 +160,7 @@ def test_the_key_reaches_the_upstream_as_it_takes_it_and_is_never_recorded(
                 headers=agent,
             )
             assert answer.status_code == 200
-            made.gateway.recorder.flush()
+            made.settle()
             (span,) = made.store.spans.run("r1")
     headers = upstream.requests[0].headers
     assert {name: headers[name] for name in ("authorization", "x-api-key") if name in headers} == sent
@@ -327,7 +327,7 @@ def test_a_recorded_run_is_a_trajectory_that_can_be_trained_on() -> None:
             with made.openai() as client, made.anthropic() as other:
                 client.chat.completions.create(model="scripted", messages=HELLO)
                 other.messages.create(model="scripted", max_tokens=9, messages=HELLO)
-            made.gateway.recorder.flush()
+            made.settle()
         Assembler(store).flush()
         (trajectory,) = store.trajectories(ids=["r1"])
         assert trajectory.versions == store.live().ids

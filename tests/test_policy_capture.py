@@ -71,7 +71,7 @@ def captured(folder, todo):
                     with made.openai(run) as client:
                         said = agent(client, task.initial_state["digits"], member + int(task.id) * 100)
                     found.append((run, task, judged(task.initial_state["digits"], said)))
-            assert made.gateway.recorder.flush()
+            made.settle()
             Assembler(made.store).flush()
             by_run = {one.meta["run"]: one for one in made.store.trajectories()}
     away, inside = [], []
@@ -191,7 +191,7 @@ def test_what_the_server_put_in_is_not_learned_from(stream):
                 shown = (
                     [chunk.model_dump_json() for chunk in answer] if stream else [answer.model_dump_json()]
                 )
-            assert made.gateway.recorder.flush()
+            made.settle()
             Assembler(made.store).flush()
             (found,) = made.store.trajectories()
     assert not any("token_mask" in one or "token_ids" in one for one in shown), (
