@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from issues_world import ARTICLES, START, runs
+from issues_world import ARTICLES, QUESTIONS, START, runs
 from server_world import world
 
 import whet
@@ -36,6 +36,43 @@ def test_a_part_of_the_traffic_that_people_dislike_is_an_issue_and_nothing_else_
         assert {run.steps[1].name for run in store.trajectories(ids=issue.runs)} == {"stock"}
         assert issue.component in (Component.TOOL, Component.PROMPT)
         assert issue.certainty < 0.6, "thumbs alone do not tell a wrong tool from a prompt that lacks a rule"
+
+
+_BILLS = {
+    "due": "How long may I wait with the bill of the {}?",
+    "total": "How much does the bill of the {} come to?",
+    "parts": "Does the bill of the {} go in thirds, and what is each?",
+    "fee": "Each month, what do I give for the {}?",
+}
+"""Topics with a tool each, whose questions share their words."""
+
+
+def _bills(seed: int, bad: dict[str, float]) -> list[Trajectory]:
+    """Questions on bills beside others, and the share of each topic's answers that people find bad."""
+    asked, draw, made = {**_BILLS, **QUESTIONS}, random.Random(seed), []
+    for run in runs(seed, count=1_000, broken=""):
+        tool = draw.choice(sorted(asked))
+        value = -1.0 if draw.random() < bad.get(tool, 0.1) else 1.0
+        made.append(
+            replace(
+                run,
+                task=replace(run.task, instruction=asked[tool].format(draw.choice(ARTICLES))),
+                steps=[run.steps[0], replace(run.steps[1], name=tool)],
+                feedback=[replace(note, value=value) for note in run.feedback],
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize("bad", [{"due": 0.9, "total": 0.75, "parts": 0.9, "fee": 0.9}, {"due": 0.9}, {}])
+@pytest.mark.parametrize("seed", range(2))
+def test_no_issue_is_of_two_faults_whose_questions_share_words(seed: int, bad: dict[str, float]) -> None:
+    with whet.Store(":memory:") as store:
+        store.put(*_bills(seed, bad))
+        found = standing(find_issues(store, now=NOW))
+        tools = [{run.steps[1].name for run in store.trajectories(ids=issue.runs)} for issue in found]
+    assert {frozenset(each) for each in tools} == {frozenset((tool,)) for tool in bad}
+    assert len(bad) > 1 or len(found) == len(bad)
 
 
 @pytest.mark.parametrize("seed", range(3))

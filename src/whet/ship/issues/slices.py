@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
 from ...stats import t_tail, wilson
-from .marks import ARGUMENT, RESULT, SINCE, TELLING, RunMark
+from .marks import AGENT, ARGUMENT, CHOICE, RESULT, SEQUENCE, SINCE, SYSTEM, TELLING, TOOL_MARK, RunMark
 
 ALPHA = 0.05
 FEWEST_RUNS, FEWEST_PEOPLE = 8, 4
@@ -38,6 +39,10 @@ _INSIDE, _AS_OFTEN = 0.9, 0.75
 _DEEPEST = 6
 _PART, _WHOLE, _MADE_UP = 0.1, 0.8, 0.6
 """Share of its failures that a part of it must hold, and may hold, and that all its parts must hold together."""
+_WAYS = frozenset((TOOL_MARK, SEQUENCE, CHOICE, AGENT, SYSTEM))
+"""Kinds of mark that may say which way a run took through the agent, and not what was asked."""
+_ANYBODY = 0.7
+"""Of the people who would have runs of a way if these were drawn, so many have."""
 UNKNOWN, GOOD, BAD = 0, 1, 2
 
 
@@ -60,6 +65,8 @@ class RunTable:
     """For each run its marks, by their numbers."""
     unlike: list[int] = field(default_factory=list)
     """Marks, by their numbers, of which no two have the very same runs: of such the one that says most."""
+    ways: set[int] = field(default_factory=set)
+    """Marks, by their numbers, that say which way a run took through the agent, whoever asked."""
     _numbers: dict[RunMark, int] = field(default_factory=dict)
     _people: dict[str, int] = field(default_factory=dict)
 
@@ -118,6 +125,18 @@ class RunTable:
                 self.marks_of[run].append(n)
         for labels in self.labels.values():
             labels.extend(bytes(len(self.ids) - len(labels)))
+        asked = Counter(self.clusters)
+        self.ways = {
+            n
+            for n, mark in enumerate(self.marks)
+            if mark.kind in _WAYS and self._of_anybody(self.holders[n], asked)
+        }
+
+    def _of_anybody(self, holders: Sequence[int], asked: Mapping[int, int]) -> bool:
+        """True if about as many people have these runs as if they were drawn: what is known of a person is no way."""
+        share = len(holders) / len(self.ids)
+        drawn = sum(1 - (1 - share) ** count for count in asked.values())
+        return len({self.clusters[run] for run in holders}) >= _ANYBODY * drawn
 
 
 @dataclass(slots=True)
@@ -254,8 +273,9 @@ def _gain(n: int, bad: int, usual: float) -> float:
     return gain + ((n - bad) * math.log((1 - rate) / (1 - usual)) if bad < n else 0.0)
 
 
-Proven: TypeAlias = Callable[[int, frozenset[int]], Contrast | None]
-"""How a mark's slice compares with the rest without some runs; None where that proves nothing."""
+Proven: TypeAlias = Callable[[int, frozenset[int], int | None], Contrast | None]
+"""How a mark's slice compares with the rest without some runs, as one of so many slices that are looked at (all of them
+if None); None where that proves nothing."""
 
 
 def slices_of(
@@ -272,16 +292,18 @@ def slices_of(
         return []
     marks_of = table.marks_of
     usable = [column for column in table.unlike if table.marks[column].kind not in without]
-    level = ALPHA / max(1, tests)
+    tests = max(1, tests)
     named: list[TrafficSlice] = []
 
-    def proven(column: int, apart: frozenset[int] = frozenset()) -> Contrast | None:
+    def proven(column: int, apart: frozenset[int] = frozenset(), among: int | None = None) -> Contrast | None:
         own = table.holders[column]
         contrast = remaining.contrast(own, apart.difference(own) if apart else ())
         enough = contrast.n >= FEWEST_RUNS and contrast.people >= FEWEST_PEOPLE
         return (
             contrast
-            if enough and contrast.p <= level and contrast.rate - contrast.usual >= LEAST_GAP
+            if enough
+            and contrast.p <= ALPHA / (among or tests)
+            and contrast.rate - contrast.usual >= LEAST_GAP
             else None
         )
 
@@ -325,50 +347,90 @@ def _one(
     for _ in range(_DEEPEST):
         slice_runs = frozenset(remaining.table.holders[column])
         bad = set(remaining.failures(slice_runs))
-        alone = _alone(
-            remaining, slice_runs, bad, [neighbour for neighbour in usable if neighbour != column], proven
-        )
-        parts = _parts_of(remaining, bad, list(alone), most=_WHOLE)
-        if sum(len(part) for part in parts.values()) < _MADE_UP * len(bad):
+        neighbours = [neighbour for neighbour in usable if neighbour != column]
+        alone = _alone(remaining, slice_runs, bad, neighbours, proven)
+        parts = _parts_of(remaining, bad, alone, most=_WHOLE)
+        if not parts:
             break
         column = max(parts, key=lambda part: (alone[part].surely, -part))
     return column
 
 
 def _alone(
-    remaining: Remaining, slice_runs: frozenset[int], bad: set[int], usable: Sequence[int], proven: Proven
+    remaining: Remaining,
+    slice_runs: frozenset[int],
+    bad: set[int],
+    usable: Sequence[int],
+    proven: Proven,
 ) -> dict[int, Contrast]:
-    """Slices inside a wider one that hold a part of these failures and fail more than what is outside of it."""
-    alone: dict[int, Contrast] = {}
+    """Slices that hold a part of the failures of another one and fail more than what is outside of it.
+
+    They lie inside of it; or they are ways through the agent, no wider than it, that fail outside of it as often, so
+    that a word which two of them happen to share is no issue.  That the other one fails is known, so that the ways that
+    lie in it are but a few that are looked at (a hierarchy of tests, Meinshausen 2008).  Of words that level would make
+    an issue of each phrasing of one fault.
+    """
+    table, inside, beside = remaining.table, list[int](), list[int]()
+    size = len(remaining.runs(slice_runs))
     for column in usable:
         n, failed = remaining.counts[column]
-        if n >= FEWEST_RUNS and failed >= max(FEWEST_PEOPLE, _PART * len(bad)):
-            # By its runs and not by its failures: where one tool alone fails, all failures of any word are its.
-            inside = len(slice_runs.intersection(remaining.runs(remaining.table.holders[column])))
-            if inside >= _INSIDE * n and (contrast := proven(column, slice_runs)):
-                alone[column] = contrast
-    return alone
+        if n < FEWEST_RUNS or failed < max(FEWEST_PEOPLE, _PART * len(bad)):
+            continue
+        # By its runs and not by its failures: where one tool alone fails, all failures of any word are its.
+        own = remaining.runs(table.holders[column])
+        both = len(slice_runs.intersection(own))
+        if both >= _INSIDE * n:
+            inside.append(column)
+        elif column in table.ways and both and n <= size and _fails_beside(remaining, slice_runs, own):
+            beside.append(column)
+    ways = len(table.ways.intersection(inside))
+    tried = [(column, ways if column in table.ways else None) for column in inside]
+    tried += [(column, None) for column in beside]
+    contrasts = ((column, proven(column, slice_runs, among)) for column, among in tried)
+    return {column: contrast for column, contrast in contrasts if contrast is not None}
 
 
-def _parts_of(
-    remaining: Remaining, bad: set[int], proven: Sequence[int], *, most: float
-) -> dict[int, set[int]]:
-    """Slices that stand alone and hold a part of these failures each, and hardly one in common; the largest first."""
-    table, parts, claimed = remaining.table, dict[int, set[int]](), set[int]()
+def _fails_beside(remaining: Remaining, slice_runs: frozenset[int], own: Sequence[int]) -> bool:
+    """True if these runs fail outside of a slice about as often as in it, as far as so few can tell."""
+    within, outside = ([run for run in own if (run in slice_runs) is side] for side in (True, False))
+    if len(outside) < FEWEST_PEOPLE:
+        return False
+    rate = len(remaining.failures(within)) / len(within)
+    return wilson(len(remaining.failures(outside)), len(outside))[1] >= _AS_OFTEN * rate
+
+
+def _parts_of(remaining: Remaining, bad: set[int], proven: Collection[int], *, most: float) -> list[int]:
+    """Slices that stand alone, hold a part of these failures each and hardly one in common; the largest first.
+
+    Ways before words: what goes one way through the agent is nearer to one fault than what is asked by one word.  Where
+    those that a way crosses are left out and too little remains, whichever is larger.
+
+    Returns:
+        Marks by their numbers; none where they do not make up the failures together.
+    """
+    table = remaining.table
     inside = {column: bad & set(table.holders[column]) for column in proven}
+    # The values of one argument are no parts: a tool that fails fails for each of them.
+    possible = [
+        column
+        for column, own in inside.items()
+        if table.marks[column].kind not in (ARGUMENT, RESULT)
+        and (column not in table.values or column in table.ways)
+        and _PART * len(bad) <= len(own) <= most * len(bad)
+    ]
     # The largest first: two halves are told apart before a piece of either.
-    for column in sorted(proven, key=lambda column: -len(inside[column])):
-        own = inside[column]
-        if not _PART * len(bad) <= len(own) <= most * len(bad) or len(own & claimed) > (1 - _INSIDE) * len(
-            own
-        ):
-            continue
-        # The values of one argument are no parts: a tool that fails fails for each of them.
-        if table.marks[column].kind in (ARGUMENT, RESULT) or column in table.values:
-            continue
-        parts[column] = own
-        claimed |= own
-    return parts
+    possible.sort(key=lambda column: -len(inside[column]))
+    for order in (sorted(possible, key=lambda column: column not in table.ways), possible):
+        parts, claimed, held = list[int](), set[int](), 0
+        for column in order:
+            own = inside[column]
+            if len(own & claimed) <= (1 - _INSIDE) * len(own):
+                parts.append(column)
+                claimed |= own
+                held += len(own)
+        if held >= _MADE_UP * len(bad):
+            return parts
+    return []
 
 
 def _widened(remaining: Remaining, column: int, usable: Sequence[int], proven: Proven) -> int:
@@ -403,8 +465,7 @@ def _widened(remaining: Remaining, column: int, usable: Sequence[int], proven: P
             continue
         outside = [part for part in usable if part != neighbour and own.isdisjoint(holders[part])]
         alone = _alone(remaining, frozenset(holders[neighbour]), added_bad, outside, proven)
-        parts = _parts_of(remaining, added_bad, list(alone), most=1.0)
-        if sum(len(part) for part in parts.values()) < _MADE_UP * len(added_bad):
+        if not _parts_of(remaining, added_bad, alone, most=1.0):
             widest, most = neighbour, failed
     return widest
 
