@@ -12,7 +12,7 @@ import pytest
 from whet.autopilot.night import NightBudget
 from whet.autopilot.pilot import Autopilot, PilotOptions, settings_of
 from whet.learn.evolution.agents.agent import RepositoryAgent
-from whet.learn.evolution.repair.planning import plan_repair
+from whet.learn.evolution.repair.planning import RatedTraffic, plan_repair
 from whet.learn.evolution.repair.suspects import PieceKind, WeakPart, suspects_of, telling_words
 from whet.learn.evolution.repair.values import values_near
 from whet.models import ScriptedModel
@@ -273,7 +273,7 @@ def test_what_a_variant_does_to_the_rest_is_seen_on_all_that_the_rest_is_answere
         runs.append(Trajectory(id=id, task=task, output=answer, subject=f"p{number % 31}", feedback=[note]))
     part = WeakPart(issue="i", component="model", runs=frozenset(run.id for run in runs[:30]))
     settings = settings_of(tmp_path / "desk.py", entry="desk:answer", output=tmp_path / "out")
-    plan = plan_repair(part, settings, weighed(runs), unseen=())
+    plan = plan_repair(part, settings, RatedTraffic(weighed(runs)), unseen=())
     answers = [task.meta["liked"] for task in plan.liked]
     assert len({*answers}) == 31
     assert answers.count("Counter 3 is open.") <= 10

@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any
 
 from ..judge.drift import is_traffic
-from ..learn.evolution.repair.planning import RepairPlan, RepairSettings, plan_repair
+from ..learn.evolution.repair.planning import RatedTraffic, RepairPlan, RepairSettings, plan_repair
 from ..learn.evolution.repair.repair import Repair, opened, variant_id
 from ..learn.evolution.repair.suspects import WeakPart
 from ..learn.improvement import Improvement
 from ..models.base import Model
-from ..record.influence import Influence, InfluenceLimits, weighed
+from ..record.influence import InfluenceLimits, weighed
 from ..record.store import Store
 from ..record.store.findings import open_findings
 from ..record.store.issues import AgentIssue, Component
@@ -77,7 +77,7 @@ class RecordedTraffic:
         """When the last of it began or was said."""
         self._stood: tuple[float, list[Trajectory]] | None = None
         """A time, and the runs as they stood then."""
-        self._weighed: tuple[list[Trajectory], Influence] | None = None
+        self._rated: tuple[list[Trajectory], RatedTraffic] | None = None
 
     def read(self) -> Mapping[str, Trajectory]:
         """Id → run, in the order of recording."""
@@ -137,12 +137,12 @@ class RecordedTraffic:
             self._stood = at, stood
         return self._stood[1]
 
-    def weighed(self, at: float) -> Influence:
+    def rated(self, at: float) -> RatedTraffic:
         """What of them may be learned from."""
         runs = self.as_of(at)
-        if self._weighed is None or self._weighed[0] is not runs:
-            self._weighed = runs, weighed(runs, PEOPLE)
-        return self._weighed[1]
+        if self._rated is None or self._rated[0] is not runs:
+            self._rated = runs, RatedTraffic(weighed(runs, PEOPLE))
+        return self._rated[1]
 
 
 def _lean(run: Trajectory) -> Trajectory:
@@ -292,7 +292,8 @@ class Workshop:
 
     def plan(self, issue: AgentIssue, work: dict[str, Any]) -> RepairPlan:
         """What may be done for an issue, by the record and the source as they stood when it was diagnosed."""
-        influence = self._traffic.weighed(work["as_of"])
+        traffic = self._traffic.rated(work["as_of"])
+        influence = traffic.influence
         runs = influence.runs
         # As it was diagnosed, whatever was shown of it meanwhile.
         read = {**read_of(issue), **work.get("read", {})}
@@ -313,7 +314,7 @@ class Workshop:
             seed=self.settings.seed + int(work["attempt"]),
             output=self.settings.output / issue.id[:12],
         )
-        plan = plan_repair(weak, settings, influence, unseen=unseen, fitted=work.get("fitted"))
+        plan = plan_repair(weak, settings, traffic, unseen=unseen, fitted=work.get("fitted"))
         return replace(plan, refused=influence.refused, waits=True) if influence.refused else plan
 
     def diagnose(self, issue: AgentIssue, work: dict[str, Any]) -> Stepped:

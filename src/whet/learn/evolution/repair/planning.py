@@ -94,10 +94,29 @@ class RepairPlan:
         return self.settings.calls - 2 * self.rows.gate_inputs * self.fitted
 
 
+class RatedTraffic:
+    """What of a record may be learned from, and what people said of each entry's runs in it.
+
+    Every plan of a night asks that of the whole record, and only traffic that comes meanwhile makes it another one.
+    """
+
+    def __init__(self, influence: Influence) -> None:
+        self.influence = influence
+        self._asked: dict[tuple[Signature, str], tuple[ThumbEvidence, float]] = {}
+
+    def of(self, signature: Signature, qualname: str) -> tuple[ThumbEvidence, float]:
+        """What people said of a function's runs, and the share of wrong thumbs (`RepairPlan.wrong`)."""
+        key = signature, qualname
+        if key not in self._asked:
+            asked = _asked_by(rated_runs(signature, qualname, self.influence), signature)
+            self._asked[key] = asked, Noise.estimated(asked.thumbs).rate
+        return self._asked[key]
+
+
 def plan_repair(
     part: WeakPart,
     settings: RepairSettings,
-    influence: Influence,
+    traffic: RatedTraffic,
     *,
     unseen: Collection[str],
     fitted: bool | None = None,
@@ -105,14 +124,14 @@ def plan_repair(
     """Choose what may change and who judges it; spends nothing.
 
     Args:
-        influence: what of the record may be learned from; of the part's runs and of others.
+        traffic: what of the record may be learned from, of the part's runs and of others.
         unseen: people whom no search of this night sees: the gate's.
         fitted: whether a fitted reward may judge, where that was measured before; it is measured if None.
 
     Raises:
         InputError: the agent cannot be read, or has no entry.
     """
-    runs = influence.runs
+    runs = traffic.influence.runs
     root, module = placed(settings.agent)
     found = scan(root)
     entry = settings.entry or entry_of(found, settings.agent, root, module, runs)
@@ -121,8 +140,7 @@ def plan_repair(
     agent = RepositoryAgent(root, [suspect.name for suspect in suspects] or [entry], entry, network=True)
     assert agent.entry is not None
     callee = agent.callees[agent.entry]
-    everything = rated_runs(callee.signature, callee.entry.partition(":")[2], influence)
-    asked = _asked_by(everything, callee.signature)
+    asked, wrong = traffic.of(callee.signature, callee.entry.partition(":")[2])
     evidence = _sliced(asked, part, settings.seed)
     rows = thumb_rows(evidence, agent.entry, most=int(settings.calls / 4), seed=settings.seed, unseen=unseen)
     rows = replace(rows, tasks=_searchable(rows, part))
@@ -154,7 +172,7 @@ def plan_repair(
         words=tuple(words),
         liked=_liked(asked, part, agent.entry, settings.seed),
         own=frozenset(run.question for run in evidence.runs if run.run in part.runs),
-        wrong=Noise.estimated(asked.thumbs).rate,
+        wrong=wrong,
         elsewhere=AnswersElsewhere(
             (run.answer, run.up) for run in asked.runs if run.up is not None and run.run not in part.runs
         ),
