@@ -41,7 +41,12 @@ SETTINGS = "[rules]\nnotice_days = 4  # before somebody leaves\ncounters = 7\n"
 def notices(store: Store) -> Sequence[AgentIssue]:
     runs = [run.id for run in store.trajectories() if "notice" in run.task.instruction]
     issue = AgentIssue(
-        id="issue", name="notices", component=Component.MODEL, runs=runs, affected=60, traffic=0.5
+        id="issue",
+        name="Notices come too late",
+        component=Component.MODEL,
+        runs=runs,
+        affected=60,
+        traffic=0.5,
     )
     store.issues.put(issue)
     return [issue]
@@ -76,6 +81,8 @@ def test_a_model_mends_a_setting_whose_right_value_is_none_of_those_around(tmp_p
         text = "\n".join(str(each["content"]) for each in request.messages)
         old = next((line for line in text.splitlines() if line.startswith("notice_days")), "")
         new = old.replace("= 4 ", "= 14 ")
+        # What is wrong stands in the record and in no row.
+        old = old if "Notices come too late" in text else ""
         return f"<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE" if old else "I do not know."
 
     repair = settings_of(
@@ -86,6 +93,10 @@ def test_a_model_mends_a_setting_whose_right_value_is_none_of_those_around(tmp_p
     pilot = Autopilot(store, options, NightBudget(), notices, model=model, clock=lambda: 10_000.0)
     for _ in range(3):
         asyncio.run(pilot.step())
+    assert store.count("trajectories") + 120 > 1.25 * 240, (
+        "its own runs are no traffic, and nothing to look at anew"
+    )
+    assert not asyncio.run(pilot.step())
     work = store.state("autopilot/work/issue")
     assert work["stage"] in ("to try", "proposed"), work
     tried = [work["bundle"], *work["others"]]
@@ -126,6 +137,31 @@ def test_a_private_function_is_suspected_where_a_tool_that_was_called_uses_it(tm
         each.name for each in suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
     ]
     assert names == ["desk:bill_sum", "desk:_total"]
+
+
+@pytest.mark.parametrize("searched", [(), ("desk:bill_sum",)])
+def test_where_a_tool_fails_it_is_searched_before_what_has_the_agent_say_something_else(
+    tmp_path: Path, searched: Sequence[str]
+) -> None:
+    source = (
+        'PROMPT = """You work at the desk of bills. Be kind, and say what a bill is."""\n\n\n'
+        "@tool\ndef bill_sum(bill):\n    return bill['amount']\n\n\n"
+        "@tool\ndef bill_due(bill):\n    return bill['due']\n\n\ndef answer(question):\n    return PROMPT + question\n"
+    )
+    (tmp_path / "desk.py").write_text(source, encoding="utf-8")
+    steps = [Step(kind="tool", name=name, id=name) for name in ("bill_sum", "bill_due")]
+    task = Task(instruction="What is the bill?")
+    runs = [Trajectory(id=str(n), task=task, steps=steps) for n in range(9)]
+    part = WeakPart(
+        issue="i",
+        component="tool",
+        runs=frozenset(run.id for run in runs),
+        failing="bill_sum",
+        searched=searched,
+    )
+    suspects = suspects_of(tmp_path, "desk:answer", part, runs, telling_words(part, runs))
+    others = {"desk:PROMPT", "desk:bill_due"} if searched else set()
+    assert {suspect.name for suspect in suspects} == {"desk:bill_sum"} | others
 
 
 def test_examples_in_lines_of_json_may_change_and_logs_are_none(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ class Autopilot:
 
     def _next(self) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
         """The step that is due; the trial first, for people are served by it."""
-        runs = self.store.count("trajectories") + self.store.count("feedback")
+        runs = self._evidence()
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
         new = runs_at_last.get("look") != runs or self._trials.ended_by()
         if self._trials.standing() and new and self._may("look"):
@@ -403,7 +403,8 @@ class Autopilot:
         self._moved(issue, stepped.work, stepped.sentence)
 
     def _evidence(self) -> int:
-        return self.store.count("trajectories") + self.store.count("feedback")
+        """Runs that people asked for, and what they said: what searches ran themselves is nothing new."""
+        return self.store.served() + self.store.count("feedback")
 
     def _moved(self, issue: AgentIssue, work: dict[str, Any], sentence: str) -> None:
         """Where the issue itself stands: its own log says it, too."""

@@ -46,6 +46,8 @@ _TOGETHER = 200
 """Runs that are read again together, as something was said of them."""
 _MOST_PARTS = 100
 """Parts of the traffic that are remembered."""
+_SYMPTOM = 600
+"""Characters of what an issue says that a model which proposes is told."""
 _MOST_IDEAS = 8
 """Variants of a piece from other issues' searches that are tried for one: the newest."""
 
@@ -305,6 +307,8 @@ class Workshop:
             tried=(*work.get("tried", ()), *(self.store.state(self._harmful_key) or ())),
             searched=self._searched(work),
             runs=frozenset(run.id for run in self.part_of(work).runs(runs)),
+            failing=issue.where.get(ERROR, "").partition(": ")[0],
+            symptom=work.get("symptom", ""),
         )
         people = {run.subject or run.session or run.id for run in runs}
         unseen = {person for person in people if self.night.unseen(person)}
@@ -332,6 +336,7 @@ class Workshop:
             "traffic": issue.traffic,
             "fitted": None,
             "read": read_of(issue),
+            "symptom": "; ".join([issue.name, *issue.because])[:_SYMPTOM],
         }
         plan = self.plan(issue, work)
         if plan.refused:

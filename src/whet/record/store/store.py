@@ -352,6 +352,11 @@ class Store:
             raise InputError(f"no table is called {table!r}; there are spans, {', '.join(TABLES)}")
         return int(self.database.rows(count_query(table))[0][0])
 
+    def served(self) -> int:
+        """Runs that somebody asked for, and no experiment; it takes longer with more that an experiment did."""
+        ((tried,),) = self.database.rows("SELECT count(*) FROM trajectories WHERE experiment IS NOT NULL")
+        return self.count("trajectories") - int(tried)
+
     def counts(self) -> dict[str, int]:
         """Table → rows, `spans` among them, and `trajectories.<outcome>` → rows: 0.05 s for a million."""
         counts = {table: self.count(table) for table in (*TABLES, "spans")}

@@ -12,7 +12,7 @@ from ...loop import Context, Update
 from ..editing.edits import EDITS
 from ..prompts.thumbed import LIKED
 from ..search.engine import SearchOptions
-from ..search.proposers import Proposer
+from ..search.proposers import SYSTEM, Proposer
 from ..search.texts import Texts
 
 SEARCHED = 16
@@ -31,6 +31,8 @@ class CodeSearch:
     """It is Python; else a file of values."""
     edits: bool = True
     """Edits that cost nothing take turns with the model."""
+    symptom: str = ""
+    """What fails, in words: a tool that ends in an error has its rows say nothing of that."""
 
     name = "evolve"
     group_size = 0
@@ -41,7 +43,8 @@ class CodeSearch:
     @property
     def identity(self) -> str:
         """Digest of what decides its results."""
-        return digest([self.resource, getattr(self.model, "name", ""), self.proposals, self.seed, self.edits])
+        name = getattr(self.model, "name", "")
+        return digest([self.resource, name, self.proposals, self.seed, self.edits, self.symptom])
 
     async def step(self, bundle: Bundle, groups: Sequence[Group], context: Context) -> Update:
         """One search."""
@@ -51,6 +54,11 @@ class CodeSearch:
         )
         code = [self.resource] if self.code else []
         # An endpoint that answers a request always alike would else answer all of them alike.
-        proposers = [Proposer(RecordedModel(self.model, context.log), sampled=3)] if self.model else []
+        told = f"\nIn the agent's record: {self.symptom}" if self.symptom else ""
+        proposers = (
+            [Proposer(RecordedModel(self.model, context.log), system=SYSTEM + told, sampled=3)]
+            if self.model
+            else []
+        )
         texts = Texts([self.resource], LIKED, None, proposers, options, tasks=SEARCHED, code=code)
         return await texts.improve(bundle, context)

@@ -330,7 +330,13 @@ class Repair:
         else:
             code = ":" in suspect.name
             optimizer = CodeSearch(
-                resource, self.model, proposals, settings.seed, code=code, edits=code and self.plan.fitted
+                resource,
+                self.model,
+                proposals,
+                settings.seed,
+                code=code,
+                edits=code and self.plan.fitted,
+                symptom=self.plan.part.symptom,
             )
         before = self.pool.bundles()
         improvement = await self.experiment.improve(

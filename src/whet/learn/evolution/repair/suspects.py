@@ -65,6 +65,10 @@ class WeakPart:
     """Names of pieces that were searched in vain before: others come first."""
     runs: frozenset[str]
     """Ids of all recorded runs in this part of the traffic, failed or not."""
+    failing: str = ""
+    """The tool whose calls end in errors; "" of what fails otherwise."""
+    symptom: str = ""
+    """What fails, in words, for a model that proposes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,8 @@ def suspects_of(
     The one that the issue names, where the source has it; then those that fit its component, by how far their text
     speaks of what was asked there; then the likeliest of every other kind, for what an issue is put down to is a guess.
     The functions of tools that were called there come before others of their kind, and so do files that these read.
+    Where calls of one tool end in errors, nothing but what it does and reads is tried, until that was searched in vain:
+    a prompt that has the agent say something else leaves the tool as it is.
 
     Args:
         words: that tell the part from the rest (`telling_words`).
@@ -101,6 +107,9 @@ def suspects_of(
     }
     stepped = Counter(step.name for run in runs if run.id in part.runs for step in run.steps)
     tools = {name for name, count in stepped.items() if count > _CALLED * len(part.runs)}
+    narrow = bool(part.failing) and not part.searched
+    if narrow:
+        tools = {part.failing}
     called = functions_behind(modules, tools)
     helpers = called_by(modules, called)
     known = [
@@ -112,13 +121,16 @@ def suspects_of(
     fits = FITTING.get(part.component, tuple(PieceKind))
     read = read_by(modules, called, [path.relative_to(root).as_posix() for path in _data_files(root)])
 
+    def near(suspect: Suspect) -> bool:
+        return _function(suspect) in called or _function(suspect) in helpers or suspect.name in read
+
     def speaks(suspect: Suspect, text: str) -> float:
         told = sum(words.get(word, 0.0) for word in {*_WORD.findall(text.casefold().replace("_", " "))})
         # A file that is called what the issue is put down to.
         alike = bool(part.component) and part.component in suspect.name.casefold()
         # What these runs called by its name is nearer than what speaks of it.
-        near = 100 * (_function(suspect) in called or suspect.name in read)
-        return told + near + 50 * (_function(suspect) in helpers) + alike
+        own = 100 * (_function(suspect) in called or suspect.name in read)
+        return told + own + 50 * (_function(suspect) in helpers) + alike
 
     kinds = [*fits, *(kind for kind in PieceKind if kind not in fits)]
     ranked = sorted(
@@ -134,6 +146,8 @@ def suspects_of(
     likely.sort(key=lambda suspect: suspect.kind not in fits)
     # What the issue names comes first, and not alone: a tool may be right and its table of values wrong.
     chosen = list(dict.fromkeys([*named, *likely, *(suspect for _, suspect in ranked)]))
+    if narrow:
+        chosen = [suspect for suspect in chosen if near(suspect)] or chosen
     chosen = sorted(chosen, key=lambda suspect: suspect.name in part.searched)[:MOST_PIECES]
     if part.component == "prompt" and not part.searched:
         chosen.sort(key=lambda suspect: suspect.kind is not PieceKind.PROMPT)
