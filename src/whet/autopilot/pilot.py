@@ -444,8 +444,6 @@ class Autopilot:
         elif (job := self._weights()) is not None and name in ("train", "gate", "shadow", "release"):
             subject = facts["weights"]
             weighted = await job.do(name, self.journal.work(subject), facts["runs"])
-            if name == "gate":
-                weighted.work["runs"] = self._evidence()  # the gate's own runs are no traffic
             self._row(name, weighted, subject)
             if name == "release":
                 settled(self.store, facts["subject"])
