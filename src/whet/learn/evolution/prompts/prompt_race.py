@@ -194,10 +194,15 @@ class PromptRace:
         best: RacedPrompt,
         bar: float = EQUAL,
         laps: int | None = None,
+        whole: bool = False,
     ) -> None:
-        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps."""
+        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps.
+
+        Args:
+            whole: one lap of all rows.
+        """
         order = self._order(prompt, parent)
-        at, lap = 0, self._first
+        at, lap = 0, len(order) if whole else self._first
         while at < len(order):
             rows = order[at : at + lap]
             # The other rows of the lap can only lose: what gained nothing on these is given up without them.

@@ -85,7 +85,8 @@ class Reflect:
         model: proposes; its answers are recorded, so a resumed run asks for none twice.
         right: from this value on a row counts as right.
         options: see ReflectOptions.
-        candidates: prompts, of a single text, that are raced before the model is asked.
+        candidates: prompts, of a single text, that are run on all rows before the model is asked: something speaks for
+            them already, which the luck of a first lap must not outweigh.
         weights: id of a train row → rows that it stands for, where the train rows are no even sample; 1 if omitted.
         keeps: name of a Score, 1 where a run keeps what has to stay and 0 where it does not; a prompt that loses more
             of it than it keeps is given up, whatever it gains elsewhere.
@@ -301,7 +302,8 @@ class _Search:
             return
         texts = [text for candidate in self.candidates if (text := self._pruned(candidate, self.start))]
         if texts:
-            await self._raced([self.race.proposal(text, self.start) for text in texts], self.start)
+            prompts = [self.race.proposal(text, self.start) for text in texts]
+            await self._raced(prompts, self.start, whole=True)
         more = [self._pruned(with_rules(self.best.text, [rule]), self.best) for rule in self.rules]
         if any(more):
             best = self.best
@@ -495,30 +497,41 @@ class _Search:
             return ""
         return text
 
-    async def _raced(self, prompts: Sequence[RacedPrompt], parent: RacedPrompt) -> bool:
-        """Run each against its parent, lap by lap; True if one is the best now.
+    async def _raced(
+        self, prompts: Sequence[RacedPrompt], parent: RacedPrompt, *, whole: bool = False
+    ) -> bool:
+        """Run each against its parent, lap by lap or whole; True if one is the best now.
 
         Where several gain on their first lap, what they add is joined, and that runs on in their place.
         """
-        before = self.best
-        for prompt in prompts:
-            await self.race.race(prompt, parent, before, laps=1 if len(prompts) > 1 else None)
-        gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
-        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)]
-        live.sort(key=lambda prompt: -gains[prompt.number])
-        if live:
-            # A block whose rows stay right without it may be in the way of what is added.
-            live += [p for p in prompts if p not in live and gains[p.number] > -EQUAL and not p.adds(parent)]
-        union = self._union(live, parent) if len(live) > 1 else None
-        if union is not None:
-            await self.race.race(union, parent, before)
-            self._enter(union, parent)
-        if self.best is before:
-            # The best of them alone; the others' rules are asked for again if they were good.
-            for prompt in live[: 1 if len(prompts) > 1 else 0]:
-                await self.race.race(prompt, parent, before)
-        for prompt in prompts:
-            self._enter(prompt, parent, joined=union is not None and prompt in live)
+        before, joined = self.best, list[RacedPrompt]()
+        try:
+            for prompt in prompts:
+                laps = 1 if len(prompts) > 1 else None
+                await self.race.race(prompt, parent, before, laps=laps, whole=whole)
+            gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
+            live = [
+                prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)
+            ]
+            live.sort(key=lambda prompt: -gains[prompt.number])
+            if live:
+                # A block whose rows stay right without it may be in the way of what is added.
+                live += [
+                    p for p in prompts if p not in live and gains[p.number] > -EQUAL and not p.adds(parent)
+                ]
+            union = self._union(live, parent) if len(live) > 1 else None
+            if union is not None:
+                joined = live
+                await self.race.race(union, parent, before, whole=whole)
+                self._enter(union, parent)
+            if self.best is before:
+                # The best of them alone; the others' rules are asked for again if they were good.
+                for prompt in live[: 1 if len(prompts) > 1 else 0]:
+                    await self.race.race(prompt, parent, before)
+        finally:
+            # Where the runs are used up, those that were run on all rows count all the same.
+            for prompt in prompts:
+                self._enter(prompt, parent, joined=prompt in joined)
         return self.best is not before
 
     def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
