@@ -504,7 +504,7 @@ class _Search:
 
         Where several gain on their first lap, what they add is joined, and that runs on in their place.
         """
-        before, joined = self.best, list[RacedPrompt]()
+        before, joined, entered = self.best, list[RacedPrompt](), list[RacedPrompt]()
         try:
             for prompt in prompts:
                 laps = 1 if len(prompts) > 1 else None
@@ -524,14 +524,19 @@ class _Search:
                 joined = live
                 await self.race.race(union, parent, before, whole=whole)
                 self._enter(union, parent)
-            if self.best is before:
-                # The best of them alone; the others' rules are asked for again if they were good.
-                for prompt in live[: 1 if len(prompts) > 1 else 0]:
+            if len(prompts) > 1:
+                # What spoils the others when they are joined may well have gained the most on the first lap.
+                for prompt in live:
+                    if self.best is not before:
+                        break
                     await self.race.race(prompt, parent, before)
+                    self._enter(prompt, parent)
+                    entered.append(prompt)
         finally:
             # Where the runs are used up, those that were run on all rows count all the same.
             for prompt in prompts:
-                self._enter(prompt, parent, joined=prompt in joined)
+                if prompt not in entered:
+                    self._enter(prompt, parent, joined=prompt in joined)
         return self.best is not before
 
     def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
