@@ -206,6 +206,16 @@ def tidy(desk):
             "    return json.load(urllib.request.urlopen(request))\n",
             ["answer"],
         ),
+        (  # A client of its own, which the scan has never heard of.
+            "async def answer(question):\n"
+            '    return await litellm.acompletion(model="m", messages=[{"role": "user", "content": question}])\n',
+            ["answer"],
+        ),
+        (
+            'def answer(letter):\n    return InferenceClient().chat_completion(chat(letter), model="m")\n',
+            ["answer"],
+        ),
+        ("def made(chat):\n    return Asked(model=MODEL, messages=chat)\n", []),
         (  # A chat of people has messages, too.
             "def tell(channel, text):\n"
             '    return requests.post(f"https://discord.com/api/channels/{channel}/messages", json={"text": text})\n',
@@ -217,7 +227,7 @@ def tidy(desk):
         ),
     ],
 )
-def test_an_agent_that_asks_its_model_over_plain_http_is_found(
+def test_an_agent_that_asks_its_model_by_any_client_or_over_plain_http_is_found(
     tmp_path: Path, source: str, entries: list[str]
 ) -> None:
     (tmp_path / "desk.py").write_text(f"import httpx, json, requests, urllib.request\n\n{source}")

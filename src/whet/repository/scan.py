@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .files import is_test
 from .modules import Module, Repository
-from .syntax import FunctionNode, defines, dotted, last_name, literal_keys, parameters, string
+from .syntax import FunctionNode, defines, definitions, dotted, last_name, literal_keys, parameters, string
 
 FRAMEWORKS: Mapping[str, str] = {
     "langgraph": "LangGraph",
@@ -38,6 +38,8 @@ _OTHER_RUNS = frozenset(("asyncio", "subprocess", "uvicorn", "app", "whet"))
 """Owners of a `run` that is no agent's."""
 _MODEL_CALLS = frozenset(("completions", "responses", "messages"))
 """The attribute before `.create` in a call of a model."""
+_CLIENT_CALLS = frozenset(("chat_completion", "generate_content", "generate_content_stream"))
+"""Calls of a model by clients that name them otherwise."""
 _SENDS = frozenset(("post", "request", "stream", "send", "urlopen", "Request", "fetch"))
 """Calls by which a program sends a request over HTTP."""
 _API = re.compile(
@@ -51,6 +53,7 @@ _AGENTS = frozenset(
     ("Agent", "AssistantAgent", "CodeAgent", "ToolCallingAgent", "ConversableAgent", "ChatAgent")
 )
 _AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
+_AGENTS |= {"GenerateContentConfig"}
 """Constructors that take prompts."""
 _RECORDS = frozenset(("trace", "attach"))
 """Names of whet by which an agent is recorded; `run` alone gives the calls of one that is a handle."""
@@ -108,7 +111,7 @@ class Scan:
     entry_points: list[EntryPoint] = field(default_factory=list)
     prompts: list[PromptLiteral] = field(default_factory=list)
     texts: list[PromptLiteral] = field(default_factory=list)
-    """Constants of modules, whatever they are called: whether one steers the agent, what was recorded tells."""
+    """Constants of modules and classes, whatever they are called: if one steers the agent, what was recorded tells."""
     tools: list[Tool] = field(default_factory=list)
     asking: set[tuple[str, str]] = field(default_factory=set)
     """Path and name of each function and method that calls a model, or something beside it that does."""
@@ -238,11 +241,24 @@ class _Reader:
                 self._add(name, constant, False)
             if len(text) >= _SHORTEST:
                 self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False))
+        for name, constant in self._attributes():
+            self._scan.texts.append(
+                PromptLiteral(self._path, name, constant.lineno, str(constant.value), False)
+            )
         for name, constant in self._declared():
             text = str(constant.value)
             self._scan.texts.append(
                 PromptLiteral(self._path, name, constant.lineno, text, False, declared=True)
             )
+
+    def _attributes(self) -> Iterator[tuple[str, ast.Constant]]:
+        """Name, as `Persona.role`, → text of each attribute that a class gives a text: of a dataclass its default."""
+        for owner in self._body:
+            if isinstance(owner, ast.ClassDef):
+                for name, node in definitions(owner.body, f"{owner.name}."):
+                    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+                    if isinstance(value, ast.Constant) and len(string(value) or "") >= _SHORTEST:
+                        yield name, value
 
     def _declared(self) -> Iterator[tuple[str, ast.Constant]]:
         """Name → text of each `whet.resource("name", default="...")`."""
@@ -372,7 +388,9 @@ class _Reader:
         for node in nodes:
             if not isinstance(node, ast.Call):
                 continue
-            if last_name(node.func) in _SENDS and _sent_to_a_model(node, self._addresses):
+            if _asks_by_a_client(node) or (
+                last_name(node.func) in _SENDS and _sent_to_a_model(node, self._addresses)
+            ):
                 return True
             if not isinstance(node.func, ast.Attribute):
                 continue
@@ -387,6 +405,13 @@ class _Reader:
     def _parameters(self, name: str) -> tuple[str, ...]:
         names = (parameter.name for parameter in parameters(self._functions[name].args))
         return tuple(name for name in names if name not in ("self", "cls"))
+
+
+def _asks_by_a_client(call: ast.Call) -> bool:
+    """True for `litellm.completion(model=…, messages=…)` and the like, whosever client it is; not for a class."""
+    name, given = last_name(call.func), {keyword.arg for keyword in call.keywords}
+    asks = "model" in given and not given.isdisjoint(("messages", "contents"))
+    return name in _CLIENT_CALLS or (asks and name[:1].islower() and name != "dict")
 
 
 def _sent_to_a_model(call: ast.Call, addresses: frozenset[str]) -> bool:
