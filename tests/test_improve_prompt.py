@@ -682,6 +682,31 @@ def test_what_ran_on_all_rows_counts_where_the_runs_end_with_the_next_prompt() -
     assert done.bundle["reflect_ending"].content == prompts[0]
 
 
+@pytest.mark.parametrize("helps", [True, False])
+def test_what_the_end_of_the_runs_cut_short_is_taken_where_all_that_ran_speaks_for_it(helps: bool) -> None:
+    def agent(question: str) -> str:
+        return str(cut)
+
+    def share(run: whet.Trajectory) -> float:
+        # Without help each rule mends a third of the rows and spoils as many.
+        third, text = int(run.task.instruction) % 3, str(run.output)
+        said = [f"be {word}" in text for word in ("clear", "brief")]
+        if helps:
+            return 0.4 * sum(said)
+        return [1.0 * any(said), 1.0 * (not any(said)), 0.5][third]
+
+    cut = whet.resource(f"reflect_cut_{helps}", default="start")
+    tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share], seed=0)
+    model = ScriptedModel(["```\nstart\n- be clear\n```\n\n```\nstart\n- be brief\n```"])
+    reflect = Reflect(f"reflect_cut_{helps}", "share", model=model, options=ReflectOptions(rounds=1))
+    # Six rows of the start, three of each rule, and three of both together.
+    done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=16)))
+    both = "start\n\n- be clear\n- be brief"
+    assert (done.bundle[f"reflect_cut_{helps}"].content == both) == helps
+    assert ("had not run on all rows" in done.reason) == helps
+
+
 def test_what_was_proposed_for_one_text_is_tried_in_the_others() -> None:
     """The model names the rule of the other text each time, as it cannot know which call a failure comes from."""
 

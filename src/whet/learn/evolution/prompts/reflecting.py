@@ -46,6 +46,8 @@ _USELESS = 8
 """Answers of a model that hold one prompt at most, after which it is asked no more."""
 _FAILED = 3
 """Requests in a row without an answer, after which the model is asked no more."""
+_LIKELIER = 2 / 3
+"""Probability of being better than the best, above which a prompt that the end of the runs cut short is taken."""
 _VAIN = 3
 """Second looks in vain, once the model is asked no more, after which the search ends."""
 
@@ -171,7 +173,7 @@ class Reflect:
                     if updates:
                         break
                     raise
-                search.ended = search.ended or f"{search._asked()}, and the runs to search with are used up"
+                search.cut_short()
             self.causes += search.causes
             updates.append(search.update())
             bundle = updates[-1].bundle
@@ -268,7 +270,7 @@ class _Search:
         """Runs of second looks."""
         self.ended = ""
         self.final: RacedPrompt | None = None
-        """The best without what it does not need."""
+        """The best without what it does not need; or what was cut short and is likely to be better."""
 
     @property
     def rows(self) -> Sequence[Task]:
@@ -328,6 +330,21 @@ class _Search:
         await self._shortened()
         if not self.ended:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
+
+    def cut_short(self) -> None:
+        """End where the runs are used up: of what they cut short, that ships for which all runs of its pieces speak."""
+        ended = self.ended or f"{self._asked()}, and the runs to search with are used up"
+        best, start = self.best, self.pool[0]
+        chances = [
+            (self.race.chance(prompt.text, best), prompt.number, prompt)
+            for prompt in self.race.known.values()
+            if not self.race.whole(prompt) and not prompt.breaks(best) and not prompt.breaks(start)
+        ]
+        chance, _, prompt = max(chances, default=(0.0, 0, best))
+        if chance > _LIKELIER:
+            self.final = prompt
+            ended += f"; one that had not run on all rows is better with a probability of {chance:.2f}, so it is taken"
+        self.ended = ended
 
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
@@ -634,10 +651,12 @@ class _Search:
         """The best prompt, and how it came about."""
         assert self.start is not None
         best = self.final or self.best
+        # What was cut short has no mean: that of the best which ran on all rows stands for it, and is less.
+        ran = best if self.race.whole(best) else self.best
         # The start was not run on the rows that were added when all others were right.
         rows = [row for row in self.rows if row.id in self.start.runs]
-        before, after = self.start.mean(rows), best.mean(rows)
-        if after <= before + EQUAL:
+        before, after = self.start.mean(rows), ran.mean(rows)
+        if after <= before + EQUAL and ran is best:
             best = self.start
         metrics = {
             "start": before,
