@@ -132,7 +132,7 @@ def _installed(root: Path, package: str, name: str) -> str | None:
     """The command that a project installs (PEP 621) whose module is this one or imports it."""
     try:
         scripts = tomllib.loads(_text(root / "pyproject.toml")).get("project", {}).get("scripts", {})
-        modules = {command: str(entry).partition(":")[0].strip() for command, entry in scripts.items()}
+        modules = {str(command): str(entry).partition(":")[0].strip() for command, entry in scripts.items()}
     except (ValueError, AttributeError):
         return None
     imports = _imports(package, name)
