@@ -642,6 +642,71 @@ def test_a_prompt_that_loses_what_has_to_stay_is_given_up_whatever_it_gains() ->
     assert improved("stays") == "start\n- be wide"
 
 
+def test_a_rule_is_not_lost_to_one_that_spoils_what_it_is_joined_with() -> None:
+    """Loud gains most on the first lap, and loses more than that on the rows that are right, alone and in company."""
+
+    def agent(question: str) -> str:
+        return str(spoiled)
+
+    def liked(run: whet.Trajectory) -> float:
+        right, text = int(run.task.instruction) % 4 > 0, str(run.output)
+        if "be loud" in text:
+            return 0.5 if right else 1.0
+        return 1.0 if right else 0.6 * ("be clear" in text)
+
+    spoiled = whet.resource("reflect_spoiled", default="start")
+    tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[liked], seed=0)
+    model = ScriptedModel(["```\nstart\n- be loud\n```\n\n```\nstart\n- be clear\n```"])
+    reflect = Reflect(
+        "reflect_spoiled", "liked", model=model, options=ReflectOptions(rounds=1, second_looks=False)
+    )
+    done = asyncio.run(experiment.improve(reflect))
+    assert done.bundle["reflect_spoiled"].content == "start\n- be clear"
+
+
+def test_what_ran_on_all_rows_counts_where_the_runs_end_with_the_next_prompt() -> None:
+    def agent(question: str) -> str:
+        return str(ending)
+
+    def clear(run: whet.Trajectory) -> bool:
+        return "be clear" in str(run.output)
+
+    ending = whet.resource("reflect_ending", default="start")
+    tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[clear], seed=0)
+    prompts = ["start\n- be clear", "start\n- be clear and quick"]
+    reflect = Reflect("reflect_ending", "clear", model=ScriptedModel([]), candidates=prompts)
+    # Six rows of the start and of the first, and two of the second.
+    done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=14)))
+    assert done.bundle["reflect_ending"].content == prompts[0]
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_what_the_end_of_the_runs_cut_short_is_taken_where_all_that_ran_speaks_for_it(helps: bool) -> None:
+    def agent(question: str) -> str:
+        return str(cut)
+
+    def share(run: whet.Trajectory) -> float:
+        # Without help each rule mends a third of the rows and spoils as many.
+        third, text = int(run.task.instruction) % 3, str(run.output)
+        said = [f"be {word}" in text for word in ("clear", "brief")]
+        if helps:
+            return 0.4 * sum(said)
+        return [1.0 * any(said), 1.0 * (not any(said)), 0.5][third]
+
+    cut = whet.resource(f"reflect_cut_{helps}", default="start")
+    tasks = [whet.Task(instruction=str(n), group=str(n)) for n in range(60)]
+    experiment = whet.Experiment(env=whet.calls(agent), tasks=tasks, rewards=[share], seed=0)
+    model = ScriptedModel(["```\nstart\n- be clear\n```\n\n```\nstart\n- be brief\n```"])
+    reflect = Reflect(f"reflect_cut_{helps}", "share", model=model, options=ReflectOptions(rounds=1))
+    # Six rows of the start, three of each rule, and three of both together.
+    done = asyncio.run(experiment.improve(reflect, budget=whet.Budget(rollouts=16)))
+    both = "start\n\n- be clear\n- be brief"
+    assert (done.bundle[f"reflect_cut_{helps}"].content == both) == helps
+    assert ("had not run on all rows" in done.reason) == helps
+
+
 def test_what_was_proposed_for_one_text_is_tried_in_the_others() -> None:
     """The model names the rule of the other text each time, as it cannot know which call a failure comes from."""
 

@@ -63,15 +63,17 @@ def test_a_prompt_in_a_text_file_is_found_proven_live_and_patched(record, server
 
 
 def test_constants_that_no_name_tells_are_found_by_what_was_sent(record, servers: Servers) -> None:  # type: ignore[no-untyped-def]
-    """The prompt is put together from constants of another module; one of them was never sent."""
+    """The prompt is put together from constants of another module, one of a class; another was never sent."""
     manner = "Be brief, and be polite."
     folder = record(prompt=f"{PROMPT}\n\n{manner}")
     unsent = "You write a newsletter for the customers of a shop, once a month."
-    (folder / "texts.py").write_text(f"ROLE = {PROMPT!r}\nMANNER = {manner!r}\nMONTHLY = {unsent!r}\n")
-    reads(folder, '__import__("texts").ROLE + "\\n\\n" + __import__("texts").MANNER')
+    (folder / "texts.py").write_text(
+        f"class Clerk:\n    role: str = {PROMPT!r}\n\n\nMANNER = {manner!r}\nMONTHLY = {unsent!r}\n"
+    )
+    reads(folder, '__import__("texts").Clerk().role + "\\n\\n" + __import__("texts").MANNER')
     code, out, err = improve(folder, servers, "--release", "--reflections", "16")
     assert code == 0, f"{out}\n{err}"
-    assert f"texts:ROLE can change ({len(PROMPT)} characters)" in out
+    assert f"texts:Clerk.role can change ({len(PROMPT)} characters)" in out
     assert "not changed: desk:GREETING_PROMPT, texts:MANNER" in out
     assert "texts:MONTHLY" not in out
     assert "proven better, and live at the gateway" in out

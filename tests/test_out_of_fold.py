@@ -50,7 +50,8 @@ def improved(plan: PromptPlan, clerk: Clerk) -> ImprovedPrompt:
 
 
 def test_a_gain_of_eight_points_is_proven_by_all_rows_where_a_fifth_of_them_cannot(tmp_path: Path) -> None:
-    clerk = Clerk(2)
+    # All folds find one prompt, which loses a row that was right when it is run on a few more.
+    clerk = Clerk(27)
     plan = planned(tmp_path, clerk, threats=0.08)
     assert "all of them behind the proof" in plan.shares.standing
     result = improved(plan, clerk)
@@ -60,7 +61,7 @@ def test_a_gain_of_eight_points_is_proven_by_all_rows_where_a_fifth_of_them_cann
     assert clerk.answered + clerk.proposed <= 1_000
     assert RULES[4].text in result.after
     (tmp_path / "held").mkdir()
-    held = improved(planned(tmp_path / "held", Clerk(2), threats=0.08, calls=300), Clerk(2))
+    held = improved(planned(tmp_path / "held", Clerk(27), threats=0.08, calls=300), Clerk(27))
     assert not held.proven
 
 

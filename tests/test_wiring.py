@@ -181,6 +181,59 @@ def tidy(desk):
     assert [one.name for one in scan(tmp_path).entry_points] == ["ask"]
 
 
+@pytest.mark.parametrize(
+    ("source", "entries"),
+    [
+        (  # The path stands in the call.
+            "class Desk:\n"
+            "    async def ask(self, http, said):\n"
+            '        return await http.post("/v1/messages", json={"model": "m", "messages": said})\n\n'
+            "    async def answer(self, question):\n"
+            '        return await self.ask(httpx.AsyncClient(), [{"role": "user", "content": question}])\n\n\n'
+            "async def serve(question):\n    return await Desk().answer(question)\n",
+            ["serve"],
+        ),
+        (  # The address is a constant.
+            'URL = "https://api.openai.com/v1/chat/completions"\n\n\n'
+            "def said(body):\n    return requests.post(URL, json=body).json()\n\n\n"
+            "def answer(question):\n    return said(make(question))\n",
+            ["answer"],
+        ),
+        (  # The address is nobody's that is known, and the body is a model's.
+            "def answer(question):\n"
+            '    body = {"model": MODEL, "input": question, "instructions": "Be brief."}\n'
+            "    request = urllib.request.Request(ADDRESS, json.dumps(body).encode())\n"
+            "    return json.load(urllib.request.urlopen(request))\n",
+            ["answer"],
+        ),
+        (  # A client of its own, which the scan has never heard of.
+            "async def answer(question):\n"
+            '    return await litellm.acompletion(model="m", messages=[{"role": "user", "content": question}])\n',
+            ["answer"],
+        ),
+        (
+            'def answer(letter):\n    return InferenceClient().chat_completion(chat(letter), model="m")\n',
+            ["answer"],
+        ),
+        ("def made(chat):\n    return Asked(model=MODEL, messages=chat)\n", []),
+        (  # A chat of people has messages, too.
+            "def tell(channel, text):\n"
+            '    return requests.post(f"https://discord.com/api/channels/{channel}/messages", json={"text": text})\n',
+            [],
+        ),
+        (  # An order names the model of a car.
+            'def order(car):\n    return requests.post(SHOP, json={"model": car, "colour": "red"})\n',
+            [],
+        ),
+    ],
+)
+def test_an_agent_that_asks_its_model_by_any_client_or_over_plain_http_is_found(
+    tmp_path: Path, source: str, entries: list[str]
+) -> None:
+    (tmp_path / "desk.py").write_text(f"import httpx, json, requests, urllib.request\n\n{source}")
+    assert [one.name for one in scan(tmp_path).entry_points] == entries
+
+
 @pytest.mark.parametrize("kind", REPOSITORIES)
 def test_the_proposal_is_at_most_three_lines_that_git_takes_and_python_accepts(
     tmp_path: Path, kind: str

@@ -81,6 +81,17 @@ def test_a_module_that_runs_nothing_is_started_by_the_program_that_calls_it(
     assert (asked in proposal.notes) == (program is None)
 
 
+def test_a_module_that_an_installed_command_calls_is_started_by_that(tmp_path: Path) -> None:
+    beside = {
+        "src/desk/__init__.py": "",
+        "src/desk/cli.py": "from desk.reply import answer\n\n\ndef main():\n    answer('soup?')\n",
+        "pyproject.toml": '[project]\nname = "desk"\n[project.scripts]\nsoup = "desk.cli:main"\n',
+    }
+    proposal = proposed(tmp_path, {**beside, "src/desk/reply.py": CALL})
+    assert proposal.command == "whet run --store .whet/whet.db -- soup"
+    assert not any("runs nothing by itself" in note for note in proposal.notes)
+
+
 def test_a_notebook_is_recorded_as_it_is_and_its_prompt_is_to_be_moved(tmp_path: Path) -> None:
     cell = {"cell_type": "code", "source": CALL.splitlines(keepends=True)}
     proposal = proposed(tmp_path, {"ask.ipynb": json.dumps({"cells": [cell]}), "words.py": "WORDS = 3\n"})
@@ -95,7 +106,8 @@ def test_rewards_are_proposed_from_the_tables_and_prompts_in_files_are_named(tmp
     beside = {
         "desk.py": CALL,
         "data/examples.csv": "question;answer\nwhat?;soup\n",
-        "data/log.csv": "time,level\n1,2\n",
+        "data/letters.tsv": "letter\tright team\nwhere?\tkitchen\n",
+        "data/log.csv": "time,output_tokens\n1,2\n",
         "prompts/reply.j2": "You answer {{ who }}.\n",
         "prompts/tone.yaml": "system: You are polite.\n",
         "web/ask.ts": 'import OpenAI from "openai";\n',
@@ -108,6 +120,7 @@ def test_rewards_are_proposed_from_the_tables_and_prompts_in_files_are_named(tmp
         "the right answers in data/examples.csv, column answer; then whet improve desk.py --data data/examples.csv "
         "--expected answer --model NAME --base-url URL" in advice
     )
+    assert "whet improve desk.py --data data/letters.tsv --expected 'right team' --model" in advice
     assert "log.csv" not in advice
     assert "whet improve prompts/reply.j2 --data TABLE" in advice
     assert "prompts/tone.yaml holds a prompt in YAML" in advice

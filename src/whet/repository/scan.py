@@ -1,19 +1,20 @@
 """The framework, entry points, prompts and tools of an agent's repository.
 
-Everything is read from the syntax trees; nothing of the repository is imported or run.  Values are not followed:
-an agent that is put together from strings is not seen.
+Everything is read from the syntax trees; nothing of the repository is imported or run.  Values are not followed, but
+for the address of a model's API and a body that is sent there: an agent put together from strings is not seen.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .files import is_test
 from .modules import Module, Repository
-from .syntax import FunctionNode, defines, dotted, last_name, literal_keys, parameters, string
+from .syntax import FunctionNode, defines, definitions, dotted, last_name, literal_keys, parameters, string
 
 FRAMEWORKS: Mapping[str, str] = {
     "langgraph": "LangGraph",
@@ -37,11 +38,22 @@ _OTHER_RUNS = frozenset(("asyncio", "subprocess", "uvicorn", "app", "whet"))
 """Owners of a `run` that is no agent's."""
 _MODEL_CALLS = frozenset(("completions", "responses", "messages"))
 """The attribute before `.create` in a call of a model."""
+_CLIENT_CALLS = frozenset(("chat_completion", "generate_content", "generate_content_stream"))
+"""Calls of a model by clients that name them otherwise."""
+_SENDS = frozenset(("post", "request", "stream", "send", "urlopen", "Request", "fetch"))
+"""Calls by which a program sends a request over HTTP."""
+_API = re.compile(
+    r"\bchat/completions\b|\bv1/(?:completions|messages|responses)\b|\bapi/(?:chat|generate)\b|:(?:stream)?[gG]enerateContent\b"
+)
+"""Paths of the APIs of models; `messages` alone is many another service's."""
+_SAID = frozenset(("messages", "input", "prompt", "contents"))
+"""Keys that a request to a model has beside `model`."""
 _TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
 _AGENTS = frozenset(
     ("Agent", "AssistantAgent", "CodeAgent", "ToolCallingAgent", "ConversableAgent", "ChatAgent")
 )
 _AGENTS |= {"Task", "Crew", "create_agent", "create_react_agent", "ChatPromptTemplate", "SystemMessage"}
+_AGENTS |= {"GenerateContentConfig"}
 """Constructors that take prompts."""
 _RECORDS = frozenset(("trace", "attach"))
 """Names of whet by which an agent is recorded; `run` alone gives the calls of one that is a handle."""
@@ -99,7 +111,7 @@ class Scan:
     entry_points: list[EntryPoint] = field(default_factory=list)
     prompts: list[PromptLiteral] = field(default_factory=list)
     texts: list[PromptLiteral] = field(default_factory=list)
-    """Constants of modules, whatever they are called: whether one steers the agent, what was recorded tells."""
+    """Constants of modules and classes, whatever they are called: if one steers the agent, what was recorded tells."""
     tools: list[Tool] = field(default_factory=list)
     asking: set[tuple[str, str]] = field(default_factory=set)
     """Path and name of each function and method that calls a model, or something beside it that does."""
@@ -158,6 +170,7 @@ class _Reader:
         self._module, self._body = module, module.tree.body
         self._functions = {node.name: node for node in self._body if isinstance(node, FunctionNode)}
         self._texts: dict[str, ast.Constant] = {}
+        self._addresses = frozenset(_addresses(module.nodes))
 
     def read(self) -> None:
         packages = set(_imported(self._nodes))
@@ -169,7 +182,7 @@ class _Reader:
         self._scan.frameworks |= used
         self._tools()
         self._prompts()
-        if used or _calls_a_model(self._nodes):
+        if used or self._calls_a_model(self._nodes):
             self._entries()
 
     def _records(self) -> bool:
@@ -228,11 +241,24 @@ class _Reader:
                 self._add(name, constant, False)
             if len(text) >= _SHORTEST:
                 self._scan.texts.append(PromptLiteral(self._path, name, constant.lineno, text, False))
+        for name, constant in self._attributes():
+            self._scan.texts.append(
+                PromptLiteral(self._path, name, constant.lineno, str(constant.value), False)
+            )
         for name, constant in self._declared():
             text = str(constant.value)
             self._scan.texts.append(
                 PromptLiteral(self._path, name, constant.lineno, text, False, declared=True)
             )
+
+    def _attributes(self) -> Iterator[tuple[str, ast.Constant]]:
+        """Name, as `Persona.role`, → text of each attribute that a class gives a text: of a dataclass its default."""
+        for owner in self._body:
+            if isinstance(owner, ast.ClassDef):
+                for name, node in definitions(owner.body, f"{owner.name}."):
+                    value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+                    if isinstance(value, ast.Constant) and len(string(value) or "") >= _SHORTEST:
+                        yield name, value
 
     def _declared(self) -> Iterator[tuple[str, ast.Constant]]:
         """Name → text of each `whet.resource("name", default="...")`."""
@@ -285,7 +311,7 @@ class _Reader:
         runs = {
             name
             for name, node in self._functions.items()
-            if _calls_a_model(ast.walk(node)) or _methods_called(node) & methods
+            if self._calls_a_model(ast.walk(node)) or _methods_called(node) & methods
         }
         # Calls go through several functions: until no further one is known to run the agent.
         while more := {name for name, callees in calls.items() if callees & runs} - runs:
@@ -353,27 +379,66 @@ class _Reader:
             for node in owner.body
             if isinstance(node, FunctionNode)
         }
-        asking = {name for name, node in methods.items() if _calls_a_model(ast.walk(node))}
+        asking = {name for name, node in methods.items() if self._calls_a_model(ast.walk(node))}
         while more := {name for name, node in methods.items() if _methods_called(node) & asking} - asking:
             asking |= more
         return asking
+
+    def _calls_a_model(self, nodes: Iterable[ast.AST]) -> bool:
+        for node in nodes:
+            if not isinstance(node, ast.Call):
+                continue
+            if _asks_by_a_client(node) or (
+                last_name(node.func) in _SENDS and _sent_to_a_model(node, self._addresses)
+            ):
+                return True
+            if not isinstance(node.func, ast.Attribute):
+                continue
+            owner = node.func.value
+            if node.func.attr in ("create", "parse", "stream"):
+                if isinstance(owner, ast.Attribute) and owner.attr in _MODEL_CALLS:
+                    return True
+            elif node.func.attr in _RUNS and last_name(owner) not in _OTHER_RUNS:
+                return True
+        return False
 
     def _parameters(self, name: str) -> tuple[str, ...]:
         names = (parameter.name for parameter in parameters(self._functions[name].args))
         return tuple(name for name in names if name not in ("self", "cls"))
 
 
-def _calls_a_model(nodes: Iterable[ast.AST]) -> bool:
+def _asks_by_a_client(call: ast.Call) -> bool:
+    """True for `litellm.completion(model=…, messages=…)` and the like, whosever client it is; not for a class."""
+    name, given = last_name(call.func), {keyword.arg for keyword in call.keywords}
+    asks = "model" in given and not given.isdisjoint(("messages", "contents"))
+    return name in _CLIENT_CALLS or (asks and name[:1].islower() and name != "dict")
+
+
+def _sent_to_a_model(call: ast.Call, addresses: frozenset[str]) -> bool:
+    """True for a request over HTTP whose address or body is that of a model's API, as far as it stands in the call."""
+    return any(
+        _API.search(string(node) or "") is not None
+        or (isinstance(node, ast.Dict) and _asks_a_model(node))
+        or (isinstance(node, ast.Name | ast.Attribute) and last_name(node) in addresses)
+        for node in ast.walk(call)
+    )
+
+
+def _asks_a_model(body: ast.Dict) -> bool:
+    keys = literal_keys(body).keys()
+    return "model" in keys and not _SAID.isdisjoint(keys)
+
+
+def _addresses(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Names and attributes to which the address of a model's API, or a body for one, is bound."""
     for node in nodes:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-            continue
-        owner = node.func.value
-        if node.func.attr in ("create", "parse", "stream"):
-            if isinstance(owner, ast.Attribute) and owner.attr in _MODEL_CALLS:
-                return True
-        elif node.func.attr in _RUNS and last_name(owner) not in _OTHER_RUNS:
-            return True
-    return False
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            value = node.value
+            if any(_API.search(string(inner) or "") for inner in ast.walk(value)) or (
+                isinstance(value, ast.Dict) and _asks_a_model(value)
+            ):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                yield from (name for target in targets if (name := last_name(target)))
 
 
 def _imported(nodes: Iterable[ast.AST]) -> Iterator[str]:

@@ -9,6 +9,8 @@ import ast
 import csv
 import json
 import re
+import shlex
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -31,7 +33,8 @@ _FOREIGN = {
 _CLIENT = re.compile(r"\b(?:openai|anthropic|langchain)\b", re.IGNORECASE)
 _TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 _ANSWERS = ("answer", "expected", "label", "target", "output", "team", "category", "reference")
-"""Names of columns that say what is right."""
+"""Names of columns that say what is right, or the last words of such: `expected_output`."""
+_LAST_WORD = re.compile(r".*[\W_](?=[^\W_])")
 _WEB = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)?(FastAPI|Starlette|Litestar|Flask)\(", re.MULTILINE)
 _LARGE = 2_000_000
 """Bytes from which on a file is not looked into."""
@@ -48,7 +51,7 @@ class ExampleTable:
     @property
     def right(self) -> str | None:
         """The column that says what is right, by its name."""
-        return next((name for name in self.columns if name.casefold() in _ANSWERS), None)
+        return next((name for name in self.columns if _LAST_WORD.sub("", name.casefold()) in _ANSWERS), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,8 @@ def start_of(root: Path, path: str) -> str:
     if not _runs(_text(root / path)):
         dotted, name = ".".join(inside[:-1]), inside[-1]
         program = _program_of(root, root / path, dotted, name)
-        return f"{source}python {program}"
+        command = _installed(root, dotted, name) if program == PROGRAM else None
+        return command or f"{source}python {program}"
     # A file of a package is no script: what it imports of the package would not be found.
     if len(inside) > 1 and (root / path).with_name("__init__.py").is_file():
         return f"{source}python -m {'.'.join(inside)}"
@@ -124,13 +128,33 @@ def _runs(text: str) -> bool:
     )
 
 
-def _program_of(root: Path, called: Path, package: str, name: str) -> str:
-    """A file that imports a module and runs, the one that lies highest; PROGRAM where there is none."""
+def _installed(root: Path, package: str, name: str) -> str | None:
+    """The command that a project installs (PEP 621) whose module is this one or imports it."""
+    try:
+        scripts = tomllib.loads(_text(root / "pyproject.toml")).get("project", {}).get("scripts", {})
+        modules = {str(command): str(entry).partition(":")[0].strip() for command, entry in scripts.items()}
+    except (ValueError, AttributeError):
+        return None
+    imports = _imports(package, name)
+    for command, module in modules.items():
+        places = [root.joinpath(*base, *module.split(".")).with_suffix(".py") for base in ((), ("src",))]
+        if module == f"{package}.{name}".strip(".") or any(imports.search(_text(place)) for place in places):
+            return command
+    return None
+
+
+def _imports(package: str, name: str) -> re.Pattern[str]:
+    """Lines of a file that imports a module of a package."""
     own = f"{package}.{name}".strip(".")
-    imports = re.compile(
+    return re.compile(
         rf"^\s*(?:(?:from|import)\s+{re.escape(own)}\b|from\s+{re.escape(package) or '[.]'}\s+import\s.*\b{name}\b)",
         re.MULTILINE,
     )
+
+
+def _program_of(root: Path, called: Path, package: str, name: str) -> str:
+    """A file that imports a module and runs, the one that lies highest; PROGRAM where there is none."""
+    imports = _imports(package, name)
     programs = [
         path
         for path in files(root)
@@ -157,7 +181,8 @@ def advice(around: Surroundings, agent: str, store: str) -> Iterable[str]:
         )
     for table in around.tables:
         if table.right is not None:
-            judged = f"whet improve {agent} --data {table.path} --expected {table.right} --model NAME --base-url URL"
+            named = f"--data {shlex.quote(table.path)} --expected {shlex.quote(table.right)}"
+            judged = f"whet improve {agent} {named} --model NAME --base-url URL"
             then = f"; then {judged}" if agent else ""
             yield f"reward: the right answers in {table.path}, column {table.right}{then}"
     texts = [name for name in around.templates if not name.endswith(NESTED)]

@@ -209,6 +209,9 @@ class _PromptFolds:
         self, candidates: Sequence[Bundle], rows: Sequence[Task], wrong: Mapping[str, bool]
     ) -> Bundle:
         """See `FoldSearch`: the best on all rows of what the folds found, and of what that adds together."""
+        if len(candidates) == 1:
+            # Its answers out of fold are all that there is to know of it.
+            return candidates[0]
         chosen, weights = self._rows(rows, len(self.folds), wrong)
         self._rows_of_all = len(chosen)
         experiment = self.work.experiment(as_split(chosen, Split.TRAIN), "/all")
@@ -228,9 +231,14 @@ class _PromptFolds:
         if rows:
             sums = [sum(entry[side] * entry[2] for entry in self.dev) for side in (0, 1)]
             dev = (sums[0] / rows, sums[1] / rows)
-        reason = folded.reason or (
-            f"{count} searches, each without the fold that it is judged on, found {len(folded.candidates)} prompts; "
-            f"what ships is the best of them and of their rules together, on {self._rows_of_all} rows of all folds"
+        found = (
+            "1 prompt, which is what ships"
+            if len(folded.candidates) == 1
+            else f"{len(folded.candidates)} prompts; what ships is the best of them and of their rules together, on "
+            f"{self._rows_of_all} rows of all folds"
+        )
+        reason = (
+            folded.reason or f"{count} searches, each without the fold that it is judged on, found {found}"
         )
         return PromptProof(
             folded.bundle,

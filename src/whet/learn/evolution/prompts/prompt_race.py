@@ -194,10 +194,15 @@ class PromptRace:
         best: RacedPrompt,
         bar: float = EQUAL,
         laps: int | None = None,
+        whole: bool = False,
     ) -> None:
-        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps."""
+        """Run a prompt lap by lap, until it has gained less than `bar` or cannot win; at most so many laps.
+
+        Args:
+            whole: one lap of all rows.
+        """
         order = self._order(prompt, parent)
-        at, lap = 0, self._first
+        at, lap = 0, len(order) if whole else self._first
         while at < len(order):
             rows = order[at : at + lap]
             # The other rows of the lap can only lose: what gained nothing on these is given up without them.
@@ -234,17 +239,22 @@ class PromptRace:
 
     def promising(self, text: str, best: RacedPrompt) -> bool:
         """True if a prompt with this text, run already or not, may well be better than the best on all rows."""
+        return self.chance(text, best) >= WORTH_A_LAP
+
+    def chance(self, text: str, best: RacedPrompt) -> float:
+        """The probability that a prompt with this text is better than the best on all rows; 0 if it was run on all."""
         belief, places = self._believed()
         prompt = self.known.get(text.strip())
         left = self.rows if prompt is None else [row for row in self.rows if row.id not in prompt.values]
-        chance = belief.better(
+        if not left:
+            return 0.0
+        return belief.better(
             self.held(text),
             places.get(prompt.number, -1) if prompt is not None else -1,
             places[best.number],
             known=prompt.gain(best, self.rows) if prompt is not None else 0.0,
             rows=len(left),
         )
-        return bool(left) and chance >= WORTH_A_LAP
 
     def worth_of_pieces(self, rng: random.Random) -> list[float]:
         """Of each piece, in one draw from the belief (Thompson 1933)."""

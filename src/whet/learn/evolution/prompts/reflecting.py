@@ -46,6 +46,8 @@ _USELESS = 8
 """Answers of a model that hold one prompt at most, after which it is asked no more."""
 _FAILED = 3
 """Requests in a row without an answer, after which the model is asked no more."""
+_LIKELIER = 2 / 3
+"""Probability of being better than the best, above which a prompt that the end of the runs cut short is taken."""
 _VAIN = 3
 """Second looks in vain, once the model is asked no more, after which the search ends."""
 
@@ -85,7 +87,8 @@ class Reflect:
         model: proposes; its answers are recorded, so a resumed run asks for none twice.
         right: from this value on a row counts as right.
         options: see ReflectOptions.
-        candidates: prompts, of a single text, that are raced before the model is asked.
+        candidates: prompts, of a single text, that are run on all rows before the model is asked: something speaks for
+            them already, which the luck of a first lap must not outweigh.
         weights: id of a train row → rows that it stands for, where the train rows are no even sample; 1 if omitted.
         keeps: name of a Score, 1 where a run keeps what has to stay and 0 where it does not; a prompt that loses more
             of it than it keeps is given up, whatever it gains elsewhere.
@@ -170,7 +173,7 @@ class Reflect:
                     if updates:
                         break
                     raise
-                search.ended = search.ended or f"{search._asked()}, and the runs to search with are used up"
+                search.cut_short()
             self.causes += search.causes
             updates.append(search.update())
             bundle = updates[-1].bundle
@@ -267,7 +270,7 @@ class _Search:
         """Runs of second looks."""
         self.ended = ""
         self.final: RacedPrompt | None = None
-        """The best without what it does not need."""
+        """The best without what it does not need; or what was cut short and is likely to be better."""
 
     @property
     def rows(self) -> Sequence[Task]:
@@ -301,7 +304,8 @@ class _Search:
             return
         texts = [text for candidate in self.candidates if (text := self._pruned(candidate, self.start))]
         if texts:
-            await self._raced([self.race.proposal(text, self.start) for text in texts], self.start)
+            prompts = [self.race.proposal(text, self.start) for text in texts]
+            await self._raced(prompts, self.start, whole=True)
         more = [self._pruned(with_rules(self.best.text, [rule]), self.best) for rule in self.rules]
         if any(more):
             best = self.best
@@ -326,6 +330,21 @@ class _Search:
         await self._shortened()
         if not self.ended:
             self.ended = f"{self._asked()}; {idle} in a row brought nothing better"
+
+    def cut_short(self) -> None:
+        """End where the runs are used up: of what they cut short, that ships for which all runs of its pieces speak."""
+        ended = self.ended or f"{self._asked()}, and the runs to search with are used up"
+        best, start = self.best, self.pool[0]
+        chances = [
+            (self.race.chance(prompt.text, best), prompt.number, prompt)
+            for prompt in self.race.known.values()
+            if not self.race.whole(prompt) and not prompt.breaks(best) and not prompt.breaks(start)
+        ]
+        chance, _, prompt = max(chances, default=(0.0, 0, best))
+        if chance > _LIKELIER:
+            self.final = prompt
+            ended += f"; one that had not run on all rows is better with a probability of {chance:.2f}, so it is taken"
+        self.ended = ended
 
     def _spared(self, idle: int) -> bool:
         """True if runs are left for a second look, beside those that the reflections to come are likely to take.
@@ -495,30 +514,46 @@ class _Search:
             return ""
         return text
 
-    async def _raced(self, prompts: Sequence[RacedPrompt], parent: RacedPrompt) -> bool:
-        """Run each against its parent, lap by lap; True if one is the best now.
+    async def _raced(
+        self, prompts: Sequence[RacedPrompt], parent: RacedPrompt, *, whole: bool = False
+    ) -> bool:
+        """Run each against its parent, lap by lap or whole; True if one is the best now.
 
         Where several gain on their first lap, what they add is joined, and that runs on in their place.
         """
-        before = self.best
-        for prompt in prompts:
-            await self.race.race(prompt, parent, before, laps=1 if len(prompts) > 1 else None)
-        gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
-        live = [prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)]
-        live.sort(key=lambda prompt: -gains[prompt.number])
-        if live:
-            # A block whose rows stay right without it may be in the way of what is added.
-            live += [p for p in prompts if p not in live and gains[p.number] > -EQUAL and not p.adds(parent)]
-        union = self._union(live, parent) if len(live) > 1 else None
-        if union is not None:
-            await self.race.race(union, parent, before)
-            self._enter(union, parent)
-        if self.best is before:
-            # The best of them alone; the others' rules are asked for again if they were good.
-            for prompt in live[: 1 if len(prompts) > 1 else 0]:
-                await self.race.race(prompt, parent, before)
-        for prompt in prompts:
-            self._enter(prompt, parent, joined=union is not None and prompt in live)
+        before, joined, entered = self.best, list[RacedPrompt](), list[RacedPrompt]()
+        try:
+            for prompt in prompts:
+                laps = 1 if len(prompts) > 1 else None
+                await self.race.race(prompt, parent, before, laps=laps, whole=whole)
+            gains = {prompt.number: prompt.gain(parent, self.race.ran(prompt)) for prompt in prompts}
+            live = [
+                prompt for prompt in prompts if gains[prompt.number] > EQUAL and not prompt.breaks(parent)
+            ]
+            live.sort(key=lambda prompt: -gains[prompt.number])
+            if live:
+                # A block whose rows stay right without it may be in the way of what is added.
+                live += [
+                    p for p in prompts if p not in live and gains[p.number] > -EQUAL and not p.adds(parent)
+                ]
+            union = self._union(live, parent) if len(live) > 1 else None
+            if union is not None:
+                joined = live
+                await self.race.race(union, parent, before, whole=whole)
+                self._enter(union, parent)
+            if len(prompts) > 1:
+                # What spoils the others when they are joined may well have gained the most on the first lap.
+                for prompt in live:
+                    if self.best is not before:
+                        break
+                    await self.race.race(prompt, parent, before)
+                    self._enter(prompt, parent)
+                    entered.append(prompt)
+        finally:
+            # Where the runs are used up, those that were run on all rows count all the same.
+            for prompt in prompts:
+                if prompt not in entered:
+                    self._enter(prompt, parent, joined=prompt in joined)
         return self.best is not before
 
     def _enter(self, prompt: RacedPrompt, parent: RacedPrompt, *, joined: bool = False) -> None:
@@ -616,10 +651,12 @@ class _Search:
         """The best prompt, and how it came about."""
         assert self.start is not None
         best = self.final or self.best
+        # What was cut short has no mean: that of the best which ran on all rows stands for it, and is less.
+        ran = best if self.race.whole(best) else self.best
         # The start was not run on the rows that were added when all others were right.
         rows = [row for row in self.rows if row.id in self.start.runs]
-        before, after = self.start.mean(rows), best.mean(rows)
-        if after <= before + EQUAL:
+        before, after = self.start.mean(rows), ran.mean(rows)
+        if after <= before + EQUAL and ran is best:
             best = self.start
         metrics = {
             "start": before,

@@ -116,7 +116,8 @@ class CrossFitting:
             candidates += [bundle] if changed else []
             gain = _gain(before, after)
             self.progress(f"fold {place + 1} of {count}", len(after), len(wrong), gain=gain)
-            if place and gain <= 0 and place + 1 < count:
+            # What does not gain cannot be proven: another search, or the choice of what ships, would be for nothing.
+            if place and gain <= 0:
                 reason = (
                     f"{place + 1} of {count} searches brought nothing on the {len(after)} rows that they did not see "
                     f"({gain:+.3f}), so no more is spent"

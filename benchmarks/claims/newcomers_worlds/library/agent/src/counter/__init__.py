@@ -1,0 +1,1 @@
+"""The lending desk of a city library."""
