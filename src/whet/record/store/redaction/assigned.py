@@ -9,11 +9,11 @@ documents it is what looks like nothing but a password, beside whom it belongs t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, salted, spelled
+from .letters import natural
+from .names import BETWEEN, GIVEN, NAME_ENDS, NAMES_SEEN, PASSWORD_ENDS, PASSWORDS_SEEN, PUBLIC_FORMS, Named, entropy, genuine, random_looking, salted, spelled
 from .places import machine_made, mixed, of_all_kinds, place, short_code
 from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
 from .vendors import UUID
@@ -47,18 +47,16 @@ _NUMBERED = re.compile(r"(?:[A-Z0-9]{4,6}-){2,7}[A-Z0-9]{4,6}")
 
 
 def changing(text: str) -> bool:
-    """True of what a machine drew from capitals, small letters and digits: they change from letter to letter, where
-    words in camel case change with each word."""
-    kinds = [0 if letter.isdigit() else 1 if letter.isupper() else 2 for letter in text if letter.isalnum()]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    """True of what a machine drew from capitals, small letters and digits, which no name of anything is."""
+    kinds = [sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit)]
     return (
-        len(kinds) >= 20
-        and min(kinds.count(kind) for kind in range(3)) >= 2
-        and changes >= 0.42 * (len(kinds) - 1)
+        sum(kinds) >= 20
+        and min(kinds) >= 1
+        and natural(text) < -0.45 * sum(kinds)
         and entropy(text) > 3.6
         and genuine(text)
-        and re.search(r"[_.-](?:sha|Form)|^(?:sha\d|-|//|Qm)|[a-z]{7}", text) is None
-        and not text.startswith(("pk_", "eyJ", "iVBOR", "/9j/", "R0lGOD", "UklGR", "PHN2Zy", "data"))
+        and re.search(r"[_.-](?:sha|Form)|^(?:sha\d|-|//|Qm)", text) is None
+        and not text.startswith((*PUBLIC_FORMS, "eyJ", "iVBOR", "/9j/", "R0lGOD", "UklGR", "PHN2Zy", "data"))
     )
 
 
@@ -154,6 +152,9 @@ ASSIGNED: tuple[Named, ...] = (
           r"htpasswd\s-|snmp\w{2,12}\s|wpa_passphrase\s|smbpasswd\s"),
     # With whatever a language puts between a name and its value: signs, tags, and words such as `to` and `Some`.
     place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}})(?![A-Za-z0-9(])", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
+    place("password", PASSWORD_ENDS, rf"{GIVEN}(?P<secret>{_ANYTHING}{{6,100}})(?![A-Za-z0-9(])", mixed, rf"{PASSWORDS_SEEN}{GIVEN}{_ANYTHING}{{6}}"),
+    # --smtp-pass ..., --bot-token ...
+    place("command-password", rf"--?[A-Za-z][\w-]{{0,40}}?{NAME_ENDS}", r"[ =]{1,2}\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{5,400})", opaque, rf"--?[A-Za-z][\w-]{{0,30}}{NAMES_SEEN}[ =]{{1,2}}[^\s-]"),
     # acme_9sK2..., acme_live_...-..._..., of whatever vendor.
     place("api-key", r"[a-z][a-z0-9]{1,11}_", r"(?P<secret>(?:[a-z]{2,8}_){0,2}[A-Za-z0-9]{36,400})(?![A-Za-z0-9_-])", drawn_tail, r"[a-z0-9]_[A-Za-z0-9]{36}",
           before=rf"(?<![A-Za-z0-9_.-])(?!(?:{_OF_OBJECTS})_)"),
@@ -161,7 +162,7 @@ ASSIGNED: tuple[Named, ...] = (
           r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-][A-Za-z0-9_-]{32}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])"),
     place("api-key", r"[a-z]{2,12}_(?:live|test|sandbox|prod)_", r"(?P<secret>[0-9a-f]{32,128})(?![A-Za-z0-9_-])", machine_made, r"[a-z]_(?:live|test|sandbox|prod)_[0-9a-f]{32}", before=r"(?<![A-Za-z0-9_.-])"),
     # define('AUTH_KEY', '...'): any signs.
-    place("secret", r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s?[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
+    place("secret", r"define\(\s{0,4}[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s{0,24}[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s{0,4}[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
     # X-Acme-Team: 9sK2...
     place("api-key", r"\b[Xx](?:-[A-Za-z]{2,20}){0,3}-(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)", r"[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_-]{20,200}={0,2})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
           r"[Xx]-[A-Za-z-]{0,30}(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}[A-Za-z0-9_-]{20}"),
@@ -169,7 +170,7 @@ ASSIGNED: tuple[Named, ...] = (
     place("secret", rf"{NAME_ENDS}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?", r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])", spaced, rf"{NAMES_SEEN}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?[A-Za-z0-9+/_-]{{20}}"),
     # user kim pass ..., "log in as kim / ..."
     place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", mixed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
-    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", strong, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
+    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", mixed, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
     place("code", r"(?i:\b(?:cvv2?|cvc2?)\b)", r"\s?(?:code\s)?[:=#]?\s?(?P<secret>[0-9]{3,4})(?![0-9])", short_code, r"(?i:cv[vc]2?)\s?(?:code\s)?[:=#]?\s?[0-9]{3}"),
     # PASETO (paseto.io).
     place("paseto", r"v[1-4]\.(?:local|public)\.", r"(?P<secret>[A-Za-z0-9_-]{40,4000}(?:\.[A-Za-z0-9_-]{1,400})?)", genuine, r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{20}", before=r"(?<![A-Za-z0-9.])"),
@@ -202,6 +203,7 @@ _LISTED = re.compile(
 _IN_LINE = re.compile(
     r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
 )
+_HALVES = re.compile(r"([a-z0-9]{4,6})-[a-z0-9]{4,6}")
 _LISTED_CODE = re.compile(
     r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
 )
@@ -232,7 +234,8 @@ def listed_codes(text: str) -> Iterator[Place]:
     for listed, least in ((_LISTED, 2), (_IN_LINE, 4)):
         for several in listed.finditer(text):
             for code in _LISTED_CODE.finditer(text, *several.span(1)):
-                if sum(map(str.isdigit, code[1])) >= least and len(code[1]) >= 6:
+                digits = sum(map(str.isdigit, code[1]))
+                if len(code[1]) >= 6 and (digits >= least or (digits and _HALVES.fullmatch(code[1]))):
                     yield code.span(1)
 
 

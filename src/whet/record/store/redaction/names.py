@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .letters import drawn
+
 _PLACEHOLDER = re.compile(
     r"""(?ix)
     (?: x{3,} | [*.•#_?-]{2,} | null | none | nil | true | false | yes | no | on | off | undefined | empty | n/?a | todo | tbd
@@ -20,11 +22,13 @@ _PLACEHOLDER = re.compile(
       | optional | required | mandatory | example | sample | placeholder | hidden | masked | removed | unknown | default
       | invalid | incorrect | missing | wrong | expired | forgotten | disabled | enabled | encrypted | protected | reset
       | obligat\w* | requis\w* | requer\w* | richiest\w* | obbligat\w* | obrigat\w* | verplicht | erforderlich | wymagan\w* | falsch | oublié | vergessen | vergeten
-      | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
+      | option | vec | maybe | nullable | (?:string|int|id|float|boolean)! | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
       | changed | updated | set | unset | revoked | rotated | valid | yourself | secretstr | varchar.* | nvarchar.* )
     | .*(?: \[redacted | redacted | <[a-z] | \$\{ | \$\( | \{\{ | %\( | xxxx | \*\*\*\* | placeholder | process\.env
       | os\.environ | getenv | env\. | env\[ | \.get\( | secrets?\. | vars\. | config\. | settings\. ).*
-    | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @\w+ | :\w+ | \#\{.* | !.* | arn:.* | vault:.* | file:.* | op:.*)
+    | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @[\w.-]+ | :\w+ | \*\w+ | \#\{.* | !.* | arn:.*
+        | (?:vault|file|fd|op|env|keyring|keychain|ssm|secretsmanager|sops|ref):.* | [a-z][a-z0-9+.-]{1,24}://[^@\s]*
+        | .*(?:\.[*+]|\\[wdsSWD]|\[\^).* | (?:required|nullable|sometimes|string|bail)(?:\|\w+(?::[\w,]+)?)+ )
     | (?: your | my | the | some | insert | enter | replace | add | put | change | user )[_\s-]?
       [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?(?:[_-]\d+)?
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
@@ -37,9 +41,9 @@ _PROSE = re.compile(
     r"(?i)\b(?:the|a|an|is|are|was|of|to|your|my|our|their|must|should|for|be|been|and|or|with|not|has|have|please|enter|"
     r"at|least|in|on|it|if|this|that|can|will|cannot|when|from|by|as|used|field|expired|invalid|new|old|current)\b"
 )
-_COOKIE = re.compile(
-    r"[\w.%*-]{1,80}=[^\s;,<>{}=]{4,4000}(?:=*;|=*\Z)|(?:[\w.%*-]{1,80}=[^\s;]{0,400};\s?){2}"
-)
+_CRUMB = re.compile(r"([\w.%*-]{1,80})=\"?([^\s;,\"<>{}]{4,4000})")
+_WHOSE = re.compile(r"(?i)sess|sid\Z|auth|token|jwt|csrf|xsrf|log-?in|remember|user|account|secret|(?:^|[_-])(?:id|key)\Z")
+"""Names of cookies that say who somebody is."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
 _FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder")
@@ -86,13 +90,14 @@ def random_looking(text: str) -> bool:
         return False
     if not any(letter.isdigit() for letter in head):
         humps = _HUMPS.findall(head)
-        return len(head) >= 16 and len(head) / max(1, len(humps)) < 3.2 and entropy(head) > 3.2
+        mixed_up = len(head) / max(1, len(humps)) < 3.2 and entropy(head) > 3.2
+        return len(head) >= 12 and (drawn(head) or (len(head) >= 16 and mixed_up))
     return entropy(head) > 2.2
 
 
 def _dense(parts: list[str]) -> bool:
-    """True of one long run of small letters, which no word is."""
-    return any(len(part) >= 20 and entropy(part) > 3.4 and part.isalpha() for part in parts)
+    """True of one run of letters that is no word."""
+    return any(len(part) >= 12 and part.isalpha() and drawn(part) for part in parts)
 
 
 def salted(text: str) -> bool:
@@ -106,8 +111,11 @@ def number(text: str) -> bool:
 
 
 def cookie(text: str) -> bool:
-    """True of a cookie's name and value, or several."""
-    return _COOKIE.match(text) is not None
+    """True of cookies of which one lets in whoever has it: it was drawn, or its name says so."""
+    return any(
+        random_looking(crumb[2].rstrip("=")) or (_WHOSE.search(crumb[1]) and told(crumb[2]))
+        for crumb in _CRUMB.finditer(text)
+    )
 
 
 def scheme(text: str) -> bool:
@@ -155,7 +163,7 @@ _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 _BARE = r"[^\s\"'`,;&<>()\[\]{}\\|]"
 _EOL = r"(?=\s*(?:[\r\n,;}\\\"'<|]|\Z))"
 _VERBS = "is|was|to|are|ist|lautet|est|es"
-_VERB = rf"\s{{1,2}}(?i:{_VERBS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?[\"'`]?"
+_VERB = rf"\s{{1,2}}(?i:{_VERBS}):?\s{{1,2}}(?i:now\s|still\s|(?:set|changed|reset)\sto:?\s|:\s?)?[\"'`]?"
 
 
 def spelled(words: str) -> str:
@@ -220,7 +228,7 @@ def _header(name: str, words: str, check: Callable[[str], bool]) -> Named:
 
 
 _ = r"[_\-. ]?"
-_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
+_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _-]de[ _-]passe|pwd|authtok|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
     r"credentials?|creds"
@@ -244,16 +252,28 @@ _CURSORS = "".join(
 _PAIRED = "|".join(
     seen_by_re2(words) for words in (_PASSWORDS, _SECRETS, _KEYS, _TOKENS, "authorization", "cookie")
 )
-_ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value))?"
+_ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value)|[_-](?:prod|dev|test|staging|live|main|new|old|primary|secondary|[0-9]{1,2}))?"
 NAME_ENDS = rf"(?:(?<!(?i:public)[_-])(?i:{_PASSWORDS}|{_SECRETS}|{_KEYS})|{_CURSORS}(?i:{_TOKENS})){_ENDS}"
 """The end of a secret's name."""
+PASSWORD_ENDS = rf"(?:(?i:{_PASSWORDS}|(?<!:)secret|credentials?|creds)){_ENDS}"
+"""The end of the name of what somebody chose."""
+PASSWORDS_SEEN = rf"(?i:{_screened(_PASSWORDS)}|secret|credentials?|creds){_ENDS}"
+"""The same for a screen."""
 NAMES_SEEN = rf"(?i:{'|'.join(map(_screened, (_PASSWORDS, _SECRETS, _KEYS, _TOKENS)))}){_ENDS}"
 """The same for a screen."""
+_WRAPS = (
+    r"(?:/?(?:to|of|as|in|is|Some|Just|Ok|key|name|value|val|string|str|String|text|code|default|content|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})"
+    r"[^A-Za-z0-9]{1,6}|[A-Za-z_.]{1,24}\([^A-Za-z0-9]{0,3}|&[a-z]{1,12} ){0,3}"
+)
 BETWEEN = (
-    r"(?:[^\sA-Za-z0-9_.@\]-]|\]\s?[=:>]|\s(?:to|as)\s)[^A-Za-z0-9]{0,8}"
-    r"(?:(?:to|of|as|Some|Just|Ok|key|name|value|val|string|str|String|text|code|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})[^A-Za-z0-9]{1,6}){0,3}"
+    r"(?:[ \t]{0,12}(?:->|\.{3,30}|[^\sA-Za-z0-9_.@\]/-])|\]\s?[=:>]|[ \t]{1,2}(?:to|as|in)[ \t]|:?\r?\n|\t)(?:[^A-Za-z0-9/]|</){0,12}"
+    + _WRAPS
 )
 """What programs and documents put between a name and its value."""
+GIVEN = (
+    r"[\"'`\])}*]{0,4}[ \t]{0,12}(?:[=:!?|<>→,;]{1,3}|->|\(|\.{3,30}\s?:?|:?\s?[|>]?-?\r?\n[ \t])(?:[^A-Za-z0-9/\n]|</){0,12}" + _WRAPS
+)
+"""The same where it can be nothing but the name of what follows."""
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
 
 NAMED = (

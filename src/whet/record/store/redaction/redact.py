@@ -137,12 +137,8 @@ class _Pattern:
         if self.rule.finder is not None:
             yield from self.rule.finder(text)
             return
-        for match in self._matches(text):
-            yield match.span(next((group for group in self._groups if match[group] is not None), 0))
-
-    def _matches(self, text: str) -> Iterator[re.Match[str]]:
         if self._anchor is None:
-            yield from self._pattern.finditer(text)
+            yield from map(self._span, self._pattern.finditer(text))
             return
         octets = text.encode("utf-8", "surrogatepass")
         place, passed, end = 0, 0, 0
@@ -150,9 +146,16 @@ class _Pattern:
             # Of bytes that begin no letter there are as many as places to go back.
             place += len(octets[passed : anchor.start()].decode("utf-8", "surrogatepass"))
             passed = anchor.start()
-            if place >= end and (match := self._pattern.match(text, place)) is not None:
-                yield match
+            if place < end or (match := self._pattern.match(text, place)) is None:
+                continue
+            start, stop = self._span(match)
+            # What is no secret hides none behind it: `KEY = env.KEY or "..."`.
+            if self.accepts(text[start:stop]):
+                yield start, stop
                 end = match.end()
+
+    def _span(self, match: re.Match[str]) -> tuple[int, int]:
+        return match.span(next((group for group in self._groups if match[group] is not None), 0))
 
 
 class _Screen:

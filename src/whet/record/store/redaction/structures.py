@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import re2
 
+from .letters import drawn
 from .names import KEYED, Named, random_looking, told
 from .places import BEYOND, NEAR, NEAR_BEYOND, argument, machine_made, mixed, place, short_code
 from .vendors import UUID
@@ -42,10 +43,12 @@ def strong(text: str) -> bool:
     words that a generator put together."""
     text = text.strip("`*_").rstrip(".,;:")
     if _PASSPHRASE.fullmatch(text):
-        return True
+        return told(text)
     signed = any(sign in text for sign in _SIGNS)
     cases = any(map(str.isupper, text)) and any(map(str.islower, text))
-    return mixed(text) and sum(map(str.isdigit, text)) >= 2 and (signed or (cases and text.isalnum()))
+    if not mixed(text) or not (signed or (cases and text.isalnum())):
+        return False
+    return sum(map(str.isdigit, text)) >= 2 or (len(text) >= 10 and drawn(text))
 
 
 def login_message(text: str) -> bool:
@@ -135,7 +138,7 @@ STRUCTURES: tuple[Named, ...] = (
     place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{QUOTE})?[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
     # A token in prose.
-    place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
+    place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es):?\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # A line of its own below one that announces it; SMTP's and SAML's logins; an entry with its name a line above.
     place("password", r"(?i:(?:password|passphrase|token|secret|key)[^\n\\]{0,60}:)", rf"[ \t]?{LINE}{{1,3}}[ \t]?(?P<secret>[A-Za-z0-9_+/.-]{{24,200}}={{0,2}})(?={LINE}|\Z)", literal,
