@@ -151,10 +151,11 @@ ASSIGNED: tuple[Named, ...] = (
     place("command-password", r"\b(?:htpasswd\s-\w{0,4}n\w{0,4}\s\S{1,80}\s|snmp\w{2,12}\s(?:[^\n]{0,60}\s)?-[cAX]\s|wpa_passphrase\s\S{1,60}\s|smbpasswd\s[^\n]{0,60}\s)", r"\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{5,200})", opaque,
           r"htpasswd\s-|snmp\w{2,12}\s|wpa_passphrase\s|smbpasswd\s"),
     # With whatever a language puts between a name and its value: signs, tags, and words such as `to` and `Some`.
-    place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}})(?![A-Za-z0-9(])", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
-    place("password", PASSWORD_ENDS, rf"{GIVEN}(?P<secret>{_ANYTHING}{{6,100}})(?![A-Za-z0-9(])", mixed, rf"{PASSWORDS_SEEN}{GIVEN}{_ANYTHING}{{6}}"),
-    # --smtp-pass ..., --bot-token ...
-    place("command-password", rf"--?[A-Za-z][\w-]{{0,40}}?{NAME_ENDS}", r"[ =]{1,2}\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{5,400})", opaque, rf"--?[A-Za-z][\w-]{{0,30}}{NAMES_SEEN}[ =]{{1,2}}[^\s-]"),
+    place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}}+)(?!\()", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
+    place("password", PASSWORD_ENDS, rf"{GIVEN}(?P<secret>{_ANYTHING}{{6,100}}+)(?!\()", mixed, rf"{PASSWORDS_SEEN}{GIVEN}{_ANYTHING}{{6}}"),
+    # "Here is the key: ..."
+    place("api-key", r"(?i:\b(?:the|my|our|your|a|new)\s(?:[a-z]{2,12}\s)?key\b)", r"(?::|\sis:?|\s[=-])\s{1,3}[\"'`*]{0,3}(?P<secret>[A-Za-z0-9_+/=-]{20,400})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+          r"(?i:[^a-z]key)(?::|\sis:?|\s[=-])\s[\"'`*]{0,3}[A-Za-z0-9_+/=-]{20}"),
     # acme_9sK2..., acme_live_...-..._..., of whatever vendor.
     place("api-key", r"[a-z][a-z0-9]{1,11}_", r"(?P<secret>(?:[a-z]{2,8}_){0,2}[A-Za-z0-9]{36,400})(?![A-Za-z0-9_-])", drawn_tail, r"[a-z0-9]_[A-Za-z0-9]{36}",
           before=rf"(?<![A-Za-z0-9_.-])(?!(?:{_OF_OBJECTS})_)"),
@@ -193,7 +194,7 @@ _SETTING = re.compile(
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _OF_SETTINGS = (
     "PARENT|THREAD|CALL|MESSAGE|RESPONSE|TOOL|COMPLETION|SIGNATURE|THOUGHT|SNAPSHOT|LAYER|SURROGATE|CACHE|ROUTING|PARTITION|SORT|OBJECT|AFTER|BEFORE|"
-    "DOC|DOCUMENT|SHEET|SPREADSHEET|FOLDER|VIDEO|TRACK|PLAYLIST|CHANNEL|DEVICE|NODE|LINK|CUSTOMER|ORDER|INVOICE|PAYMENT|PRICE|PRODUCT"
+    "GCLID|FBCLID|DOC|DOCUMENT|SHEET|SPREADSHEET|FOLDER|VIDEO|TRACK|PLAYLIST|CHANNEL|DEVICE|NODE|LINK|CUSTOMER|ORDER|INVOICE|PAYMENT|PRICE|PRODUCT"
 )
 """Words of a setting's name that say the same."""
 _SAYS_HARMLESS = frozenset((*_HARMLESS_WORDS.split("|"), *_OF_SETTINGS.split("|")))
@@ -203,6 +204,10 @@ _LISTED = re.compile(
 _IN_LINE = re.compile(
     r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
 )
+_LIST = re.compile(
+    rf"{NAME_ENDS}s[\"'\\]{{0,4}}\s?[:=]\s{{0,4}}(\[[^\]\n]{{0,2000}}|(?:{LINE}[ \t]{{0,24}}- ?[^\n\\]{{1,400}}){{1,32}})"
+)
+_ITEM = re.compile(r"([A-Za-z0-9+/_=.~!@#%^*-]{12,400})")
 _HALVES = re.compile(r"([a-z0-9]{4,6})-[a-z0-9]{4,6}")
 _LISTED_CODE = re.compile(
     r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
@@ -239,9 +244,18 @@ def listed_codes(text: str) -> Iterator[Place]:
                     yield code.span(1)
 
 
+def listed_values(text: str) -> Iterator[Place]:
+    """The items of a list under the name of secrets."""
+    for listed in _LIST.finditer(text):
+        for item in _ITEM.finditer(text, *listed.span(1)):
+            if behind_a_name(item[1]):
+                yield item.span(1)
+
+
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", pairs_of_owners, rf"(?:{_OWNER})(?:\s\w{{2,8}}\s\w{{2,12}})?(?:[\s:(]|：){{1,3}}[\w.@+-]{{2,32}}(?:\s?[/|,]\s?[^\s/|,]{{6}}|\s(?:and|und|dann|et|y|e)\s)|\d\.\d{{1,3}}[ (:,\]]{{1,3}}[\w.]{{2,16}}\s?[/|]\s?[^\s/]{{6}}"),
     ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]+[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
+    ("secret", listed_values, rf"{NAMES_SEEN}s[\"'\\]{{0,4}}\s?[:=]\s{{0,4}}(?:\[|{LINE}[ \t]{{0,24}}- )"),
     ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)(?:[^\n\\]{{0,60}}{LINE}|[\"']?\s?[:=])"),
 )  # fmt: skip
 """Rule, what finds it, and its screen."""

@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(
       | optional | required | mandatory | example | sample | placeholder | hidden | masked | removed | unknown | default
       | invalid | incorrect | missing | wrong | expired | forgotten | disabled | enabled | encrypted | protected | reset
       | obligat\w* | requis\w* | requer\w* | richiest\w* | obbligat\w* | obrigat\w* | verplicht | erforderlich | wymagan\w* | falsch | oublié | vergessen | vergeten
-      | option | vec | maybe | nullable | (?:string|int|id|float|boolean)! | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
+      | (?:ns|char|secure|cow|arc)?(?:string|sequence|buffer) | hash(?:ed)? | option | vec | maybe | nullable | (?:string|int|id|float|boolean)! | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
       | changed | updated | set | unset | revoked | rotated | valid | yourself | secretstr | varchar.* | nvarchar.* )
     | .*(?: \[redacted | redacted | <[a-z] | \$\{ | \$\( | \{\{ | %\( | xxxx | \*\*\*\* | placeholder | process\.env
       | os\.environ | getenv | env\. | env\[ | \.get\( | secrets?\. | vars\. | config\. | settings\. ).*
@@ -34,7 +34,7 @@ _PLACEHOLDER = re.compile(
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
-    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | function\b.* | lambda\b.* | new\s.* | await\s.*
+    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | (?:pwgen|openssl|cat|echo|read|aws|gcloud|kubectl|vault|op)\s.* | function\b.* | lambda\b.* | new\s.* | await\s.*
     """
 )
 _PROSE = re.compile(
@@ -156,7 +156,7 @@ _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
     r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
-    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?i:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
+    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?i:value|val|stringValue|ParameterValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 """The quote again, or the end of what was cut off."""
@@ -176,7 +176,7 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
         rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
-        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:[Vv]alue|[Vv]al|stringValue|content|text)"
+        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:[Vv]alue|[Vv]al|stringValue|ParameterValue|content|text)"
         rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters})|[\"'\\]{{1,4}}\s[\"'\\]{{1,4}}{letters})"
     )
 
@@ -231,7 +231,7 @@ _ = r"[_\-. ]?"
 _PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _-]de[ _-]passe|pwd|authtok|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
-    r"credentials?|creds"
+    rf"credentials?|creds|(?:security|secret){_}answer"
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
@@ -239,7 +239,7 @@ _KEYS = (
 )
 KEYED = r"(?:secret|deploy|master|signing|encryption|hmac|account|auth|shared|service|admin|license|root|session)[_ -]?key"
 """Keys that are secret, among those of `_KEYS` that stand at the head of a column."""
-_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|(?<![A-Za-z])(?-i:PAT)|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
+_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|(?<![A-Za-z])(?-i:PAT)|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid|(?<=_)cookie"
 _CURSORS = "".join(
     rf"(?<!(?i:{word})[_. -])(?<!(?i:{word}))"
     for word in (
@@ -255,9 +255,9 @@ _PAIRED = "|".join(
 _ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value)|[_-](?:prod|dev|test|staging|live|main|new|old|primary|secondary|[0-9]{1,2}))?"
 NAME_ENDS = rf"(?:(?<!(?i:public)[_-])(?i:{_PASSWORDS}|{_SECRETS}|{_KEYS})|{_CURSORS}(?i:{_TOKENS})){_ENDS}"
 """The end of a secret's name."""
-PASSWORD_ENDS = rf"(?:(?i:{_PASSWORDS}|(?<!:)secret|credentials?|creds)){_ENDS}"
+PASSWORD_ENDS = rf"(?:(?i:{_PASSWORDS}|(?<!:)secret|credentials?|creds)|(?<=[A-Za-z])Pass){_ENDS}"
 """The end of the name of what somebody chose."""
-PASSWORDS_SEEN = rf"(?i:{_screened(_PASSWORDS)}|secret|credentials?|creds){_ENDS}"
+PASSWORDS_SEEN = rf"(?:(?i:{_screened(_PASSWORDS)}|secret|credentials?|creds)|[A-Za-z]Pass){_ENDS}"
 """The same for a screen."""
 NAMES_SEEN = rf"(?i:{'|'.join(map(_screened, (_PASSWORDS, _SECRETS, _KEYS, _TOKENS)))}){_ENDS}"
 """The same for a screen."""
@@ -276,10 +276,13 @@ GIVEN = (
 """The same where it can be nothing but the name of what follows."""
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
 
+_ACTIONS = "".join(rf"(?<!(?i:{word})_)" for word in ("update", "reset", "change", "require", "has", "is", "show", "forgot"))
+"""Words that make a password one that something is done with."""
+
 NAMED = (
     _header("authorization", "authorization", scheme),
     _header("cookie", "cookie", cookie),
-    _named("password", _PASSWORDS, chosen),
+    _named("password", _PASSWORDS, chosen, before=_ACTIONS),
     _named("secret", _SECRETS, chosen, before=r"(?<!:)(?<!(?i:existing))"),
     _named("api-key", _KEYS, random_looking, before=r"(?<!(?i:public)[_-])", least=8),
     _named("token", _TOKENS, random_looking, before=_CURSORS, least=8),

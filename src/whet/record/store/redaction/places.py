@@ -13,9 +13,9 @@ from .letters import drawn
 from .names import Named, entropy, genuine, random_looking, seen_by_re2, spelled, told
 
 _WORDS = (
-    r"passwor(?:t|d)|passwd|passphrase|passcode|kennwort|zugangscode|mots?[ _-]de[ _-]passe|contrasena|clave[ _-](?:de[ _-]acceso|secreta)|(?:parola|codice) d.(?:ordine|accesso)|"
+    r"passwor(?:t|d)|passwd|passphrase|passcode|kennwort|zugangscode|(?-i:[A-Za-z]Pass)\b|mots?[ _-]de[ _-]passe|contrasena|clave[ _-](?:de[ _-]acceso|secreta)|(?:parola|codice) d.(?:ordine|accesso)|"
     r"palavra.passe|wachtwoord|toegangscode|losenord|adgangskode|kodeord|passord|salasana|slaptazodis|parool|kata sandi|"
-    r"\b(?:mdp|clave|senha|heslo|geslo|parola|sifre|hasl[oa]|[a-z]{0,8}pwd?|lozinka|[a-z]{1,12}[_-]pass)\b"
+    r"\b(?:mdp|clave|senha|heslo|geslo|parola|sifre|hasl[oa]|pwd?|lozinka)\b|(?:[a-z]pwd?|[_-]pass)\b"
 )
 _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
@@ -45,10 +45,14 @@ _NEVER = re.compile(
 )
 
 
+def _letters_drawn(text: str) -> bool:
+    return len(text) >= 10 and text.isalnum() and not text.islower() and drawn(text)
+
+
 def mixed(text: str) -> bool:
     """True of what people choose where it must be safe: letters with two digits, or with a sign between them."""
     text = text.strip("`*_").rstrip(".,;:")
-    if not 6 <= len(text) <= 100 or _PLAIN.fullmatch(text) or _NEVER.fullmatch(text) or not told(text):
+    if not 6 <= len(text) <= 100 or (_PLAIN.fullmatch(text) and not _letters_drawn(text)) or _NEVER.fullmatch(text) or not told(text):
         return False
     digits = sum(letter.isdigit() for letter in text)
     signed = any(sign in text[1:-1] for sign in "!#$%^&*+~@") or text[-1] in "!#$"
@@ -154,7 +158,7 @@ def place(
 
 _OPEN = r"[\"'`*“„«「『\\]{0,6}"
 _CHOSEN = r"[^\s\"'`<>(){}\[\]|\\”“»」』]"
-_STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
+_STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>){}\[\]|\\”“»」』]|\Z))"
 _LINK = (
     rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,16}}(?:-{{2,8}}>?|->|=>)\s{{1,16}}|\s{{1,2}}(?i:{_IS}):?\s{{1,2}}(?i:now\s|still\s|(?:set|changed|reset)\sto:?\s|:\s?)?|"
     + spelled(r"(?:は|是|为|為|는|은|：|→)\s?)")
@@ -221,7 +225,7 @@ _SWITCHES = (
 _SECRET_WORD = r"(?i:password|passwd|passphrase|pwd|secret|token|(?:api|secret|access|private)[_-]?key)"
 _COMMANDS = (
     (r"\b(?:http|https|xh)\s(?:[^\n]{0,80}\s)?(?:-a|--auth)[ =]?[^\s:]{1,80}:", r"(?:http|https|xh)\s(?:[^\n]{0,80}\s)?(?:-a|--auth)[ =]"),
-    (r"\b(?:zip|unzip|7z|rar|unrar)\s[^\n]{0,80}?\s?-[pP]\s?", r"(?:zip\s(?:-\w{1,12}\s){0,3}-[A-Za-z]{0,3}P\s|(?:7z|rar)\s\w\s[^\n]{0,80}-h?p)"),
+    (r"\b(?:zip|unzip|7z|rar|unrar)\s[^\n]{0,80}?\s?-h?[pP]\s?", r"(?:zip\s(?:-\w{1,12}\s){0,3}-[A-Za-z]{0,3}P\s|(?:7z|rar)\s\w\s[^\n]{0,80}-h?p)"),
     (r"\b(?:ipmitool\s[^\n]{0,120}?-P\s|smbclient\s[^\n]{0,120}?%|ldap\w{2,8}\s[^\n]{0,160}?-w\s)", r"ipmitool\s[^\n]{0,120}-P|smbclient\s[^\n]{0,120}%|ldap\w{2,8}\s[^\n]{0,160}-w"),
     (r"\bopenssl\s[^\n]{0,160}?(?:-k\s|-pass(?:in|out)?\s(?:pass:)?)", r"openssl\s[^\n]{0,160}-(?:k|pass)"),
     (r"(?i:/user:\S{1,80}\s+(?:/pass(?:word)?:)?|\s/(?:p|pass|password):)|\bnet\s+(?i:user)\s+[^\s/]{1,60}\s+", r"(?i:/user:\S|\s/p(?:ass(?:word)?)?:\S|net\s+user\s)"),

@@ -54,8 +54,8 @@ _COUNTED = re.compile(rb"\{(?:\d{1,4},)?(\d{1,4}),?\}")
 _UNENDING = re.compile(rb"\][+*]")
 """Of a screen that has no need to count, and multiplies them as well."""
 _NAMES, _VALUES = (
-    ("name", "key", "header", "field", "variable", "Name", "Key"),
-    ("value", "val", "content", "Value", "default", "defaultValue"),
+    ("name", "key", "header", "field", "variable", "Name", "Key", "ParameterKey"),
+    ("value", "val", "content", "Value", "default", "defaultValue", "ParameterValue"),
 )
 """Keys that a name stands under, and those that its value does."""
 _LABELS = ("element", "selector", "label", "field", "locator", "target", "placeholder", "name", "ref", "id")
