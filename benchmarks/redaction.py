@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from secrets_corpus import Labelled, harmless, labelled, tuned
 from secrets_families import FAMILY_SETS
 from secrets_fresh import FRESH_SETS
-from secrets_incidents import incidents
+from secrets_incidents import INCIDENT_SETS
 from secrets_sessions import SESSION_SETS
 from secrets_settings import SETTING_SETS
 from secrets_surroundings import SURROUNDING_SETS
@@ -120,10 +120,16 @@ def main() -> None:
         **{
             f"fresh: {name}": each
             for name, each in (
-                FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS | TOOL_SETS | VENDOR_SETS | SETTING_SETS | SESSION_SETS
+                FRESH_SETS
+                | FAMILY_SETS
+                | SURROUNDING_SETS
+                | TOOL_SETS
+                | VENDOR_SETS
+                | SETTING_SETS
+                | SESSION_SETS
+                | INCIDENT_SETS
             ).items()
         },
-        "fresh: incidents": incidents(),
     }
     print(f"{'':24}{'secrets':>8}{'look-alikes':>13}{'recall':>8}{'precision':>11}")
     for name, (secrets, others) in sets.items():

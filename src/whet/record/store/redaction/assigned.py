@@ -12,10 +12,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+import re2
+
 from .letters import natural
-from .names import BETWEEN, GIVEN, NAME_ENDS, NAMES_SEEN, PASSWORD_ENDS, PASSWORDS_SEEN, PUBLIC_FORMS, Named, entropy, genuine, random_looking, salted, spelled
+from .names import (
+    BETWEEN,
+    GIVEN,
+    NAME_ENDS,
+    NAMES_SEEN,
+    PASSWORD_ENDS,
+    PASSWORDS_SEEN,
+    PUBLIC_FORMS,
+    Named,
+    entropy,
+    genuine,
+    random_looking,
+    salted,
+    spelled,
+)
 from .places import machine_made, mixed, of_all_kinds, place, short_code
-from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
+from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong, typed
 from .vendors import UUID
 
 _HARMLESS_WORDS = (
@@ -26,7 +42,7 @@ _HARMLESS_WORDS = (
 )
 """Words of a constant's name that say that its value is no secret, however it looks."""
 _SECRET_WORDS = (
-    r"auth|secret|private|signing|encrypt(?:ion|or)?|decrypt(?:ion)?|cipher|crypt|master|pepper|salt|session|refresh|unseal|seed|psk|hmac|sasl|"
+    r"auth|login|secret|private|signing|encrypt(?:ion|or)?|decrypt(?:ion)?|cipher|crypt|master|pepper|salt|session|refresh|unseal|seed|psk|hmac|sasl|"
     r"superuser|admin|passwd|bearer|vapid|license|licen[cs]e[_-]?(?:code|number|serial)|secret[_-]id"
 )
 _AFTERWARDS = r"(?:[_-]?(?:[0-9]{1,2}|b64|base64|hex|raw|value|v[0-9]))?"
@@ -170,7 +186,7 @@ ASSIGNED: tuple[Named, ...] = (
     # setx CONSUMER_SECRET 9sK2..., license_secret | X6YMG-...
     place("secret", rf"{NAME_ENDS}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?", r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])", spaced, rf"{NAMES_SEEN}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?[A-Za-z0-9+/_-]{{20}}"),
     # user kim pass ..., "log in as kim / ..."
-    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", mixed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
+    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", typed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
     place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", mixed, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
     place("code", r"(?i:\b(?:cvv2?|cvc2?)\b)", r"\s?(?:code\s)?[:=#]?\s?(?P<secret>[0-9]{3,4})(?![0-9])", short_code, r"(?i:cv[vc]2?)\s?(?:code\s)?[:=#]?\s?[0-9]{3}"),
     # PASETO (paseto.io).
@@ -181,7 +197,7 @@ ASSIGNED: tuple[Named, ...] = (
 _OWNER = spelled(
     r"(?i:log-?in|zugang|zugangsdaten|acc(?:è|e)s|acceso|accesso|router|vpn|\brdp\b|\bssh\b|telnet|id\s?/\s?p(?:w|ass)\w*)|계정|아이디|账号|帐号|账户|ログイン|логин"
 )
-_OWNED = re.compile(rf"(?:{_OWNER})[^\n]{{0,48}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}[^\n]{{0,40}}")
+_OWNED = re2.compile(rf"(?:{_OWNER})[^\n]{{0,48}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}[^\n]{{0,40}}")
 _PAIR = re.compile(
     rf"(?<![\w/.:@-])[\w.@+-]{{2,40}}(?:\s?[/|]\s?|\s?,\s?|\s(?:and(?: then)?|und|dann|et|y|e)\s)({OPAQUE}{{6,64}})(?!{OPAQUE})"
 )
@@ -204,9 +220,9 @@ _LISTED = re.compile(
 _IN_LINE = re.compile(
     r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
 )
-_LIST = re.compile(
-    rf"{NAME_ENDS}s[\"'\\]{{0,4}}\s?[:=]\s{{0,4}}(\[[^\]\n]{{0,2000}}|(?:{LINE}[ \t]{{0,24}}- ?[^\n\\]{{1,400}}){{1,32}})"
-)
+_LIST = re2.compile(rf"{NAMES_SEEN}s[\"'\\\\]{{0,4}}\s?[:=]")
+_LIST_OF = re.compile(rf"{NAME_ENDS}s[\"'\\]{{0,4}}\s?[:=]\Z")
+_ITEMS = re.compile(rf"\s{{0,4}}(?:\[[^\]\n]{{0,2000}}|(?:{LINE}[ \t]{{0,24}}- ?[^\n\\]{{1,400}}){{1,32}})")
 _ITEM = re.compile(r"([A-Za-z0-9+/_=.~!@#%^*-]{12,400})")
 _HALVES = re.compile(r"([a-z0-9]{4,6})-[a-z0-9]{4,6}")
 _LISTED_CODE = re.compile(
@@ -246,10 +262,12 @@ def listed_codes(text: str) -> Iterator[Place]:
 
 def listed_values(text: str) -> Iterator[Place]:
     """The items of a list under the name of secrets."""
-    for listed in _LIST.finditer(text):
-        for item in _ITEM.finditer(text, *listed.span(1)):
-            if behind_a_name(item[1]):
-                yield item.span(1)
+    for name in _LIST.finditer(text):
+        items = _ITEMS.match(text, name.end())
+        if items is not None and _LIST_OF.search(text, max(0, name.start() - 20), name.end()):
+            yield from (
+                item.span(1) for item in _ITEM.finditer(text, *items.span()) if behind_a_name(item[1])
+            )
 
 
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (

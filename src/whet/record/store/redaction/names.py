@@ -42,7 +42,9 @@ _PROSE = re.compile(
     r"at|least|in|on|it|if|this|that|can|will|cannot|when|from|by|as|used|field|expired|invalid|new|old|current)\b"
 )
 _CRUMB = re.compile(r"([\w.%*-]{1,80})=\"?([^\s;,\"<>{}]{4,4000})")
-_WHOSE = re.compile(r"(?i)sess|sid\Z|auth|token|jwt|csrf|xsrf|log-?in|remember|user|account|secret|(?:^|[_-])(?:id|key)\Z")
+_WHOSE = re.compile(
+    r"(?i)sess|sid\Z|auth|token|jwt|csrf|xsrf|log-?in|remember|user|account|secret|(?:^|[_-])(?:id|key)\Z"
+)
 """Names of cookies that say who somebody is."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
@@ -86,6 +88,8 @@ def random_looking(text: str) -> bool:
         return len(text) >= 16
     head = text[:400]
     parts = [part for part in re.split(r"[-_./:@,;|~+=]", head) if part]
+    if len(parts) > 2 and head.isupper() and drawn("".join(parts)):
+        return True
     if all(_WORDS.fullmatch(part) for part in parts) and not _dense(parts):
         return False
     if not any(letter.isdigit() for letter in head):
@@ -188,7 +192,8 @@ def _screened(words: str) -> str:
 
 
 def seen_by_re2(words: str) -> str:
-    """The words without what must not stand around them, which RE2 does not look for."""
+    """The words without what must not stand around them, and without possessive counts, neither of which RE2 has."""
+    words = words.replace("}+", "}")
     return re.sub(r"\(\?<[!=](?:[^()]|\([^()]*\))*\)", "", words)
 
 
@@ -263,20 +268,23 @@ NAMES_SEEN = rf"(?i:{'|'.join(map(_screened, (_PASSWORDS, _SECRETS, _KEYS, _TOKE
 """The same for a screen."""
 _WRAPS = (
     r"(?:/?(?:to|of|as|in|is|Some|Just|Ok|key|name|value|val|string|str|String|text|code|default|content|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})"
-    r"[^A-Za-z0-9]{1,6}|[A-Za-z_.]{1,24}\([^A-Za-z0-9]{0,3}|&[a-z]{1,12} ){0,3}"
+    r"[^A-Za-z0-9]{1,6}|[A-Za-z_.]{1,24}\([^A-Za-z0-9]{0,3}|&[a-z]{1,12} ){0,3}+"
 )
 BETWEEN = (
-    r"(?:[ \t]{0,12}(?:->|\.{3,30}|[^\sA-Za-z0-9_.@\]/-])|\]\s?[=:>]|[ \t]{1,2}(?:to|as|in)[ \t]|:?\r?\n|\t)(?:[^A-Za-z0-9/]|</){0,12}"
+    r"(?:[ \t]{0,12}(?:->|\.{3,30}|[^\sA-Za-z0-9_.@\]/-])|\]\s?[=:>]|[ \t]{1,2}(?:to|as|in)[ \t]|:?\r?\n|\t)(?:[^A-Za-z0-9/&]|</){0,12}+"
     + _WRAPS
 )
 """What programs and documents put between a name and its value."""
 GIVEN = (
-    r"[\"'`\])}*]{0,4}[ \t]{0,12}(?:[=:!?|<>→,;]{1,3}|->|\(|\.{3,30}\s?:?|:?\s?[|>]?-?\r?\n[ \t])(?:[^A-Za-z0-9/\n]|</){0,12}" + _WRAPS
+    r"[\"'`\])}*]{0,4}[ \t]{0,12}(?:[=:!?|<>→,;]{1,3}|->|\(|\.{3,30}\s?:?|:?\s?[|>]?-?\r?\n[ \t])(?:[^A-Za-z0-9/&\n]|</){0,12}+"
+    + _WRAPS
 )
 """The same where it can be nothing but the name of what follows."""
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
 
-_ACTIONS = "".join(rf"(?<!(?i:{word})_)" for word in ("update", "reset", "change", "require", "has", "is", "show", "forgot"))
+_ACTIONS = "".join(
+    rf"(?<!(?i:{word})_)" for word in ("update", "reset", "change", "require", "has", "is", "show", "forgot")
+)
 """Words that make a password one that something is done with."""
 
 NAMED = (

@@ -52,7 +52,12 @@ def _letters_drawn(text: str) -> bool:
 def mixed(text: str) -> bool:
     """True of what people choose where it must be safe: letters with two digits, or with a sign between them."""
     text = text.strip("`*_").rstrip(".,;:")
-    if not 6 <= len(text) <= 100 or (_PLAIN.fullmatch(text) and not _letters_drawn(text)) or _NEVER.fullmatch(text) or not told(text):
+    if (
+        not 6 <= len(text) <= 100
+        or (_PLAIN.fullmatch(text) and not _letters_drawn(text))
+        or _NEVER.fullmatch(text)
+        or not told(text)
+    ):
         return False
     digits = sum(letter.isdigit() for letter in text)
     signed = any(sign in text[1:-1] for sign in "!#$%^&*+~@") or text[-1] in "!#$"

@@ -149,7 +149,8 @@ class _Pattern:
             if place < end or (match := self._pattern.match(text, place)) is None:
                 continue
             start, stop = self._span(match)
-            # What is no secret hides none behind it: `KEY = env.KEY or "..."`.
+            # What is no secret may be the name of one: `KEY = env.KEY or "..."`.
+            end = start if stop - start < _SHORT else match.end()
             if self.accepts(text[start:stop]):
                 yield start, stop
                 end = match.end()

@@ -169,6 +169,11 @@ RULES: tuple[Rule, ...] = (
         r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|(?:[156y]|apr1)\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
         screen=r"\$(?:2[abxy]\$|argon2|(?:[156y]|apr1)\$[^\s$]{1,40}\$)",
     ),
+    Rule(  # a derivation's name with what it takes, its salt and its sum: Django's, Werkzeug's, Kerberos'
+        "password-hash",
+        r"(?<![A-Za-z0-9])(?:pbkdf2|scrypt|bcrypt|argon2|krb5)[\w:-]{0,24}\$[^\s\"'\\<>]{40,4000}",
+        screen=r"(?:pbkdf2|scrypt|bcrypt|argon2|krb5)[\w:-]{0,24}\$",
+    ),
     Rule(  # PostgreSQL's (RFC 5803)
         "password-hash",
         r"SCRAM-SHA-(?:1|256|512)\$[0-9]{4,7}:[A-Za-z0-9+/=]{12,100}\$[A-Za-z0-9+/=]{20,100}:[A-Za-z0-9+/=]{20,100}",

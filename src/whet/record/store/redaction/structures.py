@@ -169,7 +169,7 @@ STRUCTURES: tuple[Named, ...] = (
 """In the order in which they are tried."""
 
 _NEARBY = 48
-_ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
+_ASKED = re2.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
 _BEYOND_ASKED = re.compile(f"(?i){BEYOND}")
 TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
