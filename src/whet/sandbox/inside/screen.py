@@ -245,7 +245,7 @@ def _each(
 
 
 _elsewhere: dict[str, Any] = {}
-"""Modules by name that lie outside of the folder: some hundred, whose files are asked for once, not for each version."""
+"""Modules by name that lie outside of the folder: some hundred, whose files are asked for once, not by each version."""
 
 
 def _forget(home: str) -> None:
