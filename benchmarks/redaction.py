@@ -6,7 +6,8 @@
 The labelled set (`tests/secrets_corpus.py`) has two halves: the shapes that the rules were tuned on, and the others,
 which were only counted at first; precision is that of all that was taken out.  The `fresh` sets were written to be
 asked once (`tests/secrets_fresh.py`, `tests/secrets_families.py`, `tests/secrets_surroundings.py`,
-`tests/secrets_tools.py`, `tests/secrets_vendors.py`).  FOLDER holds
+`tests/secrets_tools.py`, `tests/secrets_vendors.py`, `tests/secrets_settings.py`, `tests/secrets_sessions.py`,
+`tests/secrets_incidents.py`).  FOLDER holds
 real text: what is taken out of it is counted by rule; `--show` prints that, what was missed and what was taken
 wrongly.  Speed is CPU time, of texts that look like they held a secret, and of such with one in each.
 """
@@ -26,6 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from secrets_corpus import Labelled, harmless, labelled, tuned
 from secrets_families import FAMILY_SETS
 from secrets_fresh import FRESH_SETS
+from secrets_incidents import INCIDENT_SETS
+from secrets_sessions import SESSION_SETS
+from secrets_settings import SETTING_SETS
 from secrets_surroundings import SURROUNDING_SETS
 from secrets_tools import TOOL_SETS
 from secrets_vendors import VENDOR_SETS
@@ -115,7 +119,16 @@ def main() -> None:
         ),
         **{
             f"fresh: {name}": each
-            for name, each in (FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS | TOOL_SETS | VENDOR_SETS).items()
+            for name, each in (
+                FRESH_SETS
+                | FAMILY_SETS
+                | SURROUNDING_SETS
+                | TOOL_SETS
+                | VENDOR_SETS
+                | SETTING_SETS
+                | SESSION_SETS
+                | INCIDENT_SETS
+            ).items()
         },
     }
     print(f"{'':24}{'secrets':>8}{'look-alikes':>13}{'recall':>8}{'precision':>11}")

@@ -3,23 +3,34 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
+import asyncio
+import inspect
 import json
+import random
 import resource
+import shutil
 import time
+import typing
+import unittest.mock
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import re2
 from otlp_spans import decoded, one, protobuf_request, protobuf_span
-from secrets_corpus import harmless, labelled, tuned
+from secrets_corpus import CAPITAL, SMALL, WORD, harmless, labelled, tuned
 from secrets_families import FAMILY_SETS
 from secrets_fresh import FRESH_SETS
+from secrets_sessions import SESSION_SETS
+from secrets_settings import SETTING_SETS
 from secrets_surroundings import SURROUNDING_SETS
 from secrets_tools import TOOL_SETS
 from secrets_vendors import VENDOR_SETS
 
 import whet
+from whet.record.store.redaction.letters import drawn
 from whet.record.store.redaction.redact import BYTES, RULES, Redactor
 from whet.record.tracing.content import content
 from whet.record.tracing.otlp import decode
@@ -56,16 +67,83 @@ def test_secrets_are_found_and_harmless_texts_left(half: bool) -> None:
         ("tools_held_back", 0.97),
         ("vendors_shown", 0.98),
         ("vendors_held_back", 0.98),
+        ("settings", 0.97),
+        ("sessions", 0.95),
     ],
 )
 def test_texts_that_the_rules_had_not_seen_are_told_apart(name: str, least: float) -> None:
     redactor = Redactor()
-    secrets, lookalikes = (FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS | TOOL_SETS | VENDOR_SETS)[name]
+    sets = FRESH_SETS | FAMILY_SETS | SURROUNDING_SETS | TOOL_SETS | VENDOR_SETS | SETTING_SETS | SESSION_SETS
+    secrets, lookalikes = sets[name]
     missed = [row.text for row in secrets if row.secret in redactor.text(row.text)]
     false = [row.text for row in lookalikes if redactor.text(row.text) != row.text]
     found = len(secrets) - len(missed)
     assert found / len(secrets) >= least, missed
     assert found / (found + len(false)) >= LEAST, false
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'api_key <- "{}"',
+        'const key = process.env.API_KEY || "{}"',
+        'token = SecretStr("{}")',
+        "api_keys:\n  - first-name\n  - {}",
+        'tokens: ["{}"]',
+        "auth_token ........ {}",
+        "SECRET_TOKEN_PROD\n{}",
+        "bot_token != '{}'",
+    ],
+)
+@pytest.mark.parametrize("drawn", ["kQrTmVxLpsZbNwYcHdRf", "QYXKgRZJSemKxaxMLZjSlWohjcgpeQBCxTG"])
+def test_letters_that_were_drawn_are_a_secret_behind_its_name_and_words_are_none(
+    text: str, drawn: str
+) -> None:
+    # No digit among them: the pairs of letters alone say that nobody wrote them.
+    assert drawn not in Redactor().text(text.format(drawn))
+    words = text.format("getElementsByTagNameOrId")
+    assert Redactor().text(words) == words
+
+
+def test_words_of_many_languages_and_names_in_programs_are_no_letters_that_were_drawn() -> None:
+    words = [
+        *(
+            "Rechtsschutzversicherung",
+            "Hauptbahnhof",
+            "wstrzymywanie",
+            "szczegolowosc",
+            "schrijfwijze",
+            "skrzypce",
+        ),
+        *(
+            "desenvolvimento",
+            "yhteystiedot",
+            "NguyenThanhPhuong",
+            "brugervejledning",
+            "Wojciechowski",
+            "xmlhttprequest",
+        ),
+    ]
+    assert [word for word in words if drawn(word)] == []
+    names = {
+        name
+        for module in (argparse, ast, asyncio, inspect, shutil, typing, unittest.mock, whet)
+        for name in dir(module)
+        if len(name) >= 12
+    }
+    assert len(names) > 250
+    assert sum(map(drawn, names)) <= 0.01 * len(names)
+    chance = random.Random(8)
+    for alphabet in (WORD, SMALL, CAPITAL):
+        texts = ["".join(chance.choices(alphabet, k=20)) for _ in range(300)]
+        assert sum(map(drawn, texts)) >= 297
+
+
+def test_a_cookie_that_says_nothing_of_who_somebody_is_is_left() -> None:
+    for left in ("Set-Cookie: theme=dark; Path=/; Max-Age=31536000", "Cookie: theme=dark; lang=en"):
+        assert Redactor().text(left) == left
+    for secret in ("Cookie: theme=dark; sid=maple77", "Set-Cookie: seen=kQ8rT2mVx7Lp0sZbN4wY; Path=/"):
+        assert "[redacted:cookie]" in Redactor().text(secret)
 
 
 def test_a_password_in_another_alphabet_is_found_where_its_name_is_escaped() -> None:

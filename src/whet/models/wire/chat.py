@@ -207,6 +207,20 @@ class ChatStreamReader:
             if state.finish is not None:
                 self.finished = all(choice.finish is not None for choice in self._choices.values())
 
+    def text_alone(self, event: Mapping[str, Any]) -> list[str] | None:
+        """The pieces that the text of a chunk was added to; None if the chunk held anything else."""
+        choices = event.get("choices")
+        if not isinstance(choices, list) or len(choices) != 1 or not _SAID_ELSEWHERE.isdisjoint(event):
+            return None
+        choice, delta = choices[0], choices[0].get("delta")
+        if not isinstance(delta, dict) or delta.keys() != {"content"} or event.get("usage") is not None:
+            return None
+        if not isinstance(delta["content"], str) or any(
+            choice.get(name) is not None for name in _OF_A_CHOICE
+        ):
+            return None
+        return self._choices[choice.get("index") or 0].pieces_of("content")
+
     def response(self) -> dict[str, Json] | None:
         """The answer so far as a whole chat completion, None if nothing came."""
         if not self._choices:
@@ -272,6 +286,9 @@ def _piece(
 
 
 _NOT_HEAD = frozenset({"choices", "prompt_token_ids", "policy_version"})
+_SAID_ELSEWHERE = frozenset({"error", "prompt_token_ids", "policy_version"})
+_OF_A_CHOICE = ("message", "finish_reason", "stop_reason", "token_ids", "token_mask", "logprobs")
+"""What a chunk may say beside a text."""
 
 
 class _Choice:
@@ -318,6 +335,10 @@ class _Choice:
             for name, entries in logprobs.items():
                 if isinstance(entries, list):
                     self._logprobs.setdefault(name, []).extend(entries)
+
+    def pieces_of(self, name: str) -> list[str] | None:
+        """The texts of one name so far, in pieces."""
+        return self._texts.get(name)
 
     def value(self) -> dict[str, Json]:
         """The choice as a whole answer has it."""

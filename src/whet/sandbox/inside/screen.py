@@ -244,12 +244,20 @@ def _each(
     return _all([of(version) for version in versions], seconds, enough)
 
 
+_elsewhere: dict[str, Any] = {}
+"""Modules by name that lie outside of the folder: some hundred, whose files are asked for once, not by each version."""
+
+
 def _forget(home: str) -> None:
     """Let what lies in a folder be imported anew."""
     os.chdir(home)
-    for name, module in list(sys.modules.items()):
+    # Another module may stand under a name by now: what a version puts there is looked at.
+    new = [(name, module) for name, module in sys.modules.items() if _elsewhere.get(name) is not module]
+    for name, module in new:
         if (getattr(module, "__file__", None) or "").startswith(f"{home}/"):
             del sys.modules[name]
+        else:
+            _elsewhere[name] = module
     for finder in sys.path_importer_cache.values():
         if isinstance(finder, machinery.FileFinder) and finder.path.startswith(home):
             finder.invalidate_caches()

@@ -27,12 +27,15 @@ from .moderation import Moderation, moderated
 from .record import ModelCall
 from .screen import answer_text, calls_as_before, calls_tools, has_tools, part_of, refused_calls, screened
 from .serving import ServedBundle
+from .text_chunk import TextChunk
 from .upstream import Upstream, UpstreamAnswer, Upstreams, forwarded, returned
 
 NESTING = 200
 """Levels of lists and objects in a request."""
 _EXCERPT = 500
 """Characters of an upstream's own words that an error repeats."""
+_FORMS = 4
+"""Chunks whose form is tried on those that follow: of a stream with something new in each no more are."""
 _POLICY = "x-whet-policy-version"
 
 
@@ -88,6 +91,10 @@ class Exchange:
         """Of what the upstream has sent; another one than `reader` where a stream is translated."""
         self._writer: AnswerWriter | None = None
         """Of a translated stream."""
+        self._chunk: TextChunk | None = None
+        """One of a stream that held a text alone."""
+        self._unlike = _FORMS
+        """How many more chunks may be such a one."""
 
     async def run(
         self, raw: bytes, headers: Mapping[str, str], client: Upstreams, under_way: Interruptible
@@ -315,14 +322,16 @@ class Exchange:
         """Pass whole events on; True if the last of the stream is among them."""
         outgoing: list[bytes] = []
         done = False
-        # Once for all of them: a search in each costs half as much as reading it.
-        unchanged = self._writer is None and (
-            self._asked is None or not self._asked.in_stream(b"".join(events))
-        )
         try:
             for event in events:
+                if self._chunk is not None and (passed := self._chunk.read(event)) is not None:
+                    self._unlike = 0
+                    self._place(outgoing).append(passed)
+                    continue
                 data = data_of(event)
                 if data and data != b"[DONE]":
+                    marked = self._asked is not None and self._asked.in_stream(event)
+                    unchanged = self._writer is None and not marked
                     self._pass_one(event, data, outgoing, unchanged)
                 else:
                     done = done or bool(data)
@@ -358,9 +367,14 @@ class Exchange:
             if self.commit is not None or self._holding:
                 outgoing = self._place(outgoing)
             if unchanged:
-                outgoing.append(event)
+                passed = [event]
             elif reader.failure is None or self._writer is None:
-                outgoing += self._translated_event(event, value)
+                passed = self._translated_event(event, value)
+            else:
+                passed = []
+            outgoing += passed
+            if self._unlike and len(passed) == 1 and self._writer is None:
+                self._learn(event, passed[0], value)
         except MISSHAPEN as exception:
             raise _malformed(f"has an event that cannot be read ({exception!r})", data) from exception
         if reader.failure is not None:
@@ -375,6 +389,12 @@ class Exchange:
             except UpstreamFailed:
                 outgoing.clear()  # nothing of another policy's answer is passed on
                 raise
+
+    def _learn(self, event: bytes, passed: bytes, value: dict[str, Any]) -> None:
+        """Take the form of the next chunks from one that was read, as long as none has had it."""
+        if isinstance(self._upstream_reader, chat.ChatStreamReader):
+            self._chunk = TextChunk.of(event, passed, value, self._upstream_reader) or self._chunk
+            self._unlike -= self._chunk is not None
 
     def _translated_event(self, event: bytes, value: dict[str, Any]) -> list[bytes]:
         """An event as the agent gets it: its own bytes, unless it is translated or something is taken out."""
@@ -405,10 +425,11 @@ class Exchange:
     async def _write(self, events: list[bytes]) -> None:
         if not events:
             return
-        if self.stream is None:
-            headers = {**self._headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
-            self.stream = await self._request.stream(200, headers=headers)
-        await self.stream.write(b"".join(events))
+        if self.stream is not None:
+            await self.stream.write(b"".join(events))
+            return
+        headers = {**self._headers, "cache-control": "no-cache", "x-accel-buffering": "no"}
+        self.stream = await self._request.stream(200, headers=headers, first=b"".join(events))
 
     def _note_stream(self) -> None:
         """Put the answer together, whole or cut, for the record."""

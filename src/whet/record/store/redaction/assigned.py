@@ -9,13 +9,29 @@ documents it is what looks like nothing but a password, beside whom it belongs t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator
 
-from .names import BETWEEN, NAME_ENDS, NAMES_SEEN, Named, entropy, genuine, random_looking, salted, spelled
+import re2
+
+from .letters import natural
+from .names import (
+    BETWEEN,
+    GIVEN,
+    NAME_ENDS,
+    NAMES_SEEN,
+    PASSWORD_ENDS,
+    PASSWORDS_SEEN,
+    PUBLIC_FORMS,
+    Named,
+    entropy,
+    genuine,
+    random_looking,
+    salted,
+    spelled,
+)
 from .places import machine_made, mixed, of_all_kinds, place, short_code
-from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong
+from .structures import LINE, OPAQUE, TWO_DIGITS, Place, opaque, strong, typed
 from .vendors import UUID
 
 _HARMLESS_WORDS = (
@@ -26,7 +42,7 @@ _HARMLESS_WORDS = (
 )
 """Words of a constant's name that say that its value is no secret, however it looks."""
 _SECRET_WORDS = (
-    r"auth|secret|private|signing|encrypt(?:ion|or)?|decrypt(?:ion)?|cipher|crypt|master|pepper|salt|session|refresh|unseal|seed|psk|hmac|sasl|"
+    r"auth|login|secret|private|signing|encrypt(?:ion|or)?|decrypt(?:ion)?|cipher|crypt|master|pepper|salt|session|refresh|unseal|seed|psk|hmac|sasl|"
     r"superuser|admin|passwd|bearer|vapid|license|licen[cs]e[_-]?(?:code|number|serial)|secret[_-]id"
 )
 _AFTERWARDS = r"(?:[_-]?(?:[0-9]{1,2}|b64|base64|hex|raw|value|v[0-9]))?"
@@ -47,18 +63,16 @@ _NUMBERED = re.compile(r"(?:[A-Z0-9]{4,6}-){2,7}[A-Z0-9]{4,6}")
 
 
 def changing(text: str) -> bool:
-    """True of what a machine drew from capitals, small letters and digits: they change from letter to letter, where
-    words in camel case change with each word."""
-    kinds = [0 if letter.isdigit() else 1 if letter.isupper() else 2 for letter in text if letter.isalnum()]
-    changes = sum(one != other for one, other in itertools.pairwise(kinds))
+    """True of what a machine drew from capitals, small letters and digits, which no name of anything is."""
+    kinds = [sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit)]
     return (
-        len(kinds) >= 20
-        and min(kinds.count(kind) for kind in range(3)) >= 2
-        and changes >= 0.42 * (len(kinds) - 1)
+        sum(kinds) >= 20
+        and min(kinds) >= 1
+        and natural(text) < -0.45 * sum(kinds)
         and entropy(text) > 3.6
         and genuine(text)
-        and re.search(r"[_.-](?:sha|Form)|^(?:sha\d|-|//|Qm)|[a-z]{7}", text) is None
-        and not text.startswith(("pk_", "eyJ", "iVBOR", "/9j/", "R0lGOD", "UklGR", "PHN2Zy", "data"))
+        and re.search(r"[_.-](?:sha|Form)|^(?:sha\d|-|//|Qm)", text) is None
+        and not text.startswith((*PUBLIC_FORMS, "eyJ", "iVBOR", "/9j/", "R0lGOD", "UklGR", "PHN2Zy", "data"))
     )
 
 
@@ -153,7 +167,11 @@ ASSIGNED: tuple[Named, ...] = (
     place("command-password", r"\b(?:htpasswd\s-\w{0,4}n\w{0,4}\s\S{1,80}\s|snmp\w{2,12}\s(?:[^\n]{0,60}\s)?-[cAX]\s|wpa_passphrase\s\S{1,60}\s|smbpasswd\s[^\n]{0,60}\s)", r"\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{5,200})", opaque,
           r"htpasswd\s-|snmp\w{2,12}\s|wpa_passphrase\s|smbpasswd\s"),
     # With whatever a language puts between a name and its value: signs, tags, and words such as `to` and `Some`.
-    place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}})(?![A-Za-z0-9(])", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
+    place("secret", NAME_ENDS, rf"{BETWEEN}(?P<secret>{_ANYTHING}{{12,400}}+)(?!\()", behind_a_name, rf"{NAMES_SEEN}{BETWEEN}{_ANYTHING}{{12}}"),
+    place("password", PASSWORD_ENDS, rf"{GIVEN}(?P<secret>{_ANYTHING}{{6,100}}+)(?!\()", mixed, rf"{PASSWORDS_SEEN}{GIVEN}{_ANYTHING}{{6}}"),
+    # "Here is the key: ..."
+    place("api-key", r"(?i:\b(?:the|my|our|your|a|new)\s(?:[a-z]{2,12}\s)?key\b)", r"(?::|\sis:?|\s[=-])\s{1,3}[\"'`*]{0,3}(?P<secret>[A-Za-z0-9_+/=-]{20,400})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
+          r"(?i:[^a-z]key)(?::|\sis:?|\s[=-])\s[\"'`*]{0,3}[A-Za-z0-9_+/=-]{20}"),
     # acme_9sK2..., acme_live_...-..._..., of whatever vendor.
     place("api-key", r"[a-z][a-z0-9]{1,11}_", r"(?P<secret>(?:[a-z]{2,8}_){0,2}[A-Za-z0-9]{36,400})(?![A-Za-z0-9_-])", drawn_tail, r"[a-z0-9]_[A-Za-z0-9]{36}",
           before=rf"(?<![A-Za-z0-9_.-])(?!(?:{_OF_OBJECTS})_)"),
@@ -161,15 +179,15 @@ ASSIGNED: tuple[Named, ...] = (
           r"(?:live|prod|production|sandbox|test|secret|token|pat|sk|rk|apikey)[_-][A-Za-z0-9_-]{32}", before=r"(?<![A-Za-z0-9])(?<!pk[_-])"),
     place("api-key", r"[a-z]{2,12}_(?:live|test|sandbox|prod)_", r"(?P<secret>[0-9a-f]{32,128})(?![A-Za-z0-9_-])", machine_made, r"[a-z]_(?:live|test|sandbox|prod)_[0-9a-f]{32}", before=r"(?<![A-Za-z0-9_.-])"),
     # define('AUTH_KEY', '...'): any signs.
-    place("secret", r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s?[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s?[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
+    place("secret", r"define\(\s{0,4}[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']\s?,\s{0,24}[\"']", r"(?P<secret>[^\"'\s]{32,200})[\"']", salted, r"define\(\s{0,4}[\"'][A-Z_]{0,30}(?:KEY|SALT|SECRET|TOKEN)[\"']"),
     # X-Acme-Team: 9sK2...
     place("api-key", r"\b[Xx](?:-[A-Za-z]{2,20}){0,3}-(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)", r"[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9_-]{20,200}={0,2})(?![A-Za-z0-9_.+/=-])", of_all_kinds,
           r"[Xx]-[A-Za-z-]{0,30}(?i:team|app|application|service|user|account|client|tenant|workspace|access|customer|partner|license)[\"'\\]{0,4}\s?[:,]\s?[\"'\\]{0,4}[A-Za-z0-9_-]{20}"),
     # setx CONSUMER_SECRET 9sK2..., license_secret | X6YMG-...
     place("secret", rf"{NAME_ENDS}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?", r"(?P<secret>[A-Za-z0-9+/_-]{20,400}={0,2})(?![A-Za-z0-9+/_.=:(-])", spaced, rf"{NAMES_SEEN}[ \t]{{1,4}}(?:\|[ \t]{{1,4}})?[A-Za-z0-9+/_-]{{20}}"),
     # user kim pass ..., "log in as kim / ..."
-    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", mixed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
-    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", strong, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
+    place("password", r"(?i:\buser(?:name)?:?\s\S{1,60}[ ,]{1,2}(?:and\s)?pass(?:word)?:?\s)", r"(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80})", typed, r"(?i:user(?:name)?):?\s[^\s]+[ ,]{1,2}(?i:and\s)?(?i:pass(?:word)?):?\s"),
+    place("password", r"(?i:\b(?:log|sign)[ -]?in\s(?:as|with|using)\s)", r"[\w.@+-]{2,60}\s?(?:/|,|\band\b|\bwith\b)\s?(?P<secret>[^\s\"'`<>(){}|\\,;]{6,80}?)(?=[.,;:!]?(?:\s|\Z))", mixed, r"(?i:(?:log|sign)[ -]?in\s(?:as|with|using)\s)"),
     place("code", r"(?i:\b(?:cvv2?|cvc2?)\b)", r"\s?(?:code\s)?[:=#]?\s?(?P<secret>[0-9]{3,4})(?![0-9])", short_code, r"(?i:cv[vc]2?)\s?(?:code\s)?[:=#]?\s?[0-9]{3}"),
     # PASETO (paseto.io).
     place("paseto", r"v[1-4]\.(?:local|public)\.", r"(?P<secret>[A-Za-z0-9_-]{40,4000}(?:\.[A-Za-z0-9_-]{1,400})?)", genuine, r"v[1-4]\.(?:local|public)\.[A-Za-z0-9_-]{20}", before=r"(?<![A-Za-z0-9.])"),
@@ -179,7 +197,7 @@ ASSIGNED: tuple[Named, ...] = (
 _OWNER = spelled(
     r"(?i:log-?in|zugang|zugangsdaten|acc(?:è|e)s|acceso|accesso|router|vpn|\brdp\b|\bssh\b|telnet|id\s?/\s?p(?:w|ass)\w*)|계정|아이디|账号|帐号|账户|ログイン|логин"
 )
-_OWNED = re.compile(rf"(?:{_OWNER})[^\n]{{0,48}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}[^\n]{{0,40}}")
+_OWNED = re2.compile(rf"(?:{_OWNER})[^\n]{{0,48}}|\d{{1,3}}(?:\.\d{{1,3}}){{3}}[^\n]{{0,40}}")
 _PAIR = re.compile(
     rf"(?<![\w/.:@-])[\w.@+-]{{2,40}}(?:\s?[/|]\s?|\s?,\s?|\s(?:and(?: then)?|und|dann|et|y|e)\s)({OPAQUE}{{6,64}})(?!{OPAQUE})"
 )
@@ -192,7 +210,7 @@ _SETTING = re.compile(
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _OF_SETTINGS = (
     "PARENT|THREAD|CALL|MESSAGE|RESPONSE|TOOL|COMPLETION|SIGNATURE|THOUGHT|SNAPSHOT|LAYER|SURROGATE|CACHE|ROUTING|PARTITION|SORT|OBJECT|AFTER|BEFORE|"
-    "DOC|DOCUMENT|SHEET|SPREADSHEET|FOLDER|VIDEO|TRACK|PLAYLIST|CHANNEL|DEVICE|NODE|LINK|CUSTOMER|ORDER|INVOICE|PAYMENT|PRICE|PRODUCT"
+    "GCLID|FBCLID|DOC|DOCUMENT|SHEET|SPREADSHEET|FOLDER|VIDEO|TRACK|PLAYLIST|CHANNEL|DEVICE|NODE|LINK|CUSTOMER|ORDER|INVOICE|PAYMENT|PRICE|PRODUCT"
 )
 """Words of a setting's name that say the same."""
 _SAYS_HARMLESS = frozenset((*_HARMLESS_WORDS.split("|"), *_OF_SETTINGS.split("|")))
@@ -202,6 +220,11 @@ _LISTED = re.compile(
 _IN_LINE = re.compile(
     r"(?i)(?:backup|recovery|scratch|rescue)[ _-]?codes?[\"']?\s?[:=]\s{0,4}([\w ,;/-]{8,240})"
 )
+_LIST = re2.compile(rf"{NAMES_SEEN}s[\"'\\\\]{{0,4}}\s?[:=]")
+_LIST_OF = re.compile(rf"{NAME_ENDS}s[\"'\\]{{0,4}}\s?[:=]\Z")
+_ITEMS = re.compile(rf"\s{{0,4}}(?:\[[^\]\n]{{0,2000}}|(?:{LINE}[ \t]{{0,24}}- ?[^\n\\]{{1,400}}){{1,32}})")
+_ITEM = re.compile(r"([A-Za-z0-9+/_=.~!@#%^*-]{12,400})")
+_HALVES = re.compile(r"([a-z0-9]{4,6})-[a-z0-9]{4,6}")
 _LISTED_CODE = re.compile(
     r"(?<![\w-])(?=[\w -]{0,40}\d)([A-Za-z0-9]{4,10}(?:[ -][A-Za-z0-9]{4,10}){0,5})(?![\w-])"
 )
@@ -232,13 +255,25 @@ def listed_codes(text: str) -> Iterator[Place]:
     for listed, least in ((_LISTED, 2), (_IN_LINE, 4)):
         for several in listed.finditer(text):
             for code in _LISTED_CODE.finditer(text, *several.span(1)):
-                if sum(map(str.isdigit, code[1])) >= least and len(code[1]) >= 6:
+                digits = sum(map(str.isdigit, code[1]))
+                if len(code[1]) >= 6 and (digits >= least or (digits and _HALVES.fullmatch(code[1]))):
                     yield code.span(1)
+
+
+def listed_values(text: str) -> Iterator[Place]:
+    """The items of a list under the name of secrets."""
+    for name in _LIST.finditer(text):
+        items = _ITEMS.match(text, name.end())
+        if items is not None and _LIST_OF.search(text, max(0, name.start() - 20), name.end()):
+            yield from (
+                item.span(1) for item in _ITEM.finditer(text, *items.span()) if behind_a_name(item[1])
+            )
 
 
 ASSIGNED_FINDERS: tuple[tuple[str, Callable[[str], Iterator[Place]], str], ...] = (
     ("password", pairs_of_owners, rf"(?:{_OWNER})(?:\s\w{{2,8}}\s\w{{2,12}})?(?:[\s:(]|：){{1,3}}[\w.@+-]{{2,32}}(?:\s?[/|,]\s?[^\s/|,]{{6}}|\s(?:and|und|dann|et|y|e)\s)|\d\.\d{{1,3}}[ (:,\]]{{1,3}}[\w.]{{2,16}}\s?[/|]\s?[^\s/]{{6}}"),
     ("api-key", lines_of_settings, r"(?:\A|\n|\\n)[ \t-]*(?:(?:export|const|let|var|set|final|static)\s)?[A-Za-z][\w.-]+[\"'\\]{0,4}\s?(?:=>|:=|=|:)\s?[\"'\\]{0,4}[A-Za-z0-9+/_-]{24}"),
+    ("secret", listed_values, rf"{NAMES_SEEN}s[\"'\\]{{0,4}}\s?[:=]\s{{0,4}}(?:\[|{LINE}[ \t]{{0,24}}- )"),
     ("recovery-code", listed_codes, rf"(?i:backup|recovery|scratch|rescue)[ _-]?(?i:codes?)(?:[^\n\\]{{0,60}}{LINE}|[\"']?\s?[:=])"),
 )  # fmt: skip
 """Rule, what finds it, and its screen."""

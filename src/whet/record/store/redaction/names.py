@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .letters import drawn
+
 _PLACEHOLDER = re.compile(
     r"""(?ix)
     (?: x{3,} | [*.•#_?-]{2,} | null | none | nil | true | false | yes | no | on | off | undefined | empty | n/?a | todo | tbd
@@ -20,26 +22,30 @@ _PLACEHOLDER = re.compile(
       | optional | required | mandatory | example | sample | placeholder | hidden | masked | removed | unknown | default
       | invalid | incorrect | missing | wrong | expired | forgotten | disabled | enabled | encrypted | protected | reset
       | obligat\w* | requis\w* | requer\w* | richiest\w* | obbligat\w* | obrigat\w* | verplicht | erforderlich | wymagan\w* | falsch | oublié | vergessen | vergeten
-      | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
+      | (?:ns|char|secure|cow|arc)?(?:string|sequence|buffer) | hash(?:ed)? | option | vec | maybe | nullable | (?:string|int|id|float|boolean)! | prompt | stdin | ask | env | keyring | keychain | basic | bearer | digest | self | this | value | here | newline | include | omit | same-origin
       | changed | updated | set | unset | revoked | rotated | valid | yourself | secretstr | varchar.* | nvarchar.* )
     | .*(?: \[redacted | redacted | <[a-z] | \$\{ | \$\( | \{\{ | %\( | xxxx | \*\*\*\* | placeholder | process\.env
       | os\.environ | getenv | env\. | env\[ | \.get\( | secrets?\. | vars\. | config\. | settings\. ).*
-    | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @\w+ | :\w+ | \#\{.* | !.* | arn:.* | vault:.* | file:.* | op:.*)
+    | (?: \?[\w .-]*\}? | \$[A-Z_]\w* | %[A-Z_]+% | %[sdr] | \{\w*\} | <.* | @[\w.-]+ | :\w+ | \*\w+ | \#\{.* | !.* | arn:.*
+        | (?:vault|file|fd|op|env|keyring|keychain|ssm|secretsmanager|sops|ref):.* | [a-z][a-z0-9+.-]{1,24}://[^@\s]*
+        | .*(?:\.[*+]|\\[wdsSWD]|\[\^).* | (?:required|nullable|sometimes|string|bail)(?:\|\w+(?::[\w,]+)?)+ )
     | (?: your | my | the | some | insert | enter | replace | add | put | change | user )[_\s-]?
       [\w\s-]*?(?: password | passwd | secret | token | key | here | me | this | value | pass )s?(?:[_-]\d+)?
     | [a-z_.-]*? (?: pass(?:word|wd|phrase|code)? | pwd | secret | token | key | cred(?:ential)? | apikey | auth )s?
     | [a-z_]\w*(?:\.[a-z_]\w*)*\(.* | [a-z_]\w*\[.*\] | (?:self|this|args|options|opts|params|config|data|user|form|req|request)\.\w.*
     | (?:[a-z_]+\.)+[a-z_]+
-    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | function\b.* | lambda\b.* | new\s.* | await\s.*
+    | [\[<({]\w+[\]>)}]? | \w+[\]>)}] | test | (?:pwgen|openssl|cat|echo|read|aws|gcloud|kubectl|vault|op)\s.* | function\b.* | lambda\b.* | new\s.* | await\s.*
     """
 )
 _PROSE = re.compile(
     r"(?i)\b(?:the|a|an|is|are|was|of|to|your|my|our|their|must|should|for|be|been|and|or|with|not|has|have|please|enter|"
     r"at|least|in|on|it|if|this|that|can|will|cannot|when|from|by|as|used|field|expired|invalid|new|old|current)\b"
 )
-_COOKIE = re.compile(
-    r"[\w.%*-]{1,80}=[^\s;,<>{}=]{4,4000}(?:=*;|=*\Z)|(?:[\w.%*-]{1,80}=[^\s;]{0,400};\s?){2}"
+_CRUMB = re.compile(r"([\w.%*-]{1,80})=\"?([^\s;,\"<>{}]{4,4000})")
+_WHOSE = re.compile(
+    r"(?i)sess|sid\Z|auth|token|jwt|csrf|xsrf|log-?in|remember|user|account|secret|(?:^|[_-])(?:id|key)\Z"
 )
+"""Names of cookies that say who somebody is."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}.*|\d{1,2}[:/]\d{2}.*|v?\d+(?:\.\d+)+(?:[-.][a-z]+\d*)?")
 _WORDS = re.compile(r"(?:[A-Za-z]?[a-z]+|[A-Z]+|[0-9]{1,8}|[a-z]{1,3}[0-9]{1,2}|[0-9]{1,3}[a-z]{1,2})")
 _FILLED = re.compile(r"(?i)x{6}|\*{4}|\.{3}|example|your_?|placeholder")
@@ -82,17 +88,20 @@ def random_looking(text: str) -> bool:
         return len(text) >= 16
     head = text[:400]
     parts = [part for part in re.split(r"[-_./:@,;|~+=]", head) if part]
+    if len(parts) > 2 and head.isupper() and drawn("".join(parts)):
+        return True
     if all(_WORDS.fullmatch(part) for part in parts) and not _dense(parts):
         return False
     if not any(letter.isdigit() for letter in head):
         humps = _HUMPS.findall(head)
-        return len(head) >= 16 and len(head) / max(1, len(humps)) < 3.2 and entropy(head) > 3.2
+        mixed_up = len(head) / max(1, len(humps)) < 3.2 and entropy(head) > 3.2
+        return len(head) >= 12 and (drawn(head) or (len(head) >= 16 and mixed_up))
     return entropy(head) > 2.2
 
 
 def _dense(parts: list[str]) -> bool:
-    """True of one long run of small letters, which no word is."""
-    return any(len(part) >= 20 and entropy(part) > 3.4 and part.isalpha() for part in parts)
+    """True of one run of letters that is no word."""
+    return any(len(part) >= 12 and part.isalpha() and drawn(part) for part in parts)
 
 
 def salted(text: str) -> bool:
@@ -106,8 +115,11 @@ def number(text: str) -> bool:
 
 
 def cookie(text: str) -> bool:
-    """True of a cookie's name and value, or several."""
-    return _COOKIE.match(text) is not None
+    """True of cookies of which one lets in whoever has it: it was drawn, or its name says so."""
+    return any(
+        random_looking(crumb[2].rstrip("=")) or (_WHOSE.search(crumb[1]) and told(crumb[2]))
+        for crumb in _CRUMB.finditer(text)
+    )
 
 
 def scheme(text: str) -> bool:
@@ -148,14 +160,14 @@ _MARK = r"[\"'`\\\]*]"
 """What may stand between a name and the sign behind it: quotes, escaped ones, a bracket, Markdown's stars."""
 _SIGN = (
     r"(?:\s{0,3}:\s{0,2}(?:str|string|String|SecretStr)\s{0,2}=|\s(?:string|str)\s=|\s{0,12}(?:===?|=>|[.?:|+]{0,2}=|:|：)|>|"
-    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?i:value|val|stringValue)[\"'\\]{1,8}\s?:)\**"
+    r"[\"'\\]{0,8}\s{1,3}(?:value|content)\s?=|[\"'\\\])]{0,8}\.(?:value|text|textContent)\s?=|[\"'\\]{0,8}\s?,\s?[\"'\\]{1,8}(?i:value|val|stringValue|ParameterValue)[\"'\\]{1,8}\s?:)\**"
 )
 _CLOSED = r"(?:(?P=quote)|(?=\\*[\r\n]|\Z))"
 """The quote again, or the end of what was cut off."""
 _BARE = r"[^\s\"'`,;&<>()\[\]{}\\|]"
 _EOL = r"(?=\s*(?:[\r\n,;}\\\"'<|]|\Z))"
 _VERBS = "is|was|to|are|ist|lautet|est|es"
-_VERB = rf"\s{{1,2}}(?i:{_VERBS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?[\"'`]?"
+_VERB = rf"\s{{1,2}}(?i:{_VERBS}):?\s{{1,2}}(?i:now\s|still\s|(?:set|changed|reset)\sto:?\s|:\s?)?[\"'`]?"
 
 
 def spelled(words: str) -> str:
@@ -168,7 +180,7 @@ def _screen(words: str, least: int, line: bool = False) -> str:
     letters = rf"[^\s\"'\\]{{{least}}}" if not line else rf"[^\"'\\]{{{least}}}"
     return (
         rf"(?i:(?:{words}){_AFTER})(?:{_MARK}{{0,10}}\s{{0,12}}(?:[.?|+]?[=:]{{1,3}}>?|>)[\s*\[]{{0,12}}(?:[Ss]\w{{2,8}}\s?=\s?)?"
-        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:[Vv]alue|[Vv]al|stringValue|content|text)"
+        rf"[rbfuNL@]?{_MARK}{{0,8}}{letters}|{_MARK}{{0,8}}\s?,?\s{{0,3}}{_MARK}{{0,8}}[).]{{0,3}}(?:[Vv]alue|[Vv]al|stringValue|ParameterValue|content|text)"
         rf"|\x12.{{1,12}}[!-~]{{{least}}}|\x12.\x18|\s{{1,2}}(?:(?i:{_VERBS})\s|['\"]?{letters})|[\"'\\]{{1,4}}\s[\"'\\]{{1,4}}{letters})"
     )
 
@@ -180,7 +192,8 @@ def _screened(words: str) -> str:
 
 
 def seen_by_re2(words: str) -> str:
-    """The words without what must not stand around them, which RE2 does not look for."""
+    """The words without what must not stand around them, and without possessive counts, neither of which RE2 has."""
+    words = words.replace("}+", "}")
     return re.sub(r"\(\?<[!=](?:[^()]|\([^()]*\))*\)", "", words)
 
 
@@ -220,10 +233,10 @@ def _header(name: str, words: str, check: Callable[[str], bool]) -> Named:
 
 
 _ = r"[_\-. ]?"
-_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _]de[ _]passe|pwd|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
+_PASSWORDS = r"pass(?:word|wd|phrase|code|wort)|kennwort|contrasena|mot[ _-]de[ _-]passe|pwd|authtok|(?<![A-Za-z])(?:psw|pswd|pw|psk)|(?<=[_-])(?:pass|pw|psk)|password_(?:(?:double_)?sha\d{1,3}|md5|hash)(?:_hex)?"
 _SECRETS = (
     rf"secret{_}(?:access{_})?key|secret(?:{_}value)?|(?:seed|recovery){_}phrase|mnemonic(?:{_}phrase)?|recovery{_}(?:code|key)|"
-    r"credentials?|creds"
+    rf"credentials?|creds|(?:security|secret){_}answer"
 )
 _KEYS = (
     rf"(?:api|access|account|auth|private|signing|encryption|decryption|master|shared|subscription|license|admin|app|webhook|"
@@ -231,7 +244,7 @@ _KEYS = (
 )
 KEYED = r"(?:secret|deploy|master|signing|encryption|hmac|account|auth|shared|service|admin|license|root|session)[_ -]?key"
 """Keys that are secret, among those of `_KEYS` that stand at the head of a column."""
-_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|(?<![A-Za-z])(?-i:PAT)|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid"
+_TOKENS = rf"token|(?<![A-Za-z])jwt|(?<=[_-])pat|(?<![A-Za-z])(?-i:PAT)|PHPSESSID|JSESSIONID|ASP\.NET_SessionId|connect\.sid|session{_}cookie|sessionid|(?<=_)cookie"
 _CURSORS = "".join(
     rf"(?<!(?i:{word})[_. -])(?<!(?i:{word}))"
     for word in (
@@ -244,22 +257,40 @@ _CURSORS = "".join(
 _PAIRED = "|".join(
     seen_by_re2(words) for words in (_PASSWORDS, _SECRETS, _KEYS, _TOKENS, "authorization", "cookie")
 )
-_ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value))?"
+_ENDS = r"(?i:_?(?:base|data|hex|b64|base64|value)|[_-](?:prod|dev|test|staging|live|main|new|old|primary|secondary|[0-9]{1,2}))?"
 NAME_ENDS = rf"(?:(?<!(?i:public)[_-])(?i:{_PASSWORDS}|{_SECRETS}|{_KEYS})|{_CURSORS}(?i:{_TOKENS})){_ENDS}"
 """The end of a secret's name."""
+PASSWORD_ENDS = rf"(?:(?i:{_PASSWORDS}|(?<!:)secret|credentials?|creds)|(?<=[A-Za-z])Pass){_ENDS}"
+"""The end of the name of what somebody chose."""
+PASSWORDS_SEEN = rf"(?:(?i:{_screened(_PASSWORDS)}|secret|credentials?|creds)|[A-Za-z]Pass){_ENDS}"
+"""The same for a screen."""
 NAMES_SEEN = rf"(?i:{'|'.join(map(_screened, (_PASSWORDS, _SECRETS, _KEYS, _TOKENS)))}){_ENDS}"
 """The same for a screen."""
+_WRAPS = (
+    r"(?:/?(?:to|of|as|in|is|Some|Just|Ok|key|name|value|val|string|str|String|text|code|default|content|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})"
+    r"[^A-Za-z0-9]{1,6}|[A-Za-z_.]{1,24}\([^A-Za-z0-9]{0,3}|&[a-z]{1,12} ){0,3}+"
+)
 BETWEEN = (
-    r"(?:[^\sA-Za-z0-9_.@\]-]|\]\s?[=:>]|\s(?:to|as)\s)[^A-Za-z0-9]{0,8}"
-    r"(?:(?:to|of|as|Some|Just|Ok|key|name|value|val|string|str|String|text|code|dt|dd|td|th|li|em|p|b|strong|span|pre|kbd|tt|[0-9]{1,4})[^A-Za-z0-9]{1,6}){0,3}"
+    r"(?:[ \t]{0,12}(?:->|\.{3,30}|[^\sA-Za-z0-9_.@\]/-])|\]\s?[=:>]|[ \t]{1,2}(?:to|as|in)[ \t]|:?\r?\n|\t)(?:[^A-Za-z0-9/&]|</){0,12}+"
+    + _WRAPS
 )
 """What programs and documents put between a name and its value."""
+GIVEN = (
+    r"[\"'`\])}*]{0,4}[ \t]{0,12}(?:[=:!?|<>→,;]{1,3}|->|\(|\.{3,30}\s?:?|:?\s?[|>]?-?\r?\n[ \t])(?:[^A-Za-z0-9/&\n]|</){0,12}+"
+    + _WRAPS
+)
+"""The same where it can be nothing but the name of what follows."""
 _KEY = r"_KEY(?:_[A-Z0-9]{1,10})?"
+
+_ACTIONS = "".join(
+    rf"(?<!(?i:{word})_)" for word in ("update", "reset", "change", "require", "has", "is", "show", "forgot")
+)
+"""Words that make a password one that something is done with."""
 
 NAMED = (
     _header("authorization", "authorization", scheme),
     _header("cookie", "cookie", cookie),
-    _named("password", _PASSWORDS, chosen),
+    _named("password", _PASSWORDS, chosen, before=_ACTIONS),
     _named("secret", _SECRETS, chosen, before=r"(?<!:)(?<!(?i:existing))"),
     _named("api-key", _KEYS, random_looking, before=r"(?<!(?i:public)[_-])", least=8),
     _named("token", _TOKENS, random_looking, before=_CURSORS, least=8),

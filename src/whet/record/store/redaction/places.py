@@ -9,12 +9,13 @@ import base64
 import re
 from collections.abc import Callable
 
+from .letters import drawn
 from .names import Named, entropy, genuine, random_looking, seen_by_re2, spelled, told
 
 _WORDS = (
-    r"passwor(?:t|d)|passwd|passphrase|passcode|kennwort|zugangscode|mots? de passe|contrasena|clave (?:de acceso|secreta)|(?:parola|codice) d.(?:ordine|accesso)|"
+    r"passwor(?:t|d)|passwd|passphrase|passcode|kennwort|zugangscode|(?-i:[A-Za-z]Pass)\b|mots?[ _-]de[ _-]passe|contrasena|clave[ _-](?:de[ _-]acceso|secreta)|(?:parola|codice) d.(?:ordine|accesso)|"
     r"palavra.passe|wachtwoord|toegangscode|losenord|adgangskode|kodeord|passord|salasana|slaptazodis|parool|kata sandi|"
-    r"\b(?:mdp|clave|senha|heslo|geslo|parola|sifre|hasl[oa]|pwd?|lozinka)\b"
+    r"\b(?:mdp|clave|senha|heslo|geslo|parola|sifre|hasl[oa]|pwd?|lozinka)\b|(?:[a-z]pwd?|[_-]pass)\b"
 )
 _SEEN = _WORDS.replace(r"\b(", r"(?:\A|[^a-z])(").replace(r")\b", ")[^a-z]")
 """The words for a screen, in which a boundary costs more than a letter."""
@@ -36,7 +37,7 @@ _ALGORITHM = re.compile(
 )
 _PLAIN = re.compile(
     r"""(?ix) [a-z\#]{0,3}[\d.,:/-]+[a-z%°]{0,5} | \d{4}-\d\d-\d\d[t_]\d\d.* | (?-i:[A-Z]{2,8})-\d+ | \d+(?:st|nd|rd|th|x)?[-_ ]?[a-z]+ | [\w.+-]+@[\w-]+\.[\w.]+ | \#[0-9a-f]{3,8}
-    | .*(?:://|\(|\)|\\[nt]|\.\w{1,4}\Z|=>|->|&&|\[redacted).* | [a-z]+'[a-z]+ | [a-z_-]+[.,;:!?*]* | (?:user|admin|test|item|step|line|page|version|field|option|example|room|gate)[\s_-]?\d{1,3}
+    | .*(?:://|\(|\)|\\[nt]|\.(?:[a-z]\w{0,3}|7z)\Z|=>|->|&&|\[redacted).* | [a-z]+'[a-z]+ | [a-z_-]+[.,;:!?*]* | (?:user|admin|test|item|step|line|page|version|field|option|example|room|gate)[\s_-]?\d{1,3}
     | [a-z_]+[=:]\S* | [a-z_]+[a-z]?\d{0,2} | (?:[a-z]+[/|&+])+[a-z]+ """
 )
 _NEVER = re.compile(
@@ -44,10 +45,19 @@ _NEVER = re.compile(
 )
 
 
+def _letters_drawn(text: str) -> bool:
+    return len(text) >= 10 and text.isalnum() and not text.islower() and drawn(text)
+
+
 def mixed(text: str) -> bool:
     """True of what people choose where it must be safe: letters with two digits, or with a sign between them."""
     text = text.strip("`*_").rstrip(".,;:")
-    if not 6 <= len(text) <= 100 or _PLAIN.fullmatch(text) or _NEVER.fullmatch(text) or not told(text):
+    if (
+        not 6 <= len(text) <= 100
+        or (_PLAIN.fullmatch(text) and not _letters_drawn(text))
+        or _NEVER.fullmatch(text)
+        or not told(text)
+    ):
         return False
     digits = sum(letter.isdigit() for letter in text)
     signed = any(sign in text[1:-1] for sign in "!#$%^&*+~@") or text[-1] in "!#$"
@@ -55,7 +65,7 @@ def mixed(text: str) -> bool:
     return (
         letters
         and not _ALGORITHM.fullmatch(text)
-        and (digits >= 2 or (signed and (digits > 0 or len(text) >= 8)))
+        and (digits >= 2 or (signed and (digits > 0 or len(text) >= 8)) or drawn(text))
     )
 
 
@@ -69,7 +79,10 @@ def argument(text: str) -> bool:
 def machine_made(text: str) -> bool:
     """True of a key behind no more than its name and a space: 16 letters or more, some of them digits."""
     return (
-        len(text) >= 16 and sum(map(str.isdigit, text)) >= 2 and entropy(text) > 2.8 and random_looking(text)
+        len(text) >= 16
+        and (sum(map(str.isdigit, text)) >= 2 or (drawn(text) and not text.islower()))
+        and entropy(text) > 2.8
+        and random_looking(text)
     )
 
 
@@ -81,7 +94,7 @@ def tail(text: str) -> bool:
         return False  # an environment or `cache-key`, and a hash: the name of a build
     return (
         len(random) >= 20
-        and sum(map(str.isdigit, random)) >= 2
+        and (sum(map(str.isdigit, random)) >= 2 or drawn(random))
         and sum(kinds) > 1
         and entropy(random) > 3
         and genuine(text)
@@ -92,7 +105,10 @@ def of_all_kinds(text: str) -> bool:
     """True of a key that a machine made of capitals, small letters and digits."""
     kinds = [sum(map(kind, text)) for kind in (str.isupper, str.islower, str.isdigit)]
     return (
-        min(kinds) >= 2 and entropy(text) > 3.6 and machine_made(text) and not text.startswith(("pk_", "eyJ"))
+        (min(kinds) >= 2 or (min(kinds) == 1 and drawn(text)))
+        and entropy(text) > 3.6
+        and machine_made(text)
+        and not text.startswith(("pk_", "eyJ"))
     )
 
 
@@ -147,9 +163,9 @@ def place(
 
 _OPEN = r"[\"'`*“„«「『\\]{0,6}"
 _CHOSEN = r"[^\s\"'`<>(){}\[\]|\\”“»」』]"
-_STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>(){}\[\]|\\”“»」』]|\Z))"
+_STOP = r"(?=[.,;:]{0,3}(?:[\s\"'`<>){}\[\]|\\”“»」』]|\Z))"
 _LINK = (
-    rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,16}}(?:-{{2,8}}>?|->|=>)\s{{1,16}}|\s{{1,2}}(?i:{_IS})\s{{1,2}}(?i:now\s|still\s|set\sto\s|:\s?)?|"
+    rf"(?:\s?[:：=]\s{{0,3}}|\s{{1,16}}(?:-{{2,8}}>?|->|=>)\s{{1,16}}|\s{{1,2}}(?i:{_IS}):?\s{{1,2}}(?i:now\s|still\s|(?:set|changed|reset)\sto:?\s|:\s?)?|"
     + spelled(r"(?:は|是|为|為|는|은|：|→)\s?)")
 )
 _SAID = r"[^\n:：=.,;!?<>{}()\[\]\"\\]{0,48}?"
@@ -159,7 +175,7 @@ _FLAGS = r"(?:-{1,2}[\w-]{1,30}(?:[ =][^\s-][^\s]{0,80})?\s+){0,6}"
 _ARGUMENT = r"\\?[\"']?(?P<secret>[^\s\"'\\-][^\s\"'\\]{3,200})"
 
 _STATEMENT = r"(?i:insert\s+into\s+\S{1,80}\s*\()"
-_COLUMN = r"[\s\"`\[]*\w{0,40}(?:password|passwd|passphrase|pwd|secret|token|api_?key)[\s\"`\]]*"
+_COLUMN = r"[\s\"`\[]*\w{0,40}(?:passw(?:or)?d|passphrase|pwd|secret|token|_pass|(?:api|access|private|encryption|secret)[_-]?key)[\s\"`\]]*"
 
 
 def _columns() -> str:
@@ -196,7 +212,7 @@ _NO_KEYS = "".join(
     f"(?<!(?i:{word[:-1]}))"
     for word in (
         "public", "primary", "foreign", "cache", "sort", "partition", "object", "routing", "bucket", "schema", "sequence", "issuer", "next",
-        "last", "evaluated", "idempotency", "publishable", "verify", "page", "start", "cursor", "host", "dedup", "hash", "event", "file",
+        "site", "last", "evaluated", "idempotency", "publishable", "verify", "page", "start", "cursor", "host", "dedup", "hash", "event", "file",
     )
 )  # fmt: skip
 """Words that make a key no secret, without their last letters, with which the anchor begins."""
@@ -214,11 +230,11 @@ _SWITCHES = (
 _SECRET_WORD = r"(?i:password|passwd|passphrase|pwd|secret|token|(?:api|secret|access|private)[_-]?key)"
 _COMMANDS = (
     (r"\b(?:http|https|xh)\s(?:[^\n]{0,80}\s)?(?:-a|--auth)[ =]?[^\s:]{1,80}:", r"(?:http|https|xh)\s(?:[^\n]{0,80}\s)?(?:-a|--auth)[ =]"),
-    (r"\b(?:zip|unzip|7z|rar|unrar)\s[^\n]{0,80}?\s?-[pP]\s?", r"(?:zip\s-[A-Za-z]{0,3}P\s|(?:7z|rar)\s\w\s[^\n]{0,80}-h?p)"),
+    (r"\b(?:zip|unzip|7z|rar|unrar)\s[^\n]{0,80}?\s?-h?[pP]\s?", r"(?:zip\s(?:-\w{1,12}\s){0,3}-[A-Za-z]{0,3}P\s|(?:7z|rar)\s\w\s[^\n]{0,80}-h?p)"),
     (r"\b(?:ipmitool\s[^\n]{0,120}?-P\s|smbclient\s[^\n]{0,120}?%|ldap\w{2,8}\s[^\n]{0,160}?-w\s)", r"ipmitool\s[^\n]{0,120}-P|smbclient\s[^\n]{0,120}%|ldap\w{2,8}\s[^\n]{0,160}-w"),
     (r"\bopenssl\s[^\n]{0,160}?(?:-k\s|-pass(?:in|out)?\s(?:pass:)?)", r"openssl\s[^\n]{0,160}-(?:k|pass)"),
     (r"(?i:/user:\S{1,80}\s+(?:/pass(?:word)?:)?|\s/(?:p|pass|password):)|\bnet\s+(?i:user)\s+[^\s/]{1,60}\s+", r"(?i:/user:\S|\s/p(?:ass(?:word)?)?:\S|net\s+user\s)"),
-    (r"\bhtpasswd\s+-\w*b\w*\s+\S{1,100}\s+\S{1,80}\s+|\brclone\s[^\n]{0,160}?\spass\s|\b(?:chpasswd|passwd)\b\s?<<<\s?[\"']?[^\s:]{1,60}:", r"htpasswd\s+-|rclone\s[^\n]{0,160}\spass\s|passwd\s?<<<"),
+    (r"\bhtpasswd\s+-\w*b\w*\s+\S{1,100}\s+\S{1,80}\s+|\brclone\s(?:obscure\s|[^\n]{0,160}?\spass\s)|\b(?:chpasswd|passwd)\b\s?<<<\s?[\"']?[^\s:]{1,60}:", r"htpasswd\s+-|rclone\s(?:obscure|[^\n]{0,160}\spass)\s|passwd\s?<<<"),
     (r"\b(?:change|set)_(?:user_)?password\s+\S{1,60}\s+", r"(?:change|set)_(?:user_)?password\s"),
     (r"--with-token\s?<<<\s?|\brequirepass\s+|\bmasterauth\s+|\bpass:|\bsqlplus\s+[^\s/]{1,60}/|\badd_user\s+\S{1,60}\s+|\bhttp-basic\.\S{1,80}\s+\S{1,60}\s+|"
         r"\balias\s+set\s+\S{1,60}\s+\S{1,80}\s+\S{1,60}\s+|\bunlock-keychain\s+-p\s+|\bssh-keygen\s[^\n]{0,120}?-N\s+", r"with-token\s?<|requirepass\s|masterauth\s|\Wpass:[^\s]{4}|sqlplus\s+[^\s/]{1,60}/\S|add_user\s|http-basic\.\S|alias\s+set\s|unlock-keychain\s|ssh-keygen\s[^\n]{0,120}-N"),
@@ -258,11 +274,12 @@ PLACES = (
     place("password", r"(?i:\b(?:admin|root|administrator|postgres|sysadmin|superuser):)", rf"(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
            rf"(?:admin|root|administrator|postgres):[^\s:]{{3,20}}{_SIGNS}"),
     # Commands.
-    place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES),
+    # MySQL's takes the name of a database behind `-p `.
+    place("command-password", rf"\s{_USER}", rf"{_FLAGS}(?:-p|-P|-w)[ =]?{_ARGUMENT}", argument, _SWITCHES, before=r"(?<!mysql)(?<!mysqldump)(?<!mysqladmin)(?<!mariadb)"),
     place("command-password", r"\s(?:-p|-P|-w)[ =]?", rf"{_ARGUMENT}[\"']?\s+{_FLAGS}{_USER}", argument, _SWITCHES),
     *(place("command-password", command, _ARGUMENT, argument, screen) for command, screen in _COMMANDS),
     # SQL.
-    place("password", _STATEMENT, _columns(), told, rf"{_STATEMENT}[^)]{{0,400}}(?i:passw|pwd|secret|token|api_?key|passphrase)"),
+    place("password", _STATEMENT, _columns(), told, rf"{_STATEMENT}[^)]{{0,400}}(?i:pass|pwd|secret|token|(?:api|access|private|encryption)[_-]?key)"),
     place("password", r"(?i:(?:create|alter)\s+user\s+\S{1,80}\s+identified\s+(?:with\s+\S{1,40}\s+)?by\s+)", r"[\"']?(?P<secret>[^\s\"';\\]{4,200})", told,
            r"(?i:(?:create|alter)\s+user\s+\S{1,80}\s+identified\s)"),
     # Calls and forms.
@@ -277,8 +294,9 @@ PLACES = (
     place("password", r"(?i:pass(?:word)?[^\s\]]{0,12}\]\s\[)", r"(?P<secret>[^\s\[\]]{4,80})\]", _digit, r"(?i:pass(?:word)?)[^\s\]]{0,12}\]\s\["),
     place("password", r"(?i:<\w{0,20}(?:pass|keymaterial)\b[^>]{0,60}>)", r"(?P<secret>[^\s<>]{4,200})<", _no_word, r"(?i:pass|keymaterial)[^>a-z][^>]{0,60}>[^\s<>]{4}|(?i:pass|keymaterial)>[^\s<>]{4}"),
     place("password", r"(?i:pass\s?[:=]\s?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed, rf"(?i:pass)\s?[:=]\s?[^\s]{{3,40}}{_SIGNS}", before="(?<!oarding )"),
-    place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
-           rf"(?:secret|pre-shared-key(?:\sascii-text)?|community|rootpw\s--plaintext|EAP|PSK|IDENTIFY)\s[^\s]{{3,40}}{_SIGNS}"),
+    place("password", r"(?i:(?:\bsecret|pre-shared-key(?:\sascii-text)?|\bcommunity|\brootpw\s--plaintext|\bEAP|\bPSK|\bIDENTIFY)\s(?:[0-9]\s)?)", rf"{_OPEN}(?P<secret>{_CHOSEN}{{6,80}}?){_STOP}", mixed,
+           rf"(?:secret|pre-shared-key(?:\sascii-text)?|community|rootpw\s--plaintext|EAP|PSK|IDENTIFY)\s(?:[0-9]\s)?[^\s]{{3,30}}{_SIGNS}"),
+    place("password", r"\bcommunity\s", r"(?P<secret>[^\s]{4,80})\s(?:RO|RW|ro|rw)\b", told, r"community\s[^\s]{4,30}\s(?:R[OW]|r[ow])"),
     place("password", r"\becho\s", r"[\"']?(?P<secret>[^\s\"'$`-][^\s\"'`]{3,200})[\"']?\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}?(?:password-stdin|passwd|passphrase-fd|with-token))", told,
            r"echo\s[^\s]{4,200}\s?\|\s?(?:sudo\s[^\n]{0,20}-S|[^\n]{0,80}(?:password-stdin|passwd|passphrase-fd|with-token))"),
     place("api-key", r"\blogin\s(?:--\w{1,20}\s)?", r"(?P<secret>[A-Za-z0-9_-]{24,200})(?=\s|\Z)", machine_made, r"login\s(?:--\w{1,20}\s)?[A-Za-z0-9_-]{24}"),
@@ -303,8 +321,8 @@ PLACES = (
     place("api-key", r"(?i:(?:credentials?|secrets?|api|auth|authentication|encryption|encrypt|crypt|cipher|signing|security|session|cookie|jwt|oauth|webhook|registry|license)\w{0,10}[\"'\\]{0,4}\s?(?:=>|[:=(\]]))",
            r"[\s{\[(]{0,20}(?:[^\n{}]{0,120}?(?:[\n,;]|\\n)\s{0,12}){0,3}?[\"'\\]{0,4}keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}(?P<secret>[A-Za-z0-9+/=-]{20,400})", machine_made,
            r"[\s\"'{,(n]keys?[\"'\\]{0,4}\s?(?:=>|[:=])\s?\[?[\"'\\]{0,4}[A-Za-z0-9+/=-]{20}"),
-    place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s?:\s?\{)?(?:\s|\\[nr]){0,16}[\"'\\]{0,4}(?:value|content|default|defaultValue)[\"'\\]{0,4}:\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
-           rf"{_SECRET_WORD}[\\\"']{{0,4}}(?:\s?:\s?\{{)?[\s\\nr]{{0,24}}[\"'\\]{{0,4}}(?:value|content|default|defaultValue)[\"'\\]{{0,4}}:\s"),
+    place("password", _SECRET_WORD, r"\\{0,3}[\"']?(?:\s?:\s?\{)?(?::\n(?:\s{1,20}\w{1,24}:[^\n]{0,80}\n){0,3}?)?(?:\s|\\[nr]){0,20}[\"'\\]{0,4}(?i:value|content|default|defaultValue)[\"'\\]{0,4}:\s\\{0,3}[\"']?(?P<secret>[^\s\"'\\{$&*!|>]{4,400})", _no_word,
+           rf"{_SECRET_WORD}(?:[\\\"']{{0,4}}(?:\s?:\s?\{{)?[\s\\nr]{{0,24}}[\"'\\]{{0,4}}(?i:value|content|default)|:\n\s{{1,20}}\w{{1,24}}:\s)"),
     place("password", _SECRET_WORD, r"\\{0,3}[\"']?\s?/?>?\s{0,12}(?:</\w{1,20}>)?\s{0,20}<(?i:value|string|val|content|data)>(?P<secret>[^<>\n]{4,400})<", told,
            rf"{_SECRET_WORD}[\\\"']{{0,4}}\s?/?>?\s{{0,12}}(?:</\w{{1,20}}>)?\s{{0,20}}<(?i:value|string|val|content|data)>"),
     place("digest-auth", r"(?i:digest\s)", r"[^\n]{0,400}?\bresponse=\\?[\"'](?P<secret>[0-9a-f]{32,128})", told, r"(?i:digest)\s[a-z]{4,8}=[^\n]{0,400}response="),

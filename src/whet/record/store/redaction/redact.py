@@ -54,8 +54,8 @@ _COUNTED = re.compile(rb"\{(?:\d{1,4},)?(\d{1,4}),?\}")
 _UNENDING = re.compile(rb"\][+*]")
 """Of a screen that has no need to count, and multiplies them as well."""
 _NAMES, _VALUES = (
-    ("name", "key", "header", "field", "variable", "Name", "Key"),
-    ("value", "val", "content", "Value", "default", "defaultValue"),
+    ("name", "key", "header", "field", "variable", "Name", "Key", "ParameterKey"),
+    ("value", "val", "content", "Value", "default", "defaultValue", "ParameterValue"),
 )
 """Keys that a name stands under, and those that its value does."""
 _LABELS = ("element", "selector", "label", "field", "locator", "target", "placeholder", "name", "ref", "id")
@@ -137,12 +137,8 @@ class _Pattern:
         if self.rule.finder is not None:
             yield from self.rule.finder(text)
             return
-        for match in self._matches(text):
-            yield match.span(next((group for group in self._groups if match[group] is not None), 0))
-
-    def _matches(self, text: str) -> Iterator[re.Match[str]]:
         if self._anchor is None:
-            yield from self._pattern.finditer(text)
+            yield from map(self._span, self._pattern.finditer(text))
             return
         octets = text.encode("utf-8", "surrogatepass")
         place, passed, end = 0, 0, 0
@@ -150,9 +146,17 @@ class _Pattern:
             # Of bytes that begin no letter there are as many as places to go back.
             place += len(octets[passed : anchor.start()].decode("utf-8", "surrogatepass"))
             passed = anchor.start()
-            if place >= end and (match := self._pattern.match(text, place)) is not None:
-                yield match
+            if place < end or (match := self._pattern.match(text, place)) is None:
+                continue
+            start, stop = self._span(match)
+            # What is no secret may be the name of one: `KEY = env.KEY or "..."`.
+            end = start if stop - start < _SHORT else match.end()
+            if self.accepts(text[start:stop]):
+                yield start, stop
                 end = match.end()
+
+    def _span(self, match: re.Match[str]) -> tuple[int, int]:
+        return match.span(next((group for group in self._groups if match[group] is not None), 0))
 
 
 class _Screen:

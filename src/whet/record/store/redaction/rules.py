@@ -169,6 +169,16 @@ RULES: tuple[Rule, ...] = (
         r"\$(?:2[abxy]\$\d\d\$[./A-Za-z0-9]{53}|argon2(?:id|i|d)\$v=\d+\$[^\s\"'\\:]{20,200}|(?:[156y]|apr1)\$[^\s$\"'\\]{1,40}\$[./A-Za-z0-9]{20,})",
         screen=r"\$(?:2[abxy]\$|argon2|(?:[156y]|apr1)\$[^\s$]{1,40}\$)",
     ),
+    Rule(  # a derivation's name with what it takes, its salt and its sum: Django's, Werkzeug's, Kerberos'
+        "password-hash",
+        r"(?<![A-Za-z0-9])(?:pbkdf2|scrypt|bcrypt|argon2|krb5)[\w:-]{0,24}\$[^\s\"'\\<>]{40,4000}",
+        screen=r"(?:pbkdf2|scrypt|bcrypt|argon2|krb5)[\w:-]{0,24}\$",
+    ),
+    Rule(  # PostgreSQL's (RFC 5803)
+        "password-hash",
+        r"SCRAM-SHA-(?:1|256|512)\$[0-9]{4,7}:[A-Za-z0-9+/=]{12,100}\$[A-Za-z0-9+/=]{20,100}:[A-Za-z0-9+/=]{20,100}",
+        screen=r"SCRAM-SHA-[0-9]{1,3}\$",
+    ),
     Rule(  # RFC 2307, as directories and mail servers keep them
         "password-hash",
         r"\{(?i:s?sha(?:\d{3})?|s?md5|crypt|plain|cleartext|pbkdf2[\w-]{0,12}|argon2\w{0,2}|(?:blf|sha\d{3}|md5)-crypt)\}(?P<secret>[^\s\"'\\:;,{}]{4,400})",
@@ -184,11 +194,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "command-password",
         r"(?:\bcurl\b(?:[^\n\\]|\\[^\n]|\\\n){0,300}?\s(?:-u|--user)[ =]{0,4}[\"']?[^\s:\"'<]{0,100}[\"']?:[\"']?|\bsshpass\s+-p\s?[\"']?|"
-        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?|"
+        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?[\s\"']-p[\"']?|\bredis-cli\b[^\n]{0,200}?\s(?:-a|--pass)\s[\"']?|"
         r"\bwandb\s+login\s+(?:--\w+\s+)?|\bConvertTo-SecureString\s+(?:-String\s+)?[\"']|(?i:\b(?:create|alter|grant)\b[^\n;]{0,200}?\bidentified\s+(?:with\s+\S{1,40}\s+)?by)\s+[\"'])"
         r"(?P<secret>[^\s\"'\\]{4,200})",
         check=told,
-        screen=r"curl(?:[^\n]|\\\n){0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}\s-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
+        screen=r"curl(?:[^\n]|\\\n){0,300}\s(?:-u|--user)|sshpass|(?:mysql|mysqldump|mysqladmin|mariadb)[^\n]{0,200}[\s\"']-p|redis-cli|wandb\s+login|ConvertTo-SecureString|(?i:identified\s+(?:with\s+\S{1,40}\s+)?by)",
     ),
     # Behind the word that begins every bot's address.
     Rule("telegram-token", r"(?<=bot)[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", screen=r"bot[0-9]{8,10}:AA"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import re2
 
+from .letters import drawn
 from .names import KEYED, Named, random_looking, told
 from .places import BEYOND, NEAR, NEAR_BEYOND, argument, machine_made, mixed, place, short_code
 from .vendors import UUID
@@ -42,10 +43,12 @@ def strong(text: str) -> bool:
     words that a generator put together."""
     text = text.strip("`*_").rstrip(".,;:")
     if _PASSPHRASE.fullmatch(text):
-        return True
+        return told(text)
     signed = any(sign in text for sign in _SIGNS)
     cases = any(map(str.isupper, text)) and any(map(str.islower, text))
-    return mixed(text) and sum(map(str.isdigit, text)) >= 2 and (signed or (cases and text.isalnum()))
+    if not mixed(text) or not (signed or (cases and text.isalnum())):
+        return False
+    return sum(map(str.isdigit, text)) >= 2 or (len(text) >= 10 and drawn(text))
 
 
 def login_message(text: str) -> bool:
@@ -135,7 +138,7 @@ STRUCTURES: tuple[Named, ...] = (
     place("command-password", r"\s(?:-[un]|--user|--[a-z]{0,8}-?creds|--auth|--userpwd|--credentials?)[ =]", rf"(?:{QUOTE})?[\w.@+-]{{1,24}}:(?P<secret>{OPAQUE}{{5,200}}?){_ENDS}", opaque,
           r"-(?:[un]|-user|-[a-z]*-?creds|-auth|-userpwd|-credentials?)[ =][\\\"']*[\w.@+-]+:[^\s/\"']{5}"),
     # A token in prose.
-    place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es)\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
+    place("api-key", r"(?i:\b(?:token|secret)\b)", rf"[^\n:=.,;!?<>{{}}()\[\]\"\\]{{1,48}}?(?:[:=]\s{{0,3}}|\s(?:is|lautet|est|es):?\s)[\"'`*]{{0,3}}(?P<secret>[A-Za-z0-9_+/.~=-]{{20,400}}){_ENDS}", machine_made,
           r"(?i:token|secret)\s[^\n:=.,;!?<>{}\"\\]{0,32}[\s:=]\s?[\"'`*]{0,3}[A-Za-z0-9_+/.~=-]{20}"),
     # A line of its own below one that announces it; SMTP's and SAML's logins; an entry with its name a line above.
     place("password", r"(?i:(?:password|passphrase|token|secret|key)[^\n\\]{0,60}:)", rf"[ \t]?{LINE}{{1,3}}[ \t]?(?P<secret>[A-Za-z0-9_+/.-]{{24,200}}={{0,2}})(?={LINE}|\Z)", literal,
@@ -152,8 +155,8 @@ STRUCTURES: tuple[Named, ...] = (
           rf"(?:[^<]<<< ?|{_FLAG}[ =])[\\\"']{{0,4}}[^\s\"'\\<-]{{6}}"),
     place("command-password", r"\b(?:login|auth|unseal)\b", r"(?:[^\n|;]{0,80}?\s-[tk])?\s(?P<secret>[A-Za-z0-9_+/.=-]{24,400})(?=[\s\"'`\\]|\Z)", machine_made,
           r"(?:-[tk]|login|auth|unseal)\s[A-Za-z0-9_+/.=-]{24}"),
-    place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{QUOTE})%s(?:{QUOTE})\s){{0,3}}(?:{QUOTE})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:{QUOTE})?\s?\|\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
-          r"(?:echo|printf)\s(?:[-\w%\\\"']{1,6}\s)?[^\s|]{6,48}\s?\|"),
+    place("command-password", r"\b(?:echo|printf)\s", rf"(?:-\w{{1,3}}\s|(?:{QUOTE})%s(?:{QUOTE})\s){{0,3}}(?:{QUOTE})?(?P<secret>[^\s\"'$`\\-][^\s\"'`\\]{{5,400}})(?:\\n[^\n|]{{0,100}}?)?(?:{QUOTE})?\s?(?:\||>{{1,2}})\s?[^\n|]{{0,160}}?(?i:secret|passw|passphrase|credential|token|login|vault|keyring)", opaque,
+          r"(?:echo|printf)\s(?:[-\w%\\\"']{1,6}\s)?[^\s|>]{6,38}\s?[|>]"),
     place("command-password", rf"(?:/v|--?(?:name|n|key|k|var|variable))[ =](?:{QUOTE})?[\w./-]{{0,60}}(?i:{_WORD})\w{{0,10}}", rf"(?:{QUOTE})?\s(?:[^\n]{{0,100}}?\s)?(?:/d|--(?:value|body|data))[ =](?:{QUOTE})?(?P<secret>[^\s\"'\\]{{4,400}})", argument,
           r"(?:/d|--(?:value|body|data))[ =]"),
     place("command-password", r"\s--type[ =]SecureString\s", rf"(?:[^\n]{{0,100}}?\s)?--value[ =](?:{QUOTE})?(?P<secret>[^\s\"'\\]{{4,400}})", told, r"SecureString\s"),
@@ -166,7 +169,7 @@ STRUCTURES: tuple[Named, ...] = (
 """In the order in which they are tried."""
 
 _NEARBY = 48
-_ASKED = re.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
+_ASKED = re2.compile(r"(?i)passwor[dt]|passwd|passphrase|passcode|pwd|credential|wi-?fi")
 _BEYOND_ASKED = re.compile(f"(?i){BEYOND}")
 TWO_DIGITS = re.compile(r"\d[^\s\d]*\d")
 _MARKS = "#@$%&.~"
