@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, BaseUrl, JudgeModel, NewRecord, Print, command, counted, existing, print_json
 from .improve import named_bundle, tasks_of
 from .named import named, opened_rewards
 from .report import plain, table
+from .root import AtLeastOne, BaseUrl, JudgeModel, NewRecord, Print, command, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..judge import Reward

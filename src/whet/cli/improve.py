@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import (
+from .flags import with_options
+from .named import named, opened_rewards, rubric_of, warning
+from .on_trial import on_trial
+from .root import (
     AtLeastOne,
     BaseUrl,
     JudgeModel,
@@ -28,9 +31,6 @@ from .app import (
     named_store,
     print_json,
 )
-from .flags import with_options
-from .named import named, opened_rewards, rubric_of, warning
-from .on_trial import on_trial
 from .table import (
     TOPIC,
     TableColumns,

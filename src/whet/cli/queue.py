@@ -9,7 +9,7 @@ from typing import Literal
 import cyclopts
 
 from ..errors import InputError
-from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
+from .root import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
 
 tasks_app = cyclopts.App(
     help="Make sets of tasks, see what they cover, and queue tasks for workers.", **listed("tasks")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
-from .app import print_json
 from .named import rubric_of
+from .root import print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints

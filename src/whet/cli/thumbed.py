@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .app import existing, named_store, print_json
+from .root import existing, named_store, print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.prompts.tabled import TableInput
