@@ -110,7 +110,8 @@ def words(parent, path):
 for name in sys.argv[1:]:
     if (child := os.fork()) == 0:
         whet.cli.load([name])
-        print(json.dumps([name, list(words(whet.cli.root.app[name], (name,))), len(list(whet.cli.root.app))]), flush=True)
+        app = whet.cli.root.app
+        print(json.dumps([name, list(words(app[name], (name,))), len(list(app))]), flush=True)
         os._exit(0)
     os.waitpid(child, 0)
 """

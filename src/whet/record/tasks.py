@@ -136,10 +136,14 @@ def from_jsonl(path: Path | str, columns: ColumnNames | None = None) -> list[Tas
     Raises:
         NotFoundError: there is no such file.
         InputError: the file cannot be read, a line is not a task, an id comes twice, or a column is not there; says
-            which line.
+            which line. Or several columns are named as the input.
     """
     table = read_table(Path(path)).typed()
     named = columns or ColumnNames()
+    if len(named.input) > 1:
+        raise InputError(
+            f"a task asks one thing: name one column of its input, not {' and '.join(named.input)}"
+        )
     for name in filter(None, (*named.input, named.expected, named.group)):
         if name not in table.columns:
             raise InputError(f"{table.path} has no column {name!r}; it has {', '.join(table.columns)}")
