@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from otlp_spans import call, decoded, named, one, pairs, protobuf_request, protobuf_span
 
 from whet.errors import InputError
+from whet.record.store.codec import encode
 from whet.record.store.redaction.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
@@ -415,6 +416,11 @@ def test_texts_are_looked_through_where_a_part_is_suspicious_and_for_no_seed_of_
     plain = Trajectory(task=Task(instruction="Which mail?"), steps=steps)
     seeded = replace(plain, seed=70_706_575_536_521)
     assert looked_at(seeded) <= looked_at(plain)
+    redactor = Redactor()
+    assert redactor.suspects(encode(seeded))
+    assert not redactor.suspects_runs(encode(plain), encode(seeded))
+    theirs = replace(seeded, meta={"a": 1, "seed": 12_345_678_901_234, "started": 5})
+    assert redactor.suspects_runs(encode(plain), encode(theirs))
     secret = replace(steps[7], action=f"api_key={letters(40)}")
     one_step = replace(seeded, steps=[*steps[:7], secret, *steps[8:]])
     clean = Redactor().trajectory(one_step)

@@ -156,7 +156,7 @@ class Batch:
         if redactor is not None:
             with searching:
                 for number, body in enumerate(bodies):
-                    if redactor.suspects(body):
+                    if redactor.suspects_runs(body):
                         clean[number] = redactor.trajectory(clean[number], self.redacted)
                         if clean[number] is not trajectories[number]:
                             bodies[number] = encode(clean[number])

@@ -344,8 +344,12 @@ class Redactor:
         return [self.span(span) for span in spans]
 
     def suspects(self, body: bytes) -> bool:
-        """True if JSON may hold a secret, which `trajectory` then decides; False is certain."""
+        """True if JSON may hold a secret; False is certain."""
         return self._hit(body, "json")
+
+    def suspects_runs(self, *bodies: bytes) -> bool:
+        """True if encoded trajectories may hold a secret, which `trajectory` then decides; False is certain."""
+        return self._hit(b"\n".join(map(_without_own_seed, bodies)), "json")
 
     def feedback(self, feedback: Feedback) -> Feedback:
         """Feedback without its secrets."""
@@ -669,6 +673,16 @@ def redaction(counts: Mapping[str, int]) -> dict[str, Json]:
     texts = sorted(counts.keys() - ADDRESSES)
     reason: dict[str, Json] = {"untrainable": f"text was redacted: {', '.join(texts)}"} if texts else {}
     return {"redacted": dict(counts), **reason}
+
+
+_SEED = b',"seed":'
+_OWN_SEED = re.compile(rb',"seed":[0-9]{1,20}(?=,"started":[0-9])')
+
+
+def _without_own_seed(body: bytes) -> bytes:
+    """A trajectory's JSON without the seed that whet gave it, which a rule for seeds would stop at in every run."""
+    # Every trajectory has one, if only null: a second is somebody's own and may be a secret, and then none is left out.
+    return body if body.count(_SEED) != 1 else _OWN_SEED.sub(b"", body, count=1)
 
 
 def _without_tokens(value: Json) -> Any:
