@@ -40,7 +40,7 @@ from whet.models.budget import Meter
 from whet.prove.guardrails import Guardrail
 
 sys.path.append(str(Path(__file__).parent / "claims"))
-from newcomers import LIFT, WORLD, World
+from newcomers_thumbs import LIFT, WORLD, World
 
 PROMPT = "You work at the support desk of a garden shop. Be friendly and helpful."
 ELSEWHERE = 1_000

@@ -43,12 +43,12 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 ROOT = Path(__file__).resolve().parent.parent
 LONG = {
     "test_house_readme": 120,
-    "test_demo_job": 62,
+    "test_demo_job": 54,
     "test_autopilot_journey": 60,
     "test_autopilot_shadow": 50,
     "test_autopilot_weights": 46,
     "test_training_processes": 46,
-    "test_panel_reward": 37,
+    "test_panel_reward": 32,
     "test_weights_journey": 22,
     "test_policy_cli": 20,
     "test_autopilot_serving": 19,

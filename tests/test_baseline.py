@@ -75,6 +75,21 @@ def test_an_agent_is_measured_on_tasks_and_recorded(folder: Path) -> None:
         assert store.counts()["trajectories"] == 90, "the thirty are among the ninety"
 
 
+def test_the_columns_of_a_table_are_named_as_whet_improve_names_them(folder: Path) -> None:
+    tasks = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    lines = [
+        f"{task['instruction']},{task['answer']},office {number % 9}" for number, task in enumerate(tasks)
+    ]
+    (folder / "claims.csv").write_text("\n".join(["sum,decided by,office", *lines]) + "\n")
+    words = ("baseline", "claims:desk", "--store", "runs.db", "--reward", "exact")
+    named = ("--input", "sum", "--expected", "decided by", "--group", "office")
+    shown = whet_command(*words, "--data", "claims.csv", *named, folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    assert "66.7% [56.4%, 75.5%]" in shown.stdout
+    with whet.Store(folder / "runs.db") as store:
+        assert {run.task.group for run in store.trajectories()} == {f"office {number}" for number in range(9)}
+
+
 def test_what_is_live_is_what_is_measured(folder: Path) -> None:
     with whet.Store(folder / "runs.db") as store:
         limits = whet.Version(resource="limits", content={"senior": 60}, kind="parameters")
@@ -166,6 +181,12 @@ def test_an_environment_that_cannot_be_made_is_one_sentence(folder: Path) -> Non
         (("baseline", "claims:desk", "--store", "runs.db"), "nothing says how good"),
         (("baseline", "claims:desk", "--store", "runs.db", "--reward", "exact"), "no store at runs.db"),
         ((*BASELINE[:-1], "nothing_such"), "nothing_such"),
+        ((*BASELINE, "--input", "sum"), "has no column 'sum'; it has id, instruction, answer"),
+        ((*BASELINE, "--input", "id", "--input", "instruction"), "one column of its input, not id and instr"),
+        (
+            ("baseline", "claims:desk", "--store", "runs.db", "--reward", "exact", "--input", "sum"),
+            "give --data",
+        ),
     ],
 )
 def test_what_is_missing_is_said_before_anything_runs(

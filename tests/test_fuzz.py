@@ -12,7 +12,7 @@ import server_fuzzer
 from otlp_fuzzer import recorded
 from server_world import bearer, world
 
-from whet.cli.app import content_of
+from whet.cli.root import content_of
 from whet.errors import InputError, ModelError
 from whet.escapes import read_json
 from whet.models import ToolCall

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from commands import whet as command
 from processes import whet as whet_command
 
 import whet
@@ -76,6 +77,13 @@ def test_the_gate_runs_the_rows_that_a_search_recorded_and_new_ones_but_none_tha
     assert same["n"] == held
     fresh = gate(folder, "whet_output", "--data", "fresh.jsonl")
     assert (fresh["promote"], fresh["n"]) == (True, 40)
+    # The rows of the search as a table of somebody else's, whose columns are named; to be known they must be the same.
+    table = [json.loads(line) for line in rows(0, 80).splitlines() + rows(200, 40).splitlines()]
+    lines = [f"{row['input']['seconds']},{row['input']['short']},{row['expected']}" for row in table]
+    (folder / "hers.csv").write_text("\n".join(["seconds,short,reading", *lines]) + "\n")
+    columns = ("--input", "seconds", "--input", "short", "--expected", "reading")
+    hers = gate(folder, "whet_output", "--data", "hers.csv", *columns)
+    assert (hers["promote"], hers["n"]) == (True, held + 40)
     assert not (folder / "imported").exists()
 
 
@@ -121,12 +129,34 @@ def test_an_agent_that_is_called_wrongly_is_told_its_error_where_nothing_can_be_
     folder: Path,
 ) -> None:
     (folder / "agent.py").write_text("def agent(question, more):\n    return question\n")
-    tasks = [{"task_id": f"t{number}", "instruction": f"question {number}"} for number in range(20)]
-    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    # Rows of a function that no search has changed are an agent's tasks.
+    lines = [f"t{number},question {number}\n" for number in range(20)]
+    (folder / "tasks.csv").write_text("".join(["id,frage\n", *lines]))
     done = whet_command(
         "gate", "none", "none", "--entry", "agent:agent", "--store", "new.db", "--reward", "exact",
-        "--data", "tasks.jsonl", folder=folder,
+        "--data", "tasks.csv", "--input", "frage", folder=folder,
     )  # fmt: skip
     assert done.returncode != 0
     assert "runs of none ended in an error" in done.stderr
     assert "missing 1 required positional argument: 'more'" in done.stderr
+
+
+def test_an_option_that_would_do_nothing_is_refused(tmp_path: Path) -> None:
+    words = (
+        "gate",
+        "none",
+        "none",
+        "--entry",
+        "clock:interval",
+        "--store",
+        tmp_path / "runs.db",
+        "--reward",
+        "exact",
+    )
+    (tmp_path / "rows.jsonl").write_text(rows(0, 3))
+    missing = command(*words, "--data", tmp_path / "rows.jsonl", "--missing", "none")
+    assert (missing.returncode, "--missing is for prompts' files" in missing.stderr) == (2, True)
+    with whet.Store(tmp_path / "runs.db"):
+        pass
+    columns = command(*words, "--input", "seconds")
+    assert (columns.returncode, "give --data FILE" in columns.stderr) == (2, True)

@@ -12,7 +12,7 @@ import pytest
 from cyclopts import App
 
 from whet.cli import app
-from whet.cli.app import HOMES, LOOP
+from whet.cli.root import HOMES, LOOP
 
 FLAGS = {"--help", "-h", "--version"}
 
@@ -110,7 +110,8 @@ def words(parent, path):
 for name in sys.argv[1:]:
     if (child := os.fork()) == 0:
         whet.cli.load([name])
-        print(json.dumps([name, list(words(whet.cli._app[name], (name,))), len(list(whet.cli._app))]), flush=True)
+        app = whet.cli.root.app
+        print(json.dumps([name, list(words(app[name], (name,))), len(list(app))]), flush=True)
         os._exit(0)
     os.waitpid(child, 0)
 """

@@ -41,6 +41,7 @@ LEVELS = {
     "models": 1,
     "stats": 1,
     "lazy": 1,
+    "atomic": 1,
     "escapes": 0,
     "python_text": 0,
     "types": 0,

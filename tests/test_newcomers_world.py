@@ -26,7 +26,8 @@ def thumb(seed, person, question, answer):
 """
 TRY = """import sys
 from pathlib import Path
-from newcomers import Newcomer, World, newcomers
+from newcomers import newcomers
+from newcomers_thumbs import Newcomer, World
 from newcomers_gym import lines_of_code
 from whet.models.fakes import ScriptedServer
 from whet.record.store import Store

@@ -6,9 +6,11 @@ import base64
 import json
 import random
 import string
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 from otlp_spans import call, decoded, named, one, pairs, protobuf_request, protobuf_span
 
 from whet.errors import InputError
+from whet.record.store.codec import encode
 from whet.record.store.redaction.redact import CARD, EMAIL, RULES, Redactor, Rule, luhn
 from whet.record.tracing.content import content
 from whet.record.tracing.dialects import survey
@@ -385,3 +388,42 @@ def test_secrets_are_learned_by_many_threads_at_once_while_others_redact() -> No
         thread.join()
     assert redactor.counts == {"known-secret": len(words)}
     assert redactor.text(" ".join(words)) == " ".join(["[redacted:known-secret]"] * len(words))
+
+
+def looked_at(run: Trajectory) -> int:
+    """How many Python functions a Redactor calls for a run."""
+    redactor, calls = Redactor(), 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    redactor.trajectory(run)  # what is made once
+    sys.setprofile(count)
+    try:
+        redactor.trajectory(run)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_texts_are_looked_through_where_a_part_is_suspicious_and_for_no_seed_of_whets_own() -> None:
+    """Every run of an experiment has one of fourteen digits, and all their texts were looked through."""
+    steps = [
+        Step(observation={f"mail {n}": f"from a to b, number {n}" for n in range(40)}, action=f"open {n}")
+        for n in range(20)
+    ]
+    plain = Trajectory(task=Task(instruction="Which mail?"), steps=steps)
+    seeded = replace(plain, seed=70_706_575_536_521)
+    assert looked_at(seeded) <= looked_at(plain)
+    redactor = Redactor()
+    assert redactor.suspects(encode(seeded))
+    assert not redactor.suspects_runs(encode(plain), encode(seeded))
+    theirs = replace(seeded, meta={"a": 1, "seed": 12_345_678_901_234, "started": 5})
+    assert redactor.suspects_runs(encode(plain), encode(theirs))
+    secret = replace(steps[7], action=f"api_key={letters(40)}")
+    one_step = replace(seeded, steps=[*steps[:7], secret, *steps[8:]])
+    clean = Redactor().trajectory(one_step)
+    assert "[redacted:" in str(clean.steps[7].action)
+    assert clean.steps[:7] + clean.steps[8:] == tuple(steps[:7] + steps[8:])
+    assert looked_at(one_step) < looked_at(seeded) + looked_at(replace(plain, steps=[secret])) + 20

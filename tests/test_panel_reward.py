@@ -127,6 +127,13 @@ def judged(folder: Path, audited: tuple[Path, str]) -> Path:
     return folder
 
 
+@pytest.fixture
+def marked(folder: Path, audited: tuple[Path, str]) -> Path:
+    """The agent's folder with the marks of that record, which no judge is asked for again, and no card in a file."""
+    shutil.copy(audited[0] / "runs.db", folder)
+    return folder
+
+
 def bundle(folder: Path, **contents: object) -> str:
     made = whet.Bundle([whet.Version(resource=name, content=content) for name, content in contents.items()])
     with whet.Store(folder / "runs.db") as store:
@@ -274,7 +281,8 @@ def test_a_shadow_is_judged_by_a_panel_which_promotes_nothing_where_it_was_not_c
     assert "panel takes its scores back: on" in sung
 
 
-def test_what_is_no_panel_of_single_answers_is_said(folder: Path, server: ScriptedServer) -> None:
+def test_what_is_no_panel_of_single_answers_is_said(marked: Path, server: ScriptedServer) -> None:
+    folder = marked
     code, out = audit(folder, server, "careful", "plain")
     assert code == 0, out
     assert "no panel: it takes 3 models" in out
@@ -300,8 +308,9 @@ def test_what_is_no_panel_of_single_answers_is_said(folder: Path, server: Script
 
 
 def test_a_kind_without_labels_is_refused_and_a_judge_that_fails_is_no_vote(
-    folder: Path, server: ScriptedServer
+    marked: Path, server: ScriptedServer
 ) -> None:
+    folder = marked
     label(folder / "labels.jsonl", kind="rakes")
     assert audit(folder, server)[0] == 0
     panel = msgspec.json.decode((folder / "cards" / "panel.json").read_bytes(), type=Panel)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from whet.errors import GateError
+from whet.errors import GateError, InputError
 from whet.prove.gate import compare
 from whet.prove.verdict import guarded
 from whet.record.store import Stage, Store, bundle_of
@@ -83,6 +83,23 @@ def test_the_same_candidate_with_nothing_against_it_is_released_on_its_verdict()
         )
         released = store.release(BETTER)
         assert (released.verdict, released.unproven, released.reason) == (verdict.id, False, "")
+
+
+def test_what_a_verdict_refuses_is_said_before_a_name_that_nothing_reads() -> None:
+    """Who is told of the name alone corrects it, and is refused again."""
+    misspelt = bundle_of({"promt": "second"})
+    with Store(":memory:") as store:
+        store.release(BASE, unproven=True, new_names=True)
+        with pytest.raises(InputError, match=r"nothing reads a resource called 'promt'.*close to it: prompt"):
+            store.release(misspelt)  # which nothing has judged, perhaps for its name
+        worse = compare(runs(20), runs(2), metric="success")
+        record(
+            store, replace(worse, candidate=misspelt.id, baseline=BASE.id), (BASE, misspelt), experiment="e"
+        )
+        with pytest.raises(GateError, match=r"the Verdict on Bundle .* does not promote it"):
+            store.release(misspelt)
+        with pytest.raises(InputError, match="nothing reads a resource called 'promt'"):
+            store.release(misspelt, unproven=True)
 
 
 @pytest.mark.parametrize("stage", ["shadow", "canary", "live"])

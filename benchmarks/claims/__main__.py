@@ -245,7 +245,7 @@ def main() -> int:
         case "newcomers":
             from newcomers import TRIALS, newcomers
 
-            every = ["thumbs", *TRIALS, "frameworks"] if options.world is None else ["thumbs"]
+            every = ["thumbs", *TRIALS] if options.world is None else ["thumbs"]
             return int(
                 not newcomers(
                     folder / "newcomers",

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
-from newcomers import WORLD, Newcomer, Trial, World, improve_rated, lines_of
 from newcomers_shell import REPOSITORY, Noted
+from newcomers_thumbs import WORLD, Newcomer, Trial, World, improve_rated, lines_of
 from page import percent
 
 from whet.models.base import Completion, ModelRequest, ToolCall, text_of

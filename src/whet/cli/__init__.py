@@ -1,7 +1,7 @@
 """The command line: parse, call, print.
 
 One module per family of commands, which adds its commands to `app` when it is imported: the command line imports
-those of the command that is given (`app.HOMES`), and who asks for `whet.cli.app` gets it with all commands.
+those of the command that is given (`root.HOMES`), and who asks for `whet.cli.app` gets it with all commands.
 Nothing heavy is imported until a command needs it.  An error that the user can fix is one line on standard
 error and an exit code of its own (`errors.py`); any other is a bug and keeps its traceback.
 """
@@ -13,47 +13,34 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ..errors import InputError, WhetError
-from . import terminal
-from .app import HOMES
-from .app import app as _app
+from . import root, terminal
 
 if TYPE_CHECKING:
-    from .app import app
+    from .root import app
 
 __all__ = ["app", "main"]
 
 
 def load(words: Sequence[str]) -> None:
     """Import the modules of the command that stands first, or all of them where none stands there."""
-    known = HOMES.get(words[0], "").split() if words else []
-    for name in known or [
-        module.name for module in pkgutil.iter_modules(__path__) if module.name != "__main__"
-    ]:
+    known = root.HOMES.get(words[0], "").split() if words else []
+    for name in known or [module.name for module in pkgutil.iter_modules(__path__)]:
         import_module(f".{name}", __name__)
 
 
-class _Package(ModuleType):
-    """This package. Its `app` is the App with all commands, and not the module of that name."""
-
-    @property
-    def app(self) -> object:
-        load(())
-        return _app
-
-    @app.setter
-    def app(self, module: object) -> None:
-        """What the import of the module sets."""
-
-
 if not TYPE_CHECKING:
-    globals().pop("app", None)
-    sys.modules[__name__].__class__ = _Package
+
+    def __getattr__(name: str) -> object:
+        """`app`, with all commands."""
+        if name != "app":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        load(())
+        return root.app
 
 
 def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -> None:
@@ -61,7 +48,7 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
     terminal.prepare()
     load(sys.argv[1:] if argv is None else argv)
     try:
-        code = _app(argv, result_action="return_value")
+        code = root.app(argv, result_action="return_value")
         sys.stdout.flush()  # here, where an error of it can still be reported
     except WhetError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -91,7 +78,7 @@ def main(argv: Annotated[Sequence[str] | None, Parameter(parse=False)] = None) -
 
 def _how_to_resume(argv: Sequence[str] | None) -> str:
     """How to resume the interrupted command, if it can be resumed."""
-    command, _, _ = _app.parse_args(argv)
+    command, _, _ = root.app.parse_args(argv)
     if "resume" in inspect.signature(command).parameters:
         return " To resume, add --resume to the same command"
     return " To resume, run the same command" if command.__name__ in ("evolve", "improve") else ""

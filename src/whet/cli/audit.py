@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 from .judges import JudgeAudit, audit_imported, audit_rubrics, audit_verdicts, read_by_panel
 from .named import is_rubric
+from .root import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 ACCOUNT = "account.json"
 """What whet generate-training-data writes beside the rows of a target."""

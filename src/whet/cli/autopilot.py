@@ -14,7 +14,8 @@ import cyclopts
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import (
+from .named import is_judge
+from .root import (
     AtLeastOne,
     BaseUrl,
     Print,
@@ -25,7 +26,6 @@ from .app import (
     print_json,
     refuse_half_a_model,
 )
-from .named import is_judge
 
 if TYPE_CHECKING:
     from ..autopilot.journal import JournalRow

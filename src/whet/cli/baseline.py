@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import AtLeastOne, BaseUrl, JudgeModel, NewRecord, Print, command, counted, existing, print_json
 from .improve import named_bundle, tasks_of
 from .named import named, opened_rewards
 from .report import plain, table
+from .root import AtLeastOne, BaseUrl, JudgeModel, NewRecord, Print, command, counted, existing, print_json
+from .table import AS_GUESSED, NamedColumns
 
 if TYPE_CHECKING:
     from ..judge import Reward
@@ -49,6 +50,7 @@ def baseline(
     prices: Path | None = None,
     judge_model: JudgeModel = None,
     base_url: BaseUrl = None,
+    columns: NamedColumns = AS_GUESSED,
     json: Print = False,
 ) -> int:
     """Measure an agent, or a policy in an environment, as it is: run it on tasks, and report.
@@ -63,7 +65,8 @@ def baseline(
         An environment instead of an agent: a module:function that makes a new one for each rollout, or one with
         Gymnasium's methods.
     data
-        Tasks, one JSON object per line. If omitted, those of the recorded runs; of an environment with Gymnasium's
+        Tasks, one JSON object per line, or a table with an input and perhaps the right answer (CSV, TSV, JSON, JSON
+        Lines, Parquet). If omitted, those of the recorded runs; of an environment with Gymnasium's
         methods, different seeds.
     reward
         Reward of a run: the name of a built-in one, such as exact, or module:function. May be repeated; the first one
@@ -99,6 +102,7 @@ def baseline(
             "nothing says how good a run is: give --reward NAME (exact, thumbs or module:function)"
         )
     known = known_prices(prices)
+    of_file = columns.tasks(data)
     # Without tasks of its own an agent is asked what was recorded: a missing record is not to be made.
     if agent is not None and data is None:
         existing(store)
@@ -118,9 +122,9 @@ def baseline(
     with Store(store) as opened:
         ran_with = named_bundle(opened, bundle)
         if agent is not None:
-            measured = _agent(opened, agent, data)
+            measured = _agent(opened, agent, of_file)
         else:
-            measured = _environment(env or "", policy, model, (system, answer_tokens), data, tasks, seed)
+            measured = _environment(env or "", policy, model, (system, answer_tokens), of_file, tasks, seed)
         runs, score = asyncio.run(measure(opened, measured, ran_with))
     found = report(runs, known, score=score)
     decides = found.scores.get(score or "")
@@ -146,14 +150,16 @@ class _Measured(NamedTuple):
     """Beside those that were asked for."""
 
 
-def _agent(store: Store, agent: str, data: Path | None) -> _Measured:
+def _agent(store: Store, agent: str, tasks: Sequence[Task] | None) -> _Measured:
     from ..judge.agent_env import calls
     from ..models.heads import load_head
     from ..record.tracing import register_loader
 
     register_loader("head", load_head)
     function = named(agent)
-    return _Measured(agent, calls(function, record=store), None, tasks_of(store, function, data), ())
+    if tasks is None:
+        tasks = tasks_of(store, function)
+    return _Measured(agent, calls(function, record=store), None, tasks, ())
 
 
 def _environment(
@@ -161,17 +167,16 @@ def _environment(
     policy: str | None,
     model: str,
     chat: tuple[str, int],
-    data: Path | None,
-    tasks: int,
+    tasks: Sequence[Task] | None,
+    most: int,
     seed: int,
 ) -> _Measured:
     from ..learn.training.sampling_world import SamplingPlan
-    from ..record.tasks import from_jsonl
 
     plan = SamplingPlan(
         env=named(env),
-        tasks=None if data is None else from_jsonl(data),
-        episodes=tasks if data is None else None,
+        tasks=tasks,
+        episodes=most if tasks is None else None,
         policy=None if policy is None else named(policy),
         system=chat[0],
         answer_tokens=chat[1],

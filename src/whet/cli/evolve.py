@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import BaseUrl, ModelName, Print, app, listed, print_json, refuse_half_a_model
 from .flags import with_options
+from .root import BaseUrl, ModelName, Print, app, listed, print_json, refuse_half_a_model
 from .terminal import bold
 
 if TYPE_CHECKING:

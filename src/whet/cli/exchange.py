@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from ..errors import InputError, MissingExtra
-from .app import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json, say_redacted
 from .named import judged, known_score, refuse_two_rewards
 from .products import FROM_PRODUCT, FromProduct, import_product
+from .root import NewRecord, Print, Record, Reward, app, command, counted, existing, print_json, say_redacted
 
 if TYPE_CHECKING:
     from ..record.exchange.exports import Exported

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import Print, Record, command, existing, print_json
+from .root import Print, Record, command, existing, print_json
 
 if TYPE_CHECKING:
     from ..record.store.findings import RewardFinding

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import (
+from .flags import with_options
+from .named import named, opened_rewards, rubric_of, warning
+from .on_trial import on_trial
+from .root import (
     AtLeastOne,
     BaseUrl,
     JudgeModel,
@@ -28,11 +31,9 @@ from .app import (
     named_store,
     print_json,
 )
-from .flags import with_options
-from .named import named, opened_rewards, rubric_of, warning
-from .on_trial import on_trial
 from .table import (
     TOPIC,
+    NamedColumns,
     TableColumns,
     TableOptions,
     TableRun,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ..record.tracing.resources import Resource
     from ..types import Bundle, Sampling, Task, Trajectory, Verdict
 
+COLUMNS = "A table of rows or tasks"
 PROMPTS = "Prompts in files"
 FEW_GROUPS = 60
 """Below this many, groups are dealt out by size: their hash alone may leave a split empty."""
@@ -181,19 +183,17 @@ def improve(
             "--not-lower and --not-higher guard the scores of an agent that rewards judge: give --reward, or leave "
             f"them out where {agent} is improved by {by}"
         )
+    shared: dict[str, Any] = {
+        **_shared(setup, comparison, model, base_url),
+        "target": agent,
+        "dry_run": dry_run,
+        "json": json,
+    }
     if of_file:
         run = ThumbRun(
-            agent,
-            setup.store,
-            model,
-            base_url,
-            comparison.alpha,
-            comparison.regime,
-            setup.seed,
-            table.output,
+            **shared,
+            output=table.output,
             release=release,
-            dry_run=dry_run,
-            json=json,
             source=None if setup.data is None else table_input(setup.data, table),
             metric=table.metric,
             rubric=rubric_of(table.rubric),
@@ -203,8 +203,7 @@ def improve(
         )
         return improve_agent_file(run, thumbs)
     if by_table:
-        shared = (setup.data, setup.store, model, base_url, comparison.alpha, comparison.regime, setup.seed)
-        return improve_by_table(TableRun(agent, *shared, dry_run, json), table)
+        return improve_by_table(TableRun(**shared, data=setup.data), table)
     guardrails = comparison.guardrails()
 
     async def improved(store: Store) -> None:
@@ -215,7 +214,9 @@ def improve(
             if told := warning(rewards):
                 print(f"note: {told}", file=sys.stderr)
             model_calls = stack.enter_context(on_trial(metered=_dollars(rewards)))
-            work = _work(store, agent, setup, rewards, name=f"improve/{agent}", model_calls=model_calls)
+            work = _work(
+                store, agent, setup, table, rewards, name=f"improve/{agent}", model_calls=model_calls
+            )
             plan = await _planned(work, with_, model, base_url, rollouts)
             if not json or dry_run:
                 print(work.evidence())
@@ -239,6 +240,18 @@ def improve(
     with _recorded(setup) as store:
         asyncio.run(improved(store))
     return 0
+
+
+def _shared(setup: Setup, comparison: GateOptions, model: str | None, base_url: str | None) -> dict[str, Any]:
+    """Options of both commands as fields of an ImproveRun."""
+    return {
+        "store": setup.store,
+        "model": model,
+        "base_url": base_url,
+        "alpha": comparison.alpha,
+        "regime": comparison.regime,
+        "seed": setup.seed,
+    }
 
 
 def _module(path: str) -> str:
@@ -305,7 +318,8 @@ def gate(
 
     Runs the agent under both on the gate's tasks, which no learner has seen, pair by pair, and records the Verdict.
     A function whose rows whet evolve recorded, or of which --data holds rows, is called with their inputs, in the
-    sandbox.
+    sandbox. A table holds rows if it has a column called input, or, where --input or --expected names others, if a
+    search has changed the function; else it holds tasks of an agent.
 
     Prompts in files, on rows that none of them was written from: whet gate old.txt new.txt --also newer.txt --data
     examples.csv --model NAME --base-url URL --store runs.db
@@ -323,6 +337,10 @@ def gate(
         raise InputError(
             "name the agent's function: --entry module:function; or give two prompts' files and --data FILE"
         )
+    if columns.missing is not None and not prompts:
+        raise InputError(
+            "--missing is for prompts' files: of other rows, one without a right answer never counts"
+        )
     options: dict[str, Any] = {
         "metric": metric,
         "margin": margin,
@@ -335,24 +353,14 @@ def gate(
             if told := warning(rewards, metric):
                 raise InputError(told)
             if prompts:
-                run = TableRun(
-                    a,
-                    setup.data,
-                    Path(store.path),
-                    model,
-                    base_url,
-                    comparison.alpha,
-                    comparison.regime,
-                    setup.seed,
-                    dry_run=False,
-                    json=json,
-                )
+                shared = {**_shared(setup, comparison, model, base_url), "store": Path(store.path)}
+                run = TableRun(**shared, target=a, data=setup.data, dry_run=False, json=json)
                 names = [a, *([] if b is None else [b]), *also]
                 return await gate_by_table(
                     names, run, columns, store, rewards=rewards, judge_model=judge_model, **options
                 )
             compared = _Compared(a, b, also, entry or "", rollouts, quiet=json)
-            return await _gated(store, compared, setup, comparison, rewards, options)
+            return await _gated(store, compared, setup, columns, comparison, rewards, options)
 
     with _recorded(setup, fresh=prompts, judged=bool(setup.reward or prompts)) as store:
         verdict = asyncio.run(proven(store))
@@ -389,13 +397,14 @@ async def _gated(
     store: Store,
     compared: _Compared,
     setup: Setup,
+    columns: NamedColumns,
     comparison: GateOptions,
     rewards: Sequence[Reward],
     options: dict[str, Any],
 ) -> Verdict:
     """The Verdict on Bundles of an agent or a function."""
     from ..judge import name_of
-    from ..learn.evolution.gating import gate_rows, holds_rows, recorded_rows
+    from ..learn.evolution.gating import gate_rows, rows_of
 
     baseline, candidates = compared.bundles(store)
     options = {
@@ -406,7 +415,9 @@ async def _gated(
         "label": "live" if compared.b is None else compared.a,
     }
     data, entry = setup.data, compared.entry
-    rows = recorded_rows(store, entry) if data is None else data if holds_rows(data) else None
+    names = columns.of(data)
+    changed = {name for bundle in (baseline, *candidates.values()) for name in bundle}
+    rows = rows_of(store, entry, data, names, changed)
     if rows:
         return await gate_rows(
             candidates,
@@ -414,6 +425,7 @@ async def _gated(
             repository=Path(),
             entry=entry,
             rows=rows,
+            columns=names,
             rewards=rewards,
             store=store,
             seed=setup.seed,
@@ -421,7 +433,7 @@ async def _gated(
             **options,
         )
     with on_trial(metered=_dollars(rewards)) as model_calls:
-        work = _work(store, entry, setup, rewards, name=f"gate/{entry}", model_calls=model_calls)
+        work = _work(store, entry, setup, columns, rewards, name=f"gate/{entry}", model_calls=model_calls)
         if not compared.quiet:
             print(work.power(comparison.regime))
         if len(candidates) == 1:
@@ -467,7 +479,8 @@ def __getattr__(name: str) -> Any:
         topics[THUMBED] = [field.name for field in fields(ThumbOptions)]
     else:
         options["columns"] = TableColumns()
-        topics[PROMPTS] = [field.name for field in fields(TableColumns)]
+        topics[COLUMNS] = [field.name for field in fields(NamedColumns)]
+        topics[PROMPTS] = ["missing"]
     return with_options(function, options, topics=topics)
 
 
@@ -498,6 +511,7 @@ def _work(
     store: Store,
     agent: str,
     setup: Setup,
+    columns: NamedColumns,
     rewards: Sequence[Reward],
     *,
     name: str,
@@ -505,7 +519,9 @@ def _work(
 ) -> _Work:
     """The work of an agent that is imported."""
     function = named(agent)
-    tasks = tasks_of(store, function, setup.data)
+    tasks = columns.tasks(setup.data)
+    if tasks is None:
+        tasks = tasks_of(store, function)
     return _Work(function, store, tasks, rewards, name=name, seed=setup.seed, model_calls=model_calls)
 
 
@@ -749,14 +765,12 @@ def _search(rollouts: int) -> EvolveOptions:
     )
 
 
-def tasks_of(store: Store, function: Any, data: Path | None) -> list[Task]:
-    """The tasks of a file, or those of an agent's recorded runs."""
+def tasks_of(store: Store, function: Any) -> list[Task]:
+    """The tasks of an agent's recorded runs."""
     from ..judge.replay import runs_of
     from ..record.influence import weighed
-    from ..record.tasks import from_jsonl, tasks
+    from ..record.tasks import tasks
 
-    if data is not None:
-        return from_jsonl(data)
     influence = weighed(runs_of(function, store.trajectories()))
     if influence.sentence:
         print(influence.sentence, file=sys.stderr)

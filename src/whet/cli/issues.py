@@ -10,8 +10,8 @@ import cyclopts
 import msgspec
 from cyclopts import Parameter
 
-from .app import AtLeastOne, Print, Record, app, counted, existing, listed, print_json
 from .named import known_score
+from .root import AtLeastOne, Print, Record, app, counted, existing, listed, print_json
 from .show import moment
 
 if TYPE_CHECKING:

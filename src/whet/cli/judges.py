@@ -13,8 +13,8 @@ import msgspec
 
 from ..errors import InputError
 from ..types import digest
-from .app import counted, print_json
 from .named import recorded_model, rubric_text
+from .root import counted, print_json
 
 if TYPE_CHECKING:
     from ..judge.calibration import JudgedItems

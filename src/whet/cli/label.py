@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .app import AtLeastOne, BaseUrl, ModelName, Record, command, counted, existing
 from .conversation import RunFilter, rating, transcript
+from .root import AtLeastOne, BaseUrl, ModelName, Record, command, counted, existing
 from .terminal import Read, keys, whole_lines
 
 if TYPE_CHECKING:

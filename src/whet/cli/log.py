@@ -9,7 +9,7 @@ from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 from ..types import Bundle
-from .app import AtLeastOne, Print, Record, command, existing, print_json
+from .root import AtLeastOne, Print, Record, command, existing, print_json
 
 if TYPE_CHECKING:
     from ..record.store import Release, Store

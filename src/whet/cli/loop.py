@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import BaseUrl, JudgeModel, Print, command
+from .root import BaseUrl, JudgeModel, Print, command
 from .shadow import verdict_on_shadow
 
 OUTPUT = Path("whet-demo")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ..errors import InputError, NotFoundError
-from .app import counted
+from .root import counted
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -313,7 +313,7 @@ class AskedJudge:
 
         from ..judge import name_of, version_of
         from ..record.store import Store
-        from .app import existing
+        from .root import existing
 
         self._stack = AsyncExitStack()
         self._opened: asyncio.Future[Reward] | None = None

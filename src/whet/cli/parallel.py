@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import InputError
-from .app import Print, print_json
+from .root import Print, print_json
 
 How = Literal["copies", "fsdp", "deepspeed"]
 Scalar = str | int | float | bool

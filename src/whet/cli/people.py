@@ -10,8 +10,8 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import Print, Record, command, content_of, counted, existing, print_json, say_redacted
 from .conversation import spoken
+from .root import Print, Record, command, content_of, counted, existing, print_json, say_redacted
 
 if TYPE_CHECKING:
     from ..record.store import Erased

@@ -13,8 +13,8 @@ import msgspec
 
 from ..errors import InputError
 from ..escapes import clean
-from .app import Print, command, counted, existing, print_json
 from .named import named
+from .root import Print, command, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..record.permissions.rules import Permissions

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import InputError
-from .app import print_json
+from .root import print_json
 from .train_input import Method, TrainArguments
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import counted, print_json, say_redacted
+from .root import counted, print_json, say_redacted
 
 if TYPE_CHECKING:
     from ..record.exchange.platforms.files import Record

@@ -9,7 +9,8 @@ from typing import Literal
 import cyclopts
 
 from ..errors import InputError
-from .app import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
+from .root import AtLeastOne, NewRecord, Print, app, counted, listed, print_json, say_redacted
+from .table import AS_GUESSED, NamedColumns
 
 tasks_app = cyclopts.App(
     help="Make sets of tasks, see what they cover, and queue tasks for workers.", **listed("tasks")
@@ -27,9 +28,7 @@ def add_tasks(
     times: AtLeastOne = 1,
     resources: str | None = None,
     max_attempts: AtLeastOne = 3,
-    input: str | None = None,
-    expected: str | None = None,
-    group: str | None = None,
+    columns: NamedColumns = AS_GUESSED,
     json: Print = False,
 ) -> int:
     """Record the tasks of a file and queue them, whether or not the server is running.
@@ -50,21 +49,12 @@ def add_tasks(
         Id of a recorded Bundle to run under. If omitted, the one that is live when a worker takes the task.
     max_attempts
         Most attempts at a run that fails or whose worker dies.
-    input
-        Column of what is asked, of a table that calls it otherwise than input, question, prompt or query.
-    expected
-        Column of the right answer.
-    group
-        Column that says which tasks belong together: they stay on one side of the gate.
     """
-    from ..record.columns import ColumnNames
     from ..record.store import Store
-    from ..record.tasks import from_jsonl
     from ..types import Rollout, Split, digest
 
     splits = {"train": Split.TRAIN, "val": Split.VALIDATION, "test": Split.GATE}
-    columns = ColumnNames(input=(input,) if input else (), expected=expected, group=group)
-    tasks = [task if task.split else replace(task, split=splits[mode]) for task in from_jsonl(file, columns)]
+    tasks = [task if task.split else replace(task, split=splits[mode]) for task in columns.tasks(file) or []]
     rollouts = [
         Rollout(
             id=digest((task.id, mode, resources, number), 24),

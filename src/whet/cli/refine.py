@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ..errors import InputError
-from .app import Print, command, counted, existing, print_json
+from .root import Print, command, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..learn.datasets.consensus import Answers

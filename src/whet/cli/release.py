@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 from ..errors import NotFoundError
-from .app import ADVANCED, Print, Record, command, content_of, existing, named_store, print_json
+from .root import ADVANCED, Print, Record, command, content_of, existing, named_store, print_json
 from .shadow import planned
 
 _PULL = Parameter(group=Group("Pull request", sort_key=2))

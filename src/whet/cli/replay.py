@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError, NotFoundError
-from .app import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .named import named
+from .root import AtLeastOne, Print, Record, command, counted, existing, print_json
 from .shadow import replay_folder_under, replay_under, told
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
 from ..stats import wilson
-from .app import Print, command, counted, existing, named_store, print_json
 from .named import broken, named_rewards, plain_rewards
+from .root import Print, command, counted, existing, named_store, print_json
 from .show import moment
 from .train_input import read_trajectories
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from .app import existing
 from .named import rubric_text
+from .root import existing
 from .terminal import Read, keys
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from ..errors import InputError, StoreBusyError
-from .app import AskTokens, NewRecord, Speaks, Token, Upstream, command, counted, needed_token
 from .permitted import ProgramGuard
+from .root import AskTokens, NewRecord, Speaks, Token, Upstream, command, counted, needed_token
 
 STORE = Path("whet.db")
 

@@ -13,7 +13,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import Print, app, listed, print_json
+from .root import Print, app, listed, print_json
 
 if TYPE_CHECKING:
     from ..sandbox import CallResult, Local, Sandbox

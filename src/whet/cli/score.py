@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import InputError
-from .app import BaseUrl, JudgeModel, Print, Record, command, counted, existing, print_json
 from .named import broken, opened_rewards
+from .root import BaseUrl, JudgeModel, Print, Record, command, counted, existing, print_json
 from .show import moment
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import InputError, NotFoundError
-from .app import ADVANCED, AllowHost, Host, Port, Token, command, existing
+from .root import ADVANCED, AllowHost, Host, Port, Token, command, existing
 from .server import interrupted, report_cut_off
 from .train_input import Dtype
 

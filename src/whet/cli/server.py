@@ -17,7 +17,9 @@ from cyclopts import Group, Parameter
 from cyclopts.types import NonNegativeFloat, NonNegativeInt
 
 from ..errors import InputError
-from .app import (
+from .autopilot import AS_IT_COMES, PilotFlags, agent_file, refuse_half_a_pilot
+from .permitted import ProgramGuard
+from .root import (
     ADVANCED,
     AllowHost,
     AskTokens,
@@ -32,8 +34,6 @@ from .app import (
     counted,
     needed_token,
 )
-from .autopilot import AS_IT_COMES, PilotFlags, agent_file, refuse_half_a_pilot
-from .permitted import ProgramGuard
 
 if TYPE_CHECKING:
     from ..serve import Role

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import InputError, MissingExtra
-from .app import counted, existing, named_store
 from .named import opened_rewards
+from .root import counted, existing, named_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,9 @@ from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
 from ..types import Bundle, Trajectory
-from .app import AtLeastOne, Print, Record, Reward, app, command, counted, existing, named_store, print_json
 from .conversation import RunFilter, judgement, thumb_counts, transcript
 from .named import judged, refuse_two_rewards
+from .root import AtLeastOne, Print, Record, Reward, app, command, counted, existing, named_store, print_json
 from .train_input import read_trajectories
 
 if TYPE_CHECKING:

@@ -7,32 +7,69 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cyclopts import Parameter
+
 from ..errors import InputError
-from .app import print_json
 from .named import rubric_of
+from .root import print_json
 
 if TYPE_CHECKING:
     from ..learn.evolution.in_one_call import Endpoints
     from ..learn.evolution.prompts.tabled import ImprovedPrompt, TableInput
     from ..learn.evolution.reports import EvolutionReport
+    from ..record.columns import ColumnNames
     from ..record.store import Store
-    from ..types import Sampling, Verdict
+    from ..types import Sampling, Task, Verdict
 
 TOPIC = "One prompt or function, and a table"
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TableColumns:
-    """Options that say what the columns of a table are."""
+class NamedColumns:
+    """Options that name the columns of a table."""
 
     input: tuple[str, ...] = ()
-    """Column of --data that holds the input. May be repeated: the input is then all of them by name. If omitted, it is
-    guessed from the names and shown."""
+    """Column of the table that holds the input. May be repeated, except for an agent's tasks: the input is then all
+    of them by name. If omitted, it is guessed from the names."""
     expected: str | None = None
-    """Column that holds the right answer. If omitted, it is guessed and shown."""
+    """Column that holds the right answer. If omitted, it is guessed."""
     group: str | None = None
     """Column that says which rows belong together: person, session, document. Such rows stay on one side of the
     proof."""
+
+    def of(self, data: Path | None) -> ColumnNames:
+        """The names, of the table in that file.
+
+        Raises:
+            InputError: columns are named, and no table is given.
+        """
+        from ..record.columns import ColumnNames
+
+        names = ColumnNames(input=self.input, expected=self.expected, group=self.group)
+        if names and data is None:
+            raise InputError("--input, --expected and --group name columns of a table: give --data FILE")
+        return names
+
+    def tasks(self, data: Path | None) -> list[Task] | None:
+        """The tasks of a file; None if there is none.
+
+        Raises:
+            InputError: as `of`, or the file holds something else.
+        """
+        from ..record.tasks import from_jsonl
+
+        names = self.of(data)
+        return None if data is None else from_jsonl(data, names)
+
+
+AS_GUESSED = NamedColumns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumns(NamedColumns):
+    """Options that say what the columns of a table are."""
+
     missing: Literal["none", "unknown"] | None = None
     """Meaning of an empty cell of --expected: none, no answer is right (a function's None); or unknown. If omitted,
     none for a function and unknown for a prompt."""
@@ -68,12 +105,11 @@ class TableOptions(TableColumns):
     """Put a prompt that is proven better into its file."""
 
 
-@dataclass(frozen=True)
-class TableRun:
-    """The options of `whet improve` that this road shares with others."""
+@dataclass(frozen=True, kw_only=True)
+class ImproveRun:
+    """The options of `whet improve` that its roads share."""
 
     target: str
-    data: Path | None
     store: Path | None
     model: str | None
     base_url: str | None
@@ -82,6 +118,13 @@ class TableRun:
     seed: int
     dry_run: bool
     json: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRun(ImproveRun):
+    """Those of one prompt or function, and a table."""
+
+    data: Path | None
 
 
 def is_tabled(target: str, data: Path | None, rewards: tuple[str, ...]) -> bool:

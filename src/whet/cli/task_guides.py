@@ -11,10 +11,10 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError
-from .app import BaseUrl, JudgeModel, NewRecord, Print, counted, print_json
 from .improve import named_bundle
 from .named import named, opened_rewards
 from .queue import tasks_app
+from .root import BaseUrl, JudgeModel, NewRecord, Print, counted, print_json
 from .task_writing import read_documents
 
 if TYPE_CHECKING:

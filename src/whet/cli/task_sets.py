@@ -10,9 +10,9 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import AtLeastOne, Print, Record, counted, existing, print_json
 from .named import known_score
 from .queue import tasks_app
+from .root import AtLeastOne, Print, Record, counted, existing, print_json
 from .task_writing import bias_lines, plain_bias
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import msgspec
 from cyclopts import Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import AtLeastOne, KeyVariable, Print, counted, existing, print_json
 from .queue import tasks_app
+from .root import AtLeastOne, KeyVariable, Print, counted, existing, print_json
 
 if TYPE_CHECKING:
     from ..learn.datasets.bias import GeneratorBias

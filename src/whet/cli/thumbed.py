@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .app import existing, named_store, print_json
+from .root import existing, named_store, print_json
+from .table import ImproveRun
 
 if TYPE_CHECKING:
     from ..learn.evolution.prompts.tabled import TableInput
     from ..learn.evolution.prompts.thumbed import ImprovedAgent, ThumbSettings
-    from ..types import Sampling
 
 TOPIC = "An agent's file, and people's thumbs or a table"
 
@@ -35,21 +35,12 @@ class ThumbOptions:
     omitted, ratings count as no thumbs."""
 
 
-@dataclass(frozen=True)
-class ThumbRun:
-    """The options of `whet improve` that this road shares with others."""
+@dataclass(frozen=True, kw_only=True)
+class ThumbRun(ImproveRun):
+    """Those of an agent's file."""
 
-    target: str
-    store: Path | None
-    model: str | None
-    base_url: str | None
-    alpha: float
-    regime: Sampling
-    seed: int
     output: Path
     release: bool
-    dry_run: bool
-    json: bool
     source: TableInput | None = None
     """A table, whose right answers count and nobody's thumbs."""
     metric: str | None = None

@@ -7,7 +7,7 @@ from typing import Literal
 from cyclopts.types import PositiveFloat
 
 from ..errors import InputError, NotFoundError
-from .app import Record, command, existing
+from .root import Record, command, existing
 
 YEAR = 366 * 24.0
 """Hours that a run's token is good for at most."""

@@ -17,10 +17,10 @@ import msgspec
 from cyclopts import Group, Parameter
 
 from ..errors import InputError, NotFoundError
-from .app import app, listed, print_json
 from .flags import flattened, with_options
 from .named import named
 from .parallel import parallel
+from .root import app, listed, print_json
 from .train_engine import acting, beside, closing, one_limit, sampling_elsewhere
 from .train_input import Method, PluginGiven, TrainArguments, TrainingInput, asked, refuse_mixed
 from .train_plugins import described, learner, plugged, refuse_clash

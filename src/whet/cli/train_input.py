@@ -13,8 +13,8 @@ from cyclopts import Parameter, validators
 
 from ..errors import InputError
 from ..types import Outcome, Score, Split
-from .app import BaseUrl, Print, counted, existing
 from .named import AskedJudge, is_judge, judged, named, refuse_two_rewards, warning
+from .root import BaseUrl, Print, counted, existing
 
 if TYPE_CHECKING:
     from ..learn.training.compute import ComputeOptions

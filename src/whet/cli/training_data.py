@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .app import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 from .audit import ACCOUNT
+from .root import BaseUrl, KeyVariable, ModelName, Print, command, existing, print_json, refuse_half_a_model
 
 if TYPE_CHECKING:
     from ..learn.datasets.callee import Callee

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .app import Print, command, counted, print_json
+from .root import Print, command, counted, print_json
 
 
 @command("init")

@@ -193,6 +193,10 @@ class FittedReward:
         residuals = [cell.mean - self._prior for cell in self._cells]
         self._readings = self._read(residuals)
         self._rivals = _Rivals(self._cells, self.base)
+        self._rated: dict[str, list[int]] = defaultdict(list)
+        """Question → places of the answers to it that people rated."""
+        for place, cell in enumerate(self._cells):
+            self._rated[_asked(cell.input)].append(place)
         self.version = digest([[cell.input, cell.answer, cell.mean] for cell in self._cells], 12)
 
     @property
@@ -240,8 +244,7 @@ class FittedReward:
         What was recorded has thumbs of its own and is known, what a change makes of it is new: only so are both judged
         alike.  Numbers that people liked here still rule out others.
         """
-        asked = _asked(input)
-        places = [place for place, cell in enumerate(self._cells) if _asked(cell.input) == asked]
+        places = self._rated.get(_asked(input), [])
         left = [_Without.of(reading, places) for reading in self._readings]
         return lambda answer: self._bound(input, answer, left)
 

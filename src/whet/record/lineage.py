@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
+from ..atomic import write_whole
 from ..errors import NotFoundError
 from ..escapes import read_json
 from ..types import Bundle, Group, Json, digest
-from .rows import write_lines
 
 
 def learned_from(
@@ -111,7 +111,7 @@ def _file(path: Path, erased: Collection[str]) -> Forgotten:
             line, changed = msgspec.json.encode(row) + b"\n", True
         remaining.append(line)  # byte for byte, whatever it is
     if gone or changed:
-        write_lines(path, remaining)
+        write_whole(path, remaining)
     return Forgotten(path=str(path), rows=gone, left=len(remaining), unnamed=unnamed)
 
 

@@ -12,7 +12,6 @@ UNSET stands for a column that is not there: `"expected": null` says that the ri
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from ..atomic import write_whole
 from ..errors import InputError
 from ..types import Json, Split, Task, canonical, digest
 from .tables import read_table
@@ -152,19 +152,7 @@ def read_rows(path: Path) -> list[Task]:
 
 def write_rows(path: Path, rows: Iterable[Task]) -> None:
     """Write rows, one a line."""
-    write_lines(path, (msgspec.json.encode(columns_of(task)) + b"\n" for task in rows))
-
-
-def write_lines(path: Path, lines: Iterable[bytes]) -> None:
-    """Write a file that appears whole or not at all: it is written beside its place and moved there."""
-    # In the same folder: a move is atomic within one file system alone.
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.writelines(lines)
-        file.flush()
-        # Before the move: a file system may keep the new name and lose the bytes.
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_whole(path, (msgspec.json.encode(columns_of(task)) + b"\n" for task in rows))
 
 
 def numbered(path: Path) -> Iterator[tuple[str, int, dict[str, Any]]]:

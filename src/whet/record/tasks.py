@@ -16,11 +16,12 @@ from typing import Protocol, TypeAlias
 import msgspec
 from msgspec import UNSET
 
+from ..atomic import write_whole
 from ..errors import InputError
 from ..types import Feedback, Json, Task, Trajectory, canonical
 from .columns import ColumnNames
 from .exchange.formats import task_from_json
-from .rows import EXPECTED, INPUT, as_text, write_lines
+from .rows import EXPECTED, INPUT, as_text
 from .store import Store
 from .tables import read_table
 from .tracing.labels import corrected
@@ -120,7 +121,7 @@ def to_jsonl(path: Path | str, rows: Iterable[Task]) -> int:
         if not task.answer_known:
             del fields["answer"]  # null would say that the right answer is None
         lines.append(msgspec.json.encode(fields) + b"\n")
-    write_lines(Path(path), lines)
+    write_whole(Path(path), lines)
     return len(lines)
 
 
@@ -136,10 +137,14 @@ def from_jsonl(path: Path | str, columns: ColumnNames | None = None) -> list[Tas
     Raises:
         NotFoundError: there is no such file.
         InputError: the file cannot be read, a line is not a task, an id comes twice, or a column is not there; says
-            which line.
+            which line. Or several columns are named as the input.
     """
     table = read_table(Path(path)).typed()
     named = columns or ColumnNames()
+    if len(named.input) > 1:
+        raise InputError(
+            f"a task asks one thing: name one column of its input, not {' and '.join(named.input)}"
+        )
     for name in filter(None, (*named.input, named.expected, named.group)):
         if name not in table.columns:
             raise InputError(f"{table.path} has no column {name!r}; it has {', '.join(table.columns)}")

@@ -6,7 +6,7 @@ repository is read and never imported.  An agent that takes an instruction is ju
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import islice
@@ -17,6 +17,7 @@ from ...errors import InputError
 from ...judge import Reward
 from ...prove.power import power_in_words
 from ...prove.selection import dev_tasks
+from ...record.columns import ColumnNames
 from ...record.rows import numbered
 from ...record.store import Store
 from ...record.tasks import tasks
@@ -33,15 +34,30 @@ _TIMEOUT, _MEMORY = 10.0, 1024
 _INSTRUCTION = frozenset(("instruction", "natural_language_instruction"))
 
 
-def holds_rows(data: Path) -> bool:
-    """True for a folder of `whet generate-training-data` and for a file of rows; False for a file of tasks.
+def rows_of(
+    store: Store, entry: str, data: Path | None, columns: ColumnNames, changed: Collection[str]
+) -> list[Task] | Path | None:
+    """The rows that judge a function: recorded ones, or where they are; None where an agent is judged, by tasks.
+
+    A folder of `whet generate-training-data` holds rows, and so does a file with a column called `input`.  In one whose
+    columns a person named, whatever they are called, they are rows of a function that a search has changed.
+
+    Args:
+        data: a file or a folder; the recorded rows if None.
+        changed: names of what the Bundles change.
 
     Raises:
         InputError: a file that cannot be read.
     """
-    if data.is_dir():
-        return True
-    return any("input" in line and _INSTRUCTION.isdisjoint(line) for _, _, line in islice(numbered(data), 1))
+    if data is None:
+        return recorded_rows(store, entry) or None
+    if columns:
+        of_function = len(columns.input) > 1 or _bare(entry) in changed or bool(recorded_rows(store, entry))
+    else:
+        of_function = data.is_dir() or any(
+            "input" in line and _INSTRUCTION.isdisjoint(line) for _, _, line in islice(numbered(data), 1)
+        )
+    return data if of_function else None
 
 
 def recorded_rows(store: Store, entry: str) -> list[Task]:
@@ -67,6 +83,7 @@ async def gate_rows(
     repository: Path,
     entry: str,
     rows: Sequence[Task] | Path,
+    columns: ColumnNames | None = None,
     rewards: Sequence[Reward],
     store: Store,
     seed: int = 0,
@@ -80,7 +97,8 @@ async def gate_rows(
         entry: the function that is called, by its name or as module:function.
         rows: the Tasks of `recorded_rows`, or where rows are. Of a file that names no splits all rows count; those
             that a Version was searched on are left out.
-        say: told what so many rows can prove, before anything is run.
+        columns: of a file of rows.
+        say: told which columns were guessed, and what so many rows can prove, before anything is run.
         options: of `Experiment.gate`.
 
     Raises:
@@ -93,7 +111,7 @@ async def gate_rows(
     targets = [entry if name == _bare(entry) else name for name in names] or [entry]
     agent = RepositoryAgent(repository, targets, entry)
     assert agent.entry is not None
-    judged = _of_gate(agent, rows, seed) if isinstance(rows, Path) else list(rows)
+    judged = _of_gate(agent, rows, columns, seed, say) if isinstance(rows, Path) else list(rows)
     if say is not None:
         for sentence in power_of_best(judged, len(candidates), options.get("regime", "new-group")):
             say(sentence)
@@ -143,10 +161,16 @@ def power_of_best(rows: Sequence[Task], count: int, regime: Sampling) -> list[st
     return sentences
 
 
-def _of_gate(agent: RepositoryAgent, data: Path, seed: int) -> list[Task]:
+def _of_gate(
+    agent: RepositoryAgent,
+    data: Path,
+    columns: ColumnNames | None,
+    seed: int,
+    say: Callable[[str], None] | None,
+) -> list[Task]:
     """The rows of the gate with a known answer."""
     assert agent.entry is not None
-    rows = agent.rows(data, seed=seed).get(agent.entry, [])
+    rows = agent.rows(data, seed=seed, columns=columns, note=say).get(agent.entry, [])
     divided = data.is_dir() or any("split" in line for _, _, line in numbered(data))
     judged = [
         replace(row, split=Split.GATE)

@@ -35,6 +35,7 @@ from .agents.agent import RepositoryAgent
 from .function_proof import folds_wanted, function_folds
 from .live import LiveLine
 from .prompts.agent_table import plan_agent_table
+from .prompts.improved import moved, of_hundred
 from .prompts.tabled import (
     ImprovedPrompt,
     Intake,
@@ -334,19 +335,14 @@ def function_sentences(report: EvolutionReport) -> list[str]:
         for part, what in (("train", "that were searched"), ("gate", "that nothing was chosen on")):
             if part in scored:
                 row = scored[part]
-                lines.append(
-                    f"on the {row['n']} rows {what}: {row['before']:.3f} → {row['after']:.3f} "
-                    f"({row['after'] - row['before']:+.3f})"
-                )
+                lines.append(f"on the {row['n']} rows {what}: {moved(row['before'], row['after'])}")
         if report.folds and not report.patch:
             row = splits["train"]
             lines.append(f"on all {row['n']} rows: {row['before']:.3f} → {row['after']:.3f}")
         if report.out_of_fold is not None and report.verdict is not None:
-            before, after = report.out_of_fold
             lines.append(
-                f"on {report.verdict.n} rows out of {report.folds} folds, each searched without it: {before:.3f} → "
-                f"{after:.3f} ({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of "
-                f"{100 * before:.0f} are right"
+                f"on {report.verdict.n} rows out of {report.folds} folds, each searched without it: "
+                f"{moved(*report.out_of_fold)}; {of_hundred(*report.out_of_fold)}"
             )
         gained, lost = flips(report.rows[name])
         if report.patch:

@@ -7,7 +7,6 @@ the weights of the epoch with the lowest loss there are what remains.
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from ...atomic import write_whole
 from ...errors import InputError, TrainingRefused
 from ...escapes import read_json
-from ...types import Bundle, Group, Json, Outcome, Trajectory, Version, digest, new_id
+from ...types import Bundle, Group, Json, Outcome, Trajectory, Version, digest
 from ..datasets.dynamics import example_of_run
 from ..loop import Context, Update
 from .batch import MergeCounts, Merged, MicroBatch, merge, parts
@@ -178,9 +178,7 @@ def write_kept(folder: Path, chosen: Sequence[Chosen]) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     saved = _as_json(chosen)
     name = f"kept-{digest(saved)}.json"
-    partial = folder / f".{name}.{new_id()}"
-    partial.write_bytes(msgspec.json.encode(saved))
-    os.replace(partial, folder / name)
+    write_whole(folder / name, [msgspec.json.encode(saved)])
     return name
 
 

@@ -30,9 +30,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from ...atomic import whole_folder
 from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
-from ...types import Json, Version, new_id
+from ...types import Json, Version
 from . import model as ours
 from . import norms, packed_attention, recomputing, sharding
 from .batch import MicroBatch
@@ -269,12 +270,7 @@ class CausalLM:
         Raises:
             InputError: the folder holds something already.
         """
-        folder = Path(folder)
-        if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty; weights are immutable and get a folder of their own")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.with_name(f".{folder.name}.{new_id()}")
-        try:
+        with whole_folder(Path(folder)) as partial:
             # Each process has a folder of its own; transformers would let the first one alone write.
             self._whole().should_save_on_this_rank = bool
             state = {name: self._as_saved(tensor) for name, tensor in self.model.state_dict().items()}
@@ -284,12 +280,6 @@ class CausalLM:
             if not self.adapted:
                 _copy_tokenizer(self.model.config._name_or_path, partial)
                 _note_dtype(partial, self.saved_as)
-            for file in partial.iterdir():
-                with open(file, "rb") as opened:
-                    os.fsync(opened.fileno())
-            os.replace(partial, folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
 
     def _as_saved(self, tensor: Tensor) -> Tensor:
         """A tensor of the state, whole, as it is written."""

@@ -10,8 +10,6 @@ kernels.  Weights are safetensors only; nothing is unpickled.
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -23,9 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from ...atomic import whole_file, whole_folder
 from ...errors import InputError, MissingExtra, NotFoundError
 from ...escapes import read_json
-from ...types import Json, Version, new_id
+from ...types import Json, Version
 from .vocabulary import WORDS, Vocabulary
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -244,16 +243,9 @@ def sha256(path: Path) -> str:
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write a safetensors file that is either whole or not there, and is on disk when this returns."""
-    partial = path.with_name(f".{path.name}.{new_id()}")
-    try:
+    with whole_file(path) as partial:
         # safetensors refuses a tensor that is not contiguous.
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, partial)
-        # On disk before it has its name: after a power cut the name never stands for half a file.
-        with open(partial, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -279,21 +271,11 @@ def save(decoder: Decoder, folder: Path) -> None:
     Raises:
         InputError: the folder holds something already.
     """
-    folder = Path(folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty; weights are immutable and get a folder of their own")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.{new_id()}")
-    partial.mkdir()
-    try:
+    with whole_folder(Path(folder)) as partial:
         (partial / CONFIG).write_bytes(msgspec.json.format(msgspec.json.encode(configuration(decoder))))
         if decoder.words is not None:
             decoder.words.save(partial / WORDS)
         save_tensors(decoder.weights(), partial / WEIGHTS)
-        # A rename replaces a folder only if that is empty, which was looked at above.
-        os.replace(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def load(folder: Path, *, sha: str | None = None) -> Decoder:

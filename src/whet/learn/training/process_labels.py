@@ -53,11 +53,7 @@ async def monte_carlo(
     """
     labelled = []
     for number, trajectory in enumerate(trajectories):
-        actions = _actions(trajectory)
-        labels: dict[int, float] = {}
-        own = succeeded(trajectory)
-        if own is not None and actions:
-            labels[len(actions) - 1] = float(own)
+        actions, labels = _last_labelled(trajectory)
         for length in range(1, len(actions)):
             groups = await context.rollout(
                 bundle,
@@ -94,11 +90,7 @@ def recorded(
     }
     labelled = []
     for trajectory in trajectories:
-        actions = _actions(trajectory)
-        labels: dict[int, float] = {}
-        own = succeeded(trajectory)
-        if own is not None and actions:
-            labels[len(actions) - 1] = float(own)
+        actions, labels = _last_labelled(trajectory)
         for length in range(1, len(actions)):
             alike = [
                 run
@@ -111,6 +103,12 @@ def recorded(
                 labels[length - 1] = sum(successes) / len(successes)
         labelled.append(Labelled(trajectory, labels))
     return labelled
+
+
+def _last_labelled(trajectory: Trajectory) -> tuple[list[Json], dict[int, float]]:
+    """The actions, and the label of the last one: how the trajectory ended."""
+    actions, ended_well = _actions(trajectory), succeeded(trajectory)
+    return actions, {len(actions) - 1: float(ended_well)} if ended_well is not None and actions else {}
 
 
 def _actions(trajectory: Trajectory) -> list[Json]:

@@ -8,7 +8,6 @@ programs that watch runs: `run.json` (what the run is and how it stands), `metri
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from ...atomic import write_whole
 from ...errors import GateError, InputError, TrainingRefused
 from ...escapes import read_json
 from ...record.store import Store
@@ -150,7 +150,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
             verdict, ungated = await _gated(job, experiment, done) if job.gate else (None, "")
         except BaseException as error:
             # Ctrl-C and cancelling too: only a process that lives or was killed leaves `running`.
-            _replace(job.output / RECORD, {**record, **_ended("failed", repr(error))})
+            _record(job.output / RECORD, {**record, **_ended("failed", repr(error))})
             raise
         store.put_versions(*parent.values(), *done.bundle.values())
     # Last, with its Versions in the store: by this file a folder is a run that ended, and a model to others.
@@ -164,7 +164,7 @@ async def run(job: TrainingJob, make: Callable[[], Optimizer], *, resume: bool =
     )
     # The words are those of `alarms.check`.
     status = "collapsed" if "collapse: " in done.reason else "finished"
-    _replace(
+    _record(
         job.output / RECORD,
         {**record, "settled": _settled(job, done, optimizer), **_ended(status, done.reason)},
     )
@@ -433,7 +433,7 @@ def _recorded(job: TrainingJob) -> dict[str, Json]:
         except (msgspec.DecodeError, KeyError, TypeError) as error:
             raise InputError(f"{path} is no record of a training run: {error!r}") from error
     record |= {"ended": None, "status": "running", "reason": ""}
-    _replace(path, record)
+    _record(path, record)
     return record
 
 
@@ -490,10 +490,5 @@ def _note(path: Path, row: Mapping[str, Json]) -> None:
         file.write(msgspec.json.encode(row) + b"\n")
 
 
-def _replace(path: Path, value: Json) -> None:
-    partial = path.with_name(f".{path.name}.{new_id()}")
-    with open(partial, "wb") as file:
-        file.write(msgspec.json.encode(value))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+def _record(path: Path, record: Mapping[str, Json]) -> None:
+    write_whole(path, [msgspec.json.encode(record)])

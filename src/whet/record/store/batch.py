@@ -156,9 +156,10 @@ class Batch:
         if redactor is not None:
             with searching:
                 for number, body in enumerate(bodies):
-                    if redactor.suspects(body):
+                    if redactor.suspects_runs(body):
                         clean[number] = redactor.trajectory(clean[number], self.redacted)
-                        bodies[number] = encode(clean[number])
+                        if clean[number] is not trajectories[number]:
+                            bodies[number] = encode(clean[number])
         rows = [trajectory_row(each, experiment, body=body) for each, body in zip(clean, bodies, strict=True)]
         self._add("trajectory_again" if replace else "trajectory", rows)
         self.add_feedback(*(feedback for trajectory in clean for feedback in trajectory.feedback))

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ...atomic import write_whole
 from ...errors import InputError, NotFoundError, StoreError
 from ...escapes import read_json
-from ...types import Bundle, Json, Verdict, Version, new_id
+from ...types import Bundle, Json, Verdict, Version
 from .codec import decode, encode_json
 
 if TYPE_CHECKING:
@@ -88,15 +89,7 @@ def write_bundle(
         None if verdict is None else msgspec.to_builtins(verdict),
         None if store is None else os.fspath(store),
     )
-    target = Path(path)
-    # In the same folder: a rename is atomic only within one file system.
-    part = target.with_name(f".{target.name}.{new_id()}")
-    with open(part, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(written), indent=2) + b"\n")
-        file.flush()
-        # Before the rename: else the name may stand for an empty file after a power failure.
-        os.fsync(file.fileno())
-    os.replace(part, target)
+    write_whole(Path(path), [msgspec.json.format(msgspec.json.encode(written), indent=2), b"\n"])
 
 
 def read_bundle(path: str | os.PathLike[str]) -> BundleFile:

@@ -171,7 +171,7 @@ class EncodedFinish:
     def redact(self, redactor: Redactor) -> None:
         """Take the secrets out of the trajectory."""
         body = None if self.row is None else self.row[-1]
-        if self.served is None or not isinstance(body, bytes) or not redactor.suspects(body):
+        if self.served is None or not isinstance(body, bytes) or not redactor.suspects_runs(body):
             return
         trajectory = redactor.trajectory(decode(body, Trajectory))
         self.feedback = trajectory.feedback
@@ -201,7 +201,7 @@ def redact(reports: Sequence[EncodedFinish | None], redactor: Redactor | None) -
     a hundred times, and what the search reads would have to come into the processor's cache anew.
     """
     rows = [report.row for report in reports if report is not None and report.row is not None]
-    if redactor is not None and rows and redactor.suspects(b"\n".join([row[-1] for row in rows])):  # type: ignore[misc]
+    if redactor is not None and rows and redactor.suspects_runs(*[row[-1] for row in rows]):  # type: ignore[arg-type]
         for report in reports:
             if report is not None:
                 report.redact(redactor)

@@ -93,12 +93,16 @@ def release(reader: DatabaseReader, batch: Batch, wish: Wish) -> Release:
     refuse_moved(reader, standing, wish.following)
     bundle = wish.bundle
     merged = live.put(*bundle.values())
-    if not wish.new_names:
-        refuse_unknown(reader, bundle, live)
     refuse_open(reader, {bundle.id, merged.id})
     proof = proof_of(reader, bundle, merged, wish.verdict)
     blocks = blocks_of(bundle, proof)
-    if not wish.unproven and wish.stage is not Stage.SHADOW:
+    needs_proof = not wish.unproven and wish.stage is not Stage.SHADOW
+    # What a Verdict refuses is refused under any name; where nothing was judged, it may be for a name misspelt.
+    if needs_proof and proof is not None:
+        refuse_blocked(blocks)
+    if not wish.new_names:
+        refuse_unknown(reader, bundle, live)
+    if needs_proof:
         refuse_blocked(blocks)
     proven = None if proof is None or blocks else batch.put_verdict(proof)
     same = [trial for trial in standing if trial.candidate == bundle.id or trial.bundle == merged]

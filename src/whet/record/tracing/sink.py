@@ -327,7 +327,7 @@ class Sink:
     def _add_call(self, batch: Batch, note: CallNote) -> None:
         row = trajectory_row(trajectory(note, encoded=True))
         redactor, body = redaction(), row[-1]
-        if redactor is not None and isinstance(body, bytes) and redactor.suspects(body):
+        if redactor is not None and isinstance(body, bytes) and redactor.suspects_runs(body):
             # Decoded and searched text by text only where the bytes may hold a secret, which is seldom.
             row = trajectory_row(redactor.trajectory(trajectory(note, encoded=False)))
         batch.put_row(row)

@@ -151,6 +151,20 @@ def _instruction(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
+def _numbers_of(machine: str) -> list[bytes]:
+    """How a filter begins: the number of the call is loaded, once it is known to be one of this machine's."""
+    code = [
+        _instruction(_LOAD, _ARCH),
+        _instruction(_EQUAL, _AUDIT[machine], 1, 0),
+        _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _NUMBER),
+    ]
+    if machine == "x86_64":
+        # The same kernel answers to a second set of numbers, which would pass by the list.
+        code += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _KILL)]
+    return code
+
+
 def program(machine: str = MACHINE) -> bytes:
     """The filter as an array of `struct sock_filter`, 8 bytes each.
 
@@ -162,15 +176,7 @@ def program(machine: str = MACHINE) -> bytes:
     column = 0 if machine == "x86_64" else 1
     refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
     code = [
-        _instruction(_LOAD, _ARCH),
-        _instruction(_EQUAL, _AUDIT[machine], 1, 0),
-        _instruction(_RETURN, _KILL),
-        _instruction(_LOAD, _NUMBER),
-    ]
-    if machine == "x86_64":
-        # The same kernel answers to a second set of numbers, which would pass by the list.
-        code += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _KILL)]
-    code += [
+        *_numbers_of(machine),
         _instruction(_AT_LEAST, _LAST_JUDGED + 1, 0, 1),
         _instruction(_RETURN, _ERRNO | errno.ENOSYS),
         # Its flags lie in memory, where a filter cannot look; the C library falls back to clone.
@@ -230,14 +236,7 @@ def no_named_sockets(machine: str = MACHINE) -> bytes:
     """For a program with a loopback of its own: no socket that lies in the file system, whoever serves it there."""
     column = 1 if machine == "aarch64" else 0
     refuse = _instruction(_RETURN, _ERRNO | errno.EPERM)
-    code = [
-        _instruction(_LOAD, _ARCH),
-        _instruction(_EQUAL, _AUDIT[machine], 1, 0),
-        _instruction(_RETURN, _KILL),
-        _instruction(_LOAD, _NUMBER),
-    ]
-    if machine == "x86_64":
-        code += [_instruction(_AT_LEAST, _X32, 0, 1), _instruction(_RETURN, _KILL)]
+    code = _numbers_of(machine)
     for name in ("io_uring_setup", "ptrace", "bpf"):
         code += [_instruction(_EQUAL, DENIED[name][column] or 0, 0, 1), refuse]
     code += [

@@ -204,6 +204,14 @@ class Remaining:
         """Those that failed."""
         return [number for number in runs if self._labels[number] == BAD]
 
+    def slice(
+        self, mark: RunMark, judged: list[int], contrast: Contrast, alike: list[RunMark]
+    ) -> TrafficSlice:
+        """The slice of a mark, as these runs show it."""
+        failures = self.failures(judged)
+        figures = (contrast.rate, contrast.usual, contrast.people, contrast.p)
+        return TrafficSlice(mark, self.measure, judged, failures, *figures, alike)
+
     def contrast(self, runs: Iterable[int], apart: Iterable[int] = ()) -> Contrast:
         """How a slice compares with the rest, person by person.
 
@@ -316,19 +324,7 @@ def slices_of(
         column = _widened(remaining, column, usable, proven)
         contrast = remaining.contrast(table.holders[column])
         judged = remaining.runs(table.holders[column])
-        named.append(
-            TrafficSlice(
-                table.marks[column],
-                measure,
-                judged,
-                remaining.failures(judged),
-                contrast.rate,
-                contrast.usual,
-                contrast.people,
-                contrast.p,
-                _alike(table, column, marks_of),
-            )
-        )
+        named.append(remaining.slice(table.marks[column], judged, contrast, _alike(table, column, marks_of)))
         remaining.take_out(judged, marks_of)
     return named
 

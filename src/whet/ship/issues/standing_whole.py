@@ -65,17 +65,7 @@ def slice_as(table: RunTable, issue: AgentIssue) -> TrafficSlice:
     judged = remaining.runs(table.runs_with(mark))
     contrast = remaining.contrast(judged)
     marks = [RunMark(*each.split(": ", 1)) for each in issue.marks]
-    return TrafficSlice(
-        mark,
-        issue.measure,
-        judged,
-        remaining.failures(judged),
-        contrast.rate,
-        contrast.usual,
-        contrast.people,
-        contrast.p,
-        list(dict.fromkeys([mark, *marks])),
-    )
+    return remaining.slice(mark, judged, contrast, list(dict.fromkeys([mark, *marks])))
 
 
 def _newest(store: Store, table: RunTable, runs: Sequence[int]) -> list[set[str]]:

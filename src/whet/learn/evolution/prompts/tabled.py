@@ -27,7 +27,7 @@ from ....record.store.findings import RewardFinding, open_findings, withheld
 from ....record.tables import RowTable, read_table
 from ....repository.text import as_written, diff, plain
 from ....stats import gain_for
-from ....types import Bundle, Sampling, Split, Task, Verdict, Version, digest
+from ....types import Bundle, Sampling, Split, Task, Version, digest
 from ...datasets.division import standing
 from ...datasets.examples import divided, merged
 from ...datasets.folds import folds_of
@@ -36,6 +36,7 @@ from ...loop import Progress, quiet
 from ..editing.slots import INPUT, slot_sentences
 from ..search.cross_fitting import FOLDS, standing_in_folds
 from ..search.settings import folder_in_git
+from .improved import ImprovedText, moved, of_hundred
 from .prompt_proof import LEAST_SEARCH, REFLECTIONS, PromptProof, PromptWork, held_out, out_of_fold
 from .prompted import PromptAgent, messages_of
 from .reflecting import ReflectOptions
@@ -359,69 +360,28 @@ def _cost(settings: PromptSettings, model: Model, text: str, shares: Shares, col
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ImprovedPrompt:
-    """What became of a prompt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImprovedPrompt(ImprovedText):
+    """What became of a prompt in a file."""
 
     path: Path
     before: str
-    after: str
-    """The best prompt found, whether it is proven or not; equal to `before` where none was better."""
-    proven: bool
-    """The gate promotes it, and nothing speaks for a hacked metric that nobody has cleared."""
-    reason: str
-    """How the search ended."""
-    dev: tuple[float, float]
-    """Mean score before and after, on the rows that it was searched on."""
-    dev_rows: int
-    gate: tuple[float, float] | None
-    """The same on the gate's rows, which nothing was chosen on; None where nothing changed."""
-    verdict: Verdict | None
-    causes: Sequence[str]
-    """Root causes that the model named."""
-    spent: dict[str, float]
-    """Calls, tokens and dollars."""
-    written: Path | None
-    """The file that holds the better prompt, or the refused patch."""
-    patch: str = ""
     plan: Sequence[str] = ()
     folds: int = 0
     """Folds of the proof; 0 where rows were held back."""
     advice: str = ""
     """What to do next, where nothing is proven: what would tell more, or clear a finding."""
 
-    @property
-    def promote(self) -> bool:
-        """True if the gate proved the better prompt better."""
-        return self.proven
-
-    def diff(self) -> str:
-        """The change as a patch for `git apply`."""
-        return self.patch
-
-    def __str__(self) -> str:
-        return "\n".join(self.sentences())
-
     def sentences(self) -> list[str]:
         """The result in words."""
-        lines = [f"search: {self.reason}"]
-        lines += [f"  cause: {cause}" for cause in list(dict.fromkeys(self.causes))[:5]]
-        lines.append(
-            f"on the {self.dev_rows} rows that were searched: {self.dev[0]:.3f} → {self.dev[1]:.3f} "
-            f"({self.dev[1] - self.dev[0]:+.3f})"
-        )
+        lines = self.of_search("rows")
         if self.gate is not None and self.verdict is not None:
-            before, after = self.gate
             apart = (
                 f"out of {self.folds} folds, each searched without it"
                 if self.folds
                 else "that nothing was chosen on"
             )
-            lines.append(
-                f"on {self.verdict.n} rows {apart}: {before:.3f} → {after:.3f} "
-                f"({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of "
-                f"{100 * before:.0f} are right"
-            )
+            lines.append(f"on {self.verdict.n} rows {apart}: {moved(*self.gate)}; {of_hundred(*self.gate)}")
             lines += [f"  {reason}" for reason in self.verdict.reasons]
         if self.advice:
             lines.append(self.advice)
@@ -433,19 +393,10 @@ class ImprovedPrompt:
         """For `--json`."""
         return {
             "prompt": str(self.path),
-            "promote": self.proven,
             "before": self.before,
-            "after": self.after,
-            "reason": self.reason,
-            "causes": list(self.causes),
-            "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
-            "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
+            **self.plain(),
             "folds": self.folds,
-            "verdict": self.verdict,
             "advice": self.advice,
-            "spent": self.spent,
-            "written": None if self.written is None else str(self.written),
-            "diff": self.patch,
         }
 
 

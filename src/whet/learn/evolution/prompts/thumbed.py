@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ from ..agents.networked import Networked
 from ..agents.outside import Targets
 from ..agents.pieces import Piece, patch
 from ..search.settings import folder_in_git
+from .improved import ImprovedText, moved, of_hundred
 from .reflecting import Reflect, ReflectOptions
 
 LIKED = "liked"
@@ -538,63 +539,33 @@ def cost_in_words(plan: AgentPlan, runs: Sequence[Trajectory]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ImprovedAgent:
-    """What became of an agent's prompt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImprovedAgent(ImprovedText):
+    """What became of an agent's prompt; its score is the fitted reward, or a metric where a table judges."""
 
     plan: AgentPlan
-    after: str
     beside: Mapping[str, str]
     """The prompts of other calls, as they are then."""
-    proven: bool
-    reason: str
-    dev: tuple[float, float]
-    dev_rows: int
-    gate: tuple[float, float] | None
-    """Mean of the fitted reward before and after, on inputs that nothing was chosen on."""
-    verdict: Verdict | None
-    causes: Sequence[str]
     agent_calls: int
     asked: int
     """Calls of the model that proposes."""
-    spent: dict[str, float] = field(default_factory=dict)
-    patch: str = ""
-    written: Path | None = None
     released: bool = False
     withheld: str = ""
     """Why it does not ship although its score is proven: a finding that nobody has cleared, or it cannot be served."""
 
-    @property
-    def promote(self) -> bool:
-        """True if the gate proved the better prompt better, and nothing holds it back."""
-        return self.proven
-
-    def diff(self) -> str:
-        """The change as a patch for `git apply`."""
-        return self.patch
-
-    def __str__(self) -> str:
-        return "\n".join(self.sentences())
-
     def sentences(self) -> list[str]:
         """The result in words."""
-        lines = [f"search: {self.reason}"]
-        lines += [f"  cause: {cause}" for cause in list(dict.fromkeys(self.causes))[:5]]
-        before, after = self.dev
-        lines.append(
-            f"on the {self.dev_rows} inputs that were searched: {before:.3f} → {after:.3f} ({after - before:+.3f})"
-        )
+        lines = self.of_search("inputs")
         if self.gate is not None and self.verdict is not None:
             before, after = self.gate
             liked = (
-                f"on {self.verdict.n} questions of people whom the search did not see: {before:.3f} → {after:.3f} "
-                f"({after - before:+.3f}); people like at least {100 * after:.0f} of 100 answers instead of "
-                f"{100 * before:.0f}, as far as their thumbs tell"
+                f"on {self.verdict.n} questions of people whom the search did not see: {moved(before, after)}; "
+                f"people like at least {100 * after:.0f} of 100 answers instead of {100 * before:.0f}, as far as "
+                "their thumbs tell"
             )
             right = (
-                f"on {self.verdict.n} rows that nothing was chosen on: {before:.3f} → {after:.3f} "
-                f"({after - before:+.3f}); of 100 answers about {100 * after:.0f} instead of {100 * before:.0f} are "
-                "right"
+                f"on {self.verdict.n} rows that nothing was chosen on: {moved(before, after)}; "
+                f"{of_hundred(before, after)}"
             )
             lines.append(liked if self.plan.metric is None else right)
             lines += [f"  {reason}" for reason in self.verdict.reasons]
@@ -612,23 +583,14 @@ class ImprovedAgent:
         return {
             "agent": self.plan.agent.entry,
             "prompt": self.plan.resource,
-            "promote": self.proven,
             "before": self.plan.text,
-            "after": self.after,
             "beside": dict(self.beside),
-            "reason": self.reason,
-            "causes": list(self.causes),
             "agreement": None if self.plan.agreed is None else self.plan.agreed.share,
-            "dev": {"before": self.dev[0], "after": self.dev[1], "rows": self.dev_rows},
-            "gate": None if self.gate is None else {"before": self.gate[0], "after": self.gate[1]},
-            "verdict": self.verdict,
+            **self.plain(),
             "agent_calls": self.agent_calls,
             "model_calls": self.asked,
-            "spent": self.spent,
             "released": self.released,
             "withheld": self.withheld,
-            "written": None if self.written is None else str(self.written),
-            "diff": self.patch,
             "plan": list(self.plan.sentences),
         }
 

@@ -23,7 +23,7 @@ import re2
 
 from ....errors import InputError
 from ....types import Failure, Feedback, Json, Span, Step, Trajectory
-from ..codec import encode
+from ..codec import encode_json
 from ..protobuf import FIXED32, FIXED64, VARINT, fields, write_field, write_number
 from .known import KnownSecrets
 from .rules import CARD, EMAIL, RULES, WHET_TOKEN, Rule, luhn
@@ -348,8 +348,12 @@ class Redactor:
         return [self.span(span) for span in spans]
 
     def suspects(self, body: bytes) -> bool:
-        """True if JSON may hold a secret, which `trajectory` then decides; False is certain."""
+        """True if JSON may hold a secret; False is certain."""
         return self._hit(body, "json")
+
+    def suspects_runs(self, *bodies: bytes) -> bool:
+        """True if encoded trajectories may hold a secret, which `trajectory` then decides; False is certain."""
+        return self._hit(b"\n".join(map(_without_own_seed, bodies)), "json")
 
     def feedback(self, feedback: Feedback) -> Feedback:
         """Feedback without its secrets."""
@@ -374,25 +378,28 @@ class Redactor:
         Raises:
             InputError: something in it has no JSON form.
         """
-        if not self._hit(encode(trajectory), "json"):
-            return trajectory
         matches: Counter[str] = Counter()
         task = trajectory.task
-        clean = replace(
-            trajectory,
-            task=replace(
+        if self._stops(task):
+            task = replace(
                 task,
                 instruction=self._text(task.instruction, matches),
                 initial_state=self._json(dict(task.initial_state), matches),
                 answer=self._json(task.answer, matches),
                 meta=self._json(dict(task.meta), matches),
-            ),
-            steps=tuple(self._step(step, matches) for step in trajectory.steps),
-            output=self._json(trajectory.output, matches),
-            error=self._failure(trajectory.error, matches),
-            feedback=tuple(self._feedback(feedback, matches) for feedback in trajectory.feedback),
-            meta=self._json(dict(trajectory.meta), matches),
-        )
+            )
+        # Part by part: one suspicious step of a long run does not have the others looked through, and whet's own
+        # fields, such as a seed of fourteen digits, none.
+        steps = tuple(self._step(step, matches) if self._stops(step) else step for step in trajectory.steps)
+        clean = replace(trajectory, task=task, steps=steps)
+        if self._stops((trajectory.output, trajectory.error, trajectory.feedback, trajectory.meta)):
+            clean = replace(
+                clean,
+                output=self._json(trajectory.output, matches),
+                error=self._failure(trajectory.error, matches),
+                feedback=tuple(self._feedback(feedback, matches) for feedback in trajectory.feedback),
+                meta=self._json(dict(trajectory.meta), matches),
+            )
         if not matches:
             return trajectory
         self._add(matches, counts)
@@ -406,6 +413,14 @@ class Redactor:
         """True if any rule may match, which for all but a few spans is False."""
         # An escaped letter hides a secret from a search of the bytes: such JSON is decoded and looked through.
         return self._suspicious(data) or (encoding.endswith("json") and _ESCAPED.search(data) is not None)
+
+    def _stops(self, part: Any) -> bool:
+        """True if any rule may match in a part of a trajectory.
+
+        Raises:
+            InputError: it has no JSON form.
+        """
+        return self._hit(encode_json(part), "json")
 
     def _suspicious(self, data: bytes) -> bool:
         return self._everywhere or self._compiled.stopped(data) or bool(self._known.within(data))
@@ -662,6 +677,16 @@ def redaction(counts: Mapping[str, int]) -> dict[str, Json]:
     texts = sorted(counts.keys() - ADDRESSES)
     reason: dict[str, Json] = {"untrainable": f"text was redacted: {', '.join(texts)}"} if texts else {}
     return {"redacted": dict(counts), **reason}
+
+
+_SEED = b',"seed":'
+_OWN_SEED = re.compile(rb',"seed":[0-9]{1,20}(?=,"started":[0-9])')
+
+
+def _without_own_seed(body: bytes) -> bytes:
+    """A trajectory's JSON without the seed that whet gave it, which a rule for seeds would stop at in every run."""
+    # Every trajectory has one, if only null: a second is somebody's own and may be a secret, and then none is left out.
+    return body if body.count(_SEED) != 1 else _OWN_SEED.sub(b"", body, count=1)
 
 
 def _without_tokens(value: Json) -> Any:
