@@ -125,17 +125,21 @@ class RunTable:
                 self.marks_of[run].append(n)
         for labels in self.labels.values():
             labels.extend(bytes(len(self.ids) - len(labels)))
-        asked = Counter(self.clusters)
+        people_by_runs = Counter(Counter(self.clusters).values())
         self.ways = {
             n
             for n, mark in enumerate(self.marks)
-            if mark.kind in _WAYS and self._of_anybody(self.holders[n], asked)
+            if mark.kind in _WAYS and self._of_anybody(self.holders[n], people_by_runs)
         }
 
-    def _of_anybody(self, holders: Sequence[int], asked: Mapping[int, int]) -> bool:
-        """True if about as many people have these runs as if they were drawn: what is known of a person is no way."""
+    def _of_anybody(self, holders: Sequence[int], people_by_runs: Mapping[int, int]) -> bool:
+        """True if about as many people have these runs as if they were drawn: what is known of a person is no way.
+
+        Args:
+            people_by_runs: number of runs → how many people have so many.
+        """
         share = len(holders) / len(self.ids)
-        drawn = sum(1 - (1 - share) ** count for count in asked.values())
+        drawn = sum(people * (1 - (1 - share) ** runs) for runs, people in people_by_runs.items())
         return len({self.clusters[run] for run in holders}) >= _ANYBODY * drawn
 
 
@@ -398,8 +402,8 @@ def _fails_beside(remaining: Remaining, slice_runs: frozenset[int], own: Sequenc
 def _parts_of(remaining: Remaining, bad: set[int], proven: Collection[int], *, most: float) -> list[int]:
     """Slices that stand alone, hold a part of these failures each and hardly one in common; the largest first.
 
-    Ways before words: what goes one way through the agent is nearer to one fault than what is asked by one word.  Where
-    those that a way crosses are left out and too little remains, whichever is larger.
+    Ways before words: what goes one way through the agent is nearer to one fault than what is asked by one word.  A way
+    that crosses several words shuts them out; where too little is left by that, the larger goes first, word or way.
 
     Returns:
         Marks by their numbers; none where they do not make up the failures together.
