@@ -131,6 +131,8 @@ def test_calls_that_a_kill_loses_are_counted(tmp_path: Path, capsys: pytest.Capt
             base = f"{url}/run/r1/{TOKEN}/v1/chat/completions"
             for _ in range(5):
                 assert client.post(base, json=CHAT).status_code == 200
+            with Store(path) as store:
+                until(lambda: len(store.spans.run("r1")) == 5)
             under_way = {**CHAT, "messages": [{"role": "user", "content": "wait"}]}
 
             def ask() -> None:

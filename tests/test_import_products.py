@@ -299,8 +299,11 @@ def test_imported_thumbs_and_rows_are_what_improve_goes_by(
     assert bring(product, *write_copies(product, asked, tmp_path), store=store) == 0
     (tmp_path / "desk.py").write_text(AGENT)
     capsys.readouterr()
-    shared = (str(tmp_path / "desk.py"), store, None, None, 0.05, "new-group", 0, tmp_path / "out")
-    improve_agent_file(ThumbRun(*shared, release=False, dry_run=True, json=False), ThumbOptions())
+    run = ThumbRun(
+        target=str(tmp_path / "desk.py"), store=store, model=None, base_url=None, alpha=0.05, regime="new-group",
+        seed=0, output=tmp_path / "out", release=False, dry_run=True, json=False,
+    )  # fmt: skip
+    improve_agent_file(run, ThumbOptions())
     assert (
         "12 recorded runs; 4 thumbs up and 8 down of 5 people on 12 different inputs"
         in capsys.readouterr().out

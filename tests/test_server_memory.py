@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +38,15 @@ def arenas(pid: int) -> int:
     reserved = {
         int(end, 16) // size - 1 for _, end, kind in mapped if kind == "---p" and int(end, 16) % size == 0
     }
-    return len(begun | reserved)
+    return sum(_is_arena(pid, place * size, size) for place in begun | reserved)
+
+
+def _is_arena(pid: int, start: int, size: int) -> bool:
+    """True if what glibc writes where it begins is there, its arena's address: a mapping may begin there by chance."""
+    with open(f"/proc/{pid}/mem", "rb") as memory:
+        memory.seek(start)
+        (arena,) = struct.unpack("=Q", memory.read(8))
+    return start < arena < start + size
 
 
 def maps(pid: int) -> str:
