@@ -191,6 +191,7 @@ class Autopilot:
 
     def _next(self) -> tuple[str, AgentIssue | None, dict[str, Any]] | None:
         """The step that is due; the trial first, for people are served by it."""
+        self._shadows.end_harmful()  # a process was killed behind the note of it
         runs = self._evidence()
         runs_at_last = dict(self.store.state(f"{self.night.prefix}/seen") or {})
         new = runs_at_last.get("look") != runs or self._trials.ended_by()
@@ -243,7 +244,6 @@ class Autopilot:
 
         Where one stands, its end for those that wait.
         """
-        self._shadows.end_harmful()
         ready = self._to_try()
         if not ready or not self.night.proofs_left:
             return None
