@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -238,6 +239,35 @@ def test_a_shipped_issue_is_closed_once_enough_runs_show_that_it_is_repaired() -
         find_issues(store, now=NOW)
         closed = store.issues.get(issue.id)
         assert (closed.status, "repaired" in closed.reason) == (IssueStatus.CLOSED, True)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_phrasings_of_what_was_repaired_are_no_new_issues(seed: int) -> None:
+    asked = (
+        "Is the {} in stock?",
+        "How many of the {} are on the shelf?",
+        "Have you got a {} left?",
+        "Any {} there?",
+    )
+
+    def phrased(made: Iterator[Trajectory], phrasings: Sequence[str]) -> Iterator[Trajectory]:
+        for number, run in enumerate(made):
+            own = run.steps[1].name == "stock"
+            text = phrasings[number % len(phrasings)].format(ARTICLES[number % 5])
+            yield replace(run, task=replace(run.task, instruction=text)) if own else run
+
+    with whet.Store(":memory:") as store:
+        store.put(*phrased(runs(seed), asked))
+        known = {issue.id for issue in standing(find_issues(store, now=NOW))}
+        for id in known:
+            for status in ("proposed", "proving", "shipped"):
+                store.issues.move(id, status, reason=status, at=START + 86_400 * 11)
+        good = runs(seed, count=1_800, broken="", label="after", start=START + 86_400 * 12)
+        store.put(*phrased(good, asked[:2]))
+        assert {each.id for each in find_issues(store, now=NOW)} == known
+        # What goes wrong since is an issue all the same.
+        store.put(*phrased(runs(seed, label="later", start=START + 86_400 * 24), asked[2:]))
+        assert standing(find_issues(store, now=NOW))
 
 
 def test_runs_without_people_or_thumbs_are_told_by_their_outcomes_and_guardrails() -> None:

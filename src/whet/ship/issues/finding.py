@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...judge.drift import is_traffic
@@ -98,7 +98,7 @@ def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> lis
     table = scanned.table
     if table.ids:
         recorded = store.issues.read()
-        findings = seen_in(scanned)
+        findings = seen_in(scanned, _repaired(store, table, recorded))
         findings += _since_in(scanned, findings, recorded)
         findings = _wholes(store, scanned, findings, recorded)
         issues = [_issue(store, table, failing, recorded) for failing in findings]
@@ -110,8 +110,30 @@ def update(store: Store, scanned: IssueScan, *, now: float | None = None) -> lis
     return store.issues.read()
 
 
-def seen_in(scanned: IssueScan) -> list[_Seen]:
-    """The slices of failures in what was scanned, each once."""
+def _repaired(store: Store, table: RunTable, recorded: Iterable[AgentIssue]) -> set[int]:
+    """The runs of issues from before a repair of theirs went live.
+
+    Beside those since then, which go well, each phrasing of them would stand out as an issue of its own.
+    """
+    repaired = set[int]()
+    for issue in recorded:
+        shipped = (
+            [move.at for move in store.issues.history(issue.id) if move.status is IssueStatus.SHIPPED]
+            if issue.status in (IssueStatus.SHIPPED, IssueStatus.CLOSED)
+            else []
+        )
+        if shipped:
+            runs = table.runs_with(RunMark(*next(iter(issue.where.items()))))
+            repaired.update(run for run in runs if table.started[run] <= shipped[-1])
+    return repaired
+
+
+def seen_in(scanned: IssueScan, repaired: Collection[int] = ()) -> list[_Seen]:
+    """The slices of failures in what was scanned, each once.
+
+    Args:
+        repaired: runs that say nothing any more (`slices_of`).
+    """
     table = scanned.table
     clock = TrafficClock(table.started)
     measures = [measure for measure in MEASURES if measure in table.labels]
@@ -123,7 +145,7 @@ def seen_in(scanned: IssueScan) -> list[_Seen]:
     for measure in measures:
         if measure in _DIRECT:
             continue
-        for failing in slices_of(table, measure, tests=tests):
+        for failing in slices_of(table, measure, tests=tests, repaired=repaired):
             if measure in (SECONDS, TOKENS) and not _jumped(table, failing):
                 continue
             explaining = _explaining(failing, findings)

@@ -291,18 +291,24 @@ if None); None where that proves nothing."""
 
 
 def slices_of(
-    table: RunTable, measure: str, *, tests: int, without: frozenset[str] = frozenset()
+    table: RunTable,
+    measure: str,
+    *,
+    tests: int,
+    without: frozenset[str] = frozenset(),
+    repaired: Iterable[int] = (),
 ) -> list[TrafficSlice]:
     """The slices that fail more than the rest by one measure, the one that explains most first.
 
     Args:
         tests: slices that are looked at over all measures, by which the level is divided.
+        repaired: runs from before a repair of theirs went live, which count for no slice and for no rest.
         without: kinds of mark that say the same as the measure does.
     """
-    remaining = Remaining(table, measure)
+    remaining, marks_of = Remaining(table, measure), table.marks_of
+    remaining.take_out(repaired, marks_of)
     if remaining.failed < FEWEST_PEOPLE:
         return []
-    marks_of = table.marks_of
     usable = [column for column in table.unlike if table.marks[column].kind not in without]
     tests = max(1, tests)
     named: list[TrafficSlice] = []
