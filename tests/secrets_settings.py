@@ -365,7 +365,7 @@ SECRETS: list[tuple[str, Draw]] = [
     ("use token § for the request", W40),
     ("Your verification code is §.", of(DIGITS, 6)),
     ("otpauth://totp/Shop:ann?secret=§&issuer=Shop", of("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 32)),
-    ("Enter passphrase for key '/root/.ssh/id_rsa': §", plain),
+    ("Enter passphrase for key '/home/kim/.ssh/id_rsa': §", plain),
     ("recovery codes:\n§\n", join(of(SMALL, 5), "-", of(SMALL, 5))),
     ("§", pem("OPENSSH PRIVATE KEY")),
     (
@@ -514,8 +514,8 @@ NEXT_PUBLIC_API_URL=https://api.example.com
 VAULT_ADDR=https://vault.internal:8200
 OP_ACCOUNT=my.1password.com
 DOPPLER_PROJECT=shop
-SOPS_AGE_KEY_FILE=/root/.config/sops/age/keys.txt
-KUBECONFIG=/root/.kube/config
+SOPS_AGE_KEY_FILE=/home/kim/.config/sops/age/keys.txt
+KUBECONFIG=/home/kim/.kube/config
 password: ""
 password: null
 password: ~
@@ -738,7 +738,7 @@ echo "Enter password:"
 [sudo] password for ann:
 Password:
 password for 'https://git.example.com':
-Enter passphrase for key '/root/.ssh/id_rsa':
+Enter passphrase for key '/home/kim/.ssh/id_rsa':
 Login incorrect
 su: Authentication failure
 Permission denied (publickey,password).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ def of_hundred(before: float, after: float) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImprovedText:
+class ImprovedText(ABC):
     """The best text that a search found, and the proof."""
 
     after: str
@@ -56,9 +57,9 @@ class ImprovedText:
     def __str__(self) -> str:
         return "\n".join(self.sentences())
 
+    @abstractmethod
     def sentences(self) -> list[str]:
         """The result in words."""
-        raise NotImplementedError
 
     def of_search(self, rows: str) -> list[str]:
         """Sentences on the search.
