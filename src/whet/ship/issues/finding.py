@@ -117,12 +117,10 @@ def _repaired(store: Store, table: RunTable, recorded: Iterable[AgentIssue]) -> 
     """
     repaired = set[int]()
     for issue in recorded:
-        shipped = (
-            [move.at for move in store.issues.history(issue.id) if move.status is IssueStatus.SHIPPED]
-            if issue.status in (IssueStatus.SHIPPED, IssueStatus.CLOSED)
-            else []
-        )
-        if shipped:
+        if issue.status not in (IssueStatus.SHIPPED, IssueStatus.CLOSED) or not issue.where:
+            continue
+        moves = store.issues.history(issue.id)
+        if shipped := [move.at for move in moves if move.status is IssueStatus.SHIPPED]:
             runs = table.runs_with(RunMark(*next(iter(issue.where.items()))))
             repaired.update(run for run in runs if table.started[run] <= shipped[-1])
     return repaired
