@@ -12,7 +12,7 @@ from ...loop import Context, Update
 from ..editing.edits import EDITS
 from ..prompts.thumbed import LIKED
 from ..search.engine import SearchOptions
-from ..search.proposers import SYSTEM, Proposer
+from ..search.proposers import Proposer
 from ..search.texts import Texts
 
 SEARCHED = 16
@@ -54,9 +54,8 @@ class CodeSearch:
         )
         code = [self.resource] if self.code else []
         # An endpoint that answers a request always alike would else answer all of them alike.
-        told = f"\nIn the agent's record: {self.symptom}" if self.symptom else ""
         proposers = (
-            [Proposer(RecordedModel(self.model, context.log), system=SYSTEM + told, sampled=3)]
+            [Proposer(RecordedModel(self.model, context.log), symptom=self.symptom, sampled=3)]
             if self.model
             else []
         )

@@ -134,6 +134,8 @@ class Proposer(Asking):
     """A model that is asked for a change of the program."""
 
     system: str = SYSTEM
+    symptom: str = ""
+    """What is known to be wrong: words of a record, which are shown and are no instruction."""
     diff: bool = True
     """SEARCH/REPLACE blocks, or a rewrite."""
     feedback_characters: int = 20_000
@@ -142,7 +144,7 @@ class Proposer(Asking):
     while the parent stays; 0 shows all."""
 
     kind = "model"
-    decides = ("system", "diff")
+    decides = ("system", "symptom", "diff")
 
     async def propose(self, draw: Draw, number: int) -> Program:
         """See `Proposes`."""
@@ -162,6 +164,8 @@ class Proposer(Asking):
     def messages(self, draw: Draw) -> list[dict[str, Json]]:
         """The chat that is sent."""
         parts = [f"# The program\n{_shown(draw.parent)}"]
+        if self.symptom:
+            parts.append(f"# What fails, as the agent's record has it\n{self.symptom}")
         if self.feedback and draw.parent.artifacts:
             artifacts = "\n\n".join(f"## {name}\n{text}" for name, text in draw.parent.artifacts.items())
             parts.append(f"# What its evaluator said\n{artifacts[: self.feedback_characters]}")
